@@ -44,7 +44,7 @@ from ensue.algebra.window import ByTime, ByUnits
 from ensue.schema import takes
 from ensue.semantics.arrangements import arranged, ways
 from ensue.semantics.conditions import MOVING, holds
-from ensue.semantics.events import Binding, Event, members
+from ensue.semantics.events import Binding, Event, before, members
 
 if TYPE_CHECKING:
     from ensue.semantics.partition import Partition
@@ -94,11 +94,14 @@ class Following:
         """
         events = ((v, e) for v, es in binding.items() for e in es if not e.made_of)
         taken = sorted(events, key=lambda step: step[1].position)
-        runs = self.runs(taken)
+        runs = self.runs(taken, ended=whole)
         return any(self._over(run, taken) for run in runs) if whole else bool(runs)
 
-    def runs(self, taken: Taken) -> list[Pattern]:
-        """What may remain of the pattern for runs that take these events."""
+    def runs(self, taken: Taken, *, ended: bool = False) -> list[Pattern]:
+        """What may remain of the pattern for runs that take these events.
+
+        `ended`: they take no more, so that a negation at the start knows its window.
+        """
         runs = [self.query.pattern]
         for k, (variable, event) in enumerate(taken):
             further = (
@@ -106,6 +109,7 @@ class Following:
                 for run in runs
                 for step in self._steps(run, taken[:k], event)
                 if step.variable == variable
+                and (k or not ended or not self._begun_wrongly(step, taken))
             )
             runs = list(dict.fromkeys(further))
         return runs
@@ -117,7 +121,7 @@ class Following:
             and all(
                 self._free(guard, taken, None)
                 for guard in passed(run)
-                if guard.where is Where.NEXT
+                if guard.where is Where.NEXT or guard.negation in self.looped
             )
             and not (self.wilful and self._goes_further(run, taken))
         )
@@ -128,6 +132,21 @@ class Following:
             goes_on_at_the_end(step, run) and self.goes_on([*taken, (step.variable, event)])
             for event in self._behind(taken[-1][1])
             for step in self._steps(run, taken, event)
+        )
+
+    def _begun_wrongly(self, step: Step, taken: Taken) -> bool:
+        """Whether a negation that begins a group forbids what came before a match.
+
+        As outside of groups, it looks back over the window that ends at the last event.
+        """
+        first, inside = taken[0][1], [event for _, event in taken]
+        return any(
+            all(before(event, first) for event in members(negative))
+            and self.partition.near_end(members(negative), inside)
+            and all(holds(c, negative) for c in self._conditions_of(guard))
+            for guard in self._guards(step)
+            if guard.where is Where.BETWEEN
+            for negative in ways(guard.negation.part, self.partition)
         )
 
     # ------------------------------------------------------------------------ one event
@@ -245,8 +264,7 @@ class Following:
     def _spoilt(self, guard: Guard, prefix: Taken, gap: list[Event]) -> bool:
         """Whether a guard forbids what has come, whatever the run would take."""
         binding, inside = _bound(prefix), {e.position for e in gap}
-        named = {a.variable for a in atoms(guard.negation.part)}
-        conditions = [c for c in self.partition.negative if variables(c) & named]
+        conditions = self._conditions_of(guard)
         return any(
             all(e.position in inside for e in members(negative))
             and self._forbids(guard.where, members(negative), prefix, None)
@@ -262,14 +280,17 @@ class Following:
             if guard.where is not Where.BETWEEN or guard.negation in self.looped:
                 yield guard
 
+    def _conditions_of(self, guard: Guard) -> list[Expr]:
+        """The conditions on the events that a guard forbids."""
+        named = {a.variable for a in atoms(guard.negation.part)}
+        return [c for c in self.partition.negative if variables(c) & named]
+
     def _free(self, guard: Guard, prefix: Taken, event: Event | None) -> bool:
         """Whether a guard lets a run go on with an event, or end where it is (None).
 
         Its conditions are judged by what the run has before it takes the event.
         """
-        named = {a.variable for a in atoms(guard.negation.part)}
-        conditions = [c for c in self.partition.negative if variables(c) & named]
-        binding = _bound(prefix)
+        binding, conditions = _bound(prefix), self._conditions_of(guard)
         for negative in ways(guard.negation.part, self.partition):
             inside = members(negative)
             if self._forbids(guard.where, inside, prefix, event) and all(
@@ -297,7 +318,7 @@ class Following:
             and e.position > last.position
             and (event is None or e.position < event.position)
             for e in inside
-        )
+        ) and (event is not None or self.partition.near({**_bound(prefix), "": (*inside,)}))
         return between or (where is Where.UP_TO and taken)
 
     # ---------------------------------------------------------- skip till next match
