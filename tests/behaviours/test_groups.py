@@ -312,3 +312,56 @@ def test_counting_and_limiting_matches_of_a_group(runner):
     assert found["n"].to_pylist() == [4, 12]
     found = runner.match(events, query.format("a[].t AS a LIMIT 1"), time="t", type="type")
     assert found["a"].to_pylist() == [[0, 2], [0, 2, 5]]
+
+
+# -------------------------------------------------------- at the end, and possibly empty
+
+
+@pytest.mark.parametrize("clauses", ["", " WITHIN 9"])
+@pytest.mark.parametrize("loop", ["B*+ b[]", "B{0,2}+ b[]", "(B b)*+", "(B b THEN)*+"])
+def test_a_greedy_loop_at_the_end_is_empty_only_if_nothing_comes(matched, loop, clauses):
+    query = f"A a THEN NEXT {loop}{clauses}"
+    assert matched(query, "AXBB") == [(0, (2, 3))]
+    assert matched(query, "AXX") == [(0, ())]
+
+
+@pytest.mark.parametrize("using", ["", " USING next", " USING partition", " USING strict"])
+def test_an_empty_loop_at_the_end_under_every_strategy(matched, using):
+    assert matched(f"SEQ(A a, B*+ b[]){using}", "AB") == [(0, (1,))]
+    assert matched(f"SEQ(A a, B*? b[]){using}", "ABB") == [(0, ())]
+    assert matched(f"SEQ(A a, B{{0,1}}? b[]){using} WITHIN 9", "ABB") == [(0, ())]
+    beyond = [(0, (2,))] if using in ("", " USING next") else [(0, ())]
+    assert matched(f"SEQ(A a, B*+ b[]){using}", "AXB") == beyond
+
+
+@pytest.mark.everywhere(slow=True)
+def test_a_window_ends_a_greedy_loop_before_it_begins(matched):
+    assert matched("SEQ(A a, B*+ b[]) USING next WITHIN 2", "AXXB") == [(0, ())]
+
+
+@pytest.mark.parametrize(
+    ("loop", "events", "expected"),
+    [
+        ("(B b, C c)*+", "ABC", [(0, (1,), (2,))]),
+        ("(B b, C c)*?", "ABC", [(0, (), ())]),
+        ("(B b, C c)*+", "AB", []),  # it has begun, and gives nothing back
+        ("(B*+ b[], C*+ c[])", "ABC", [(0, (1,), (2,))]),
+        ("(B*? b[], C*+ c[])", "ABC", [(0, (), (2,))]),
+        ("(B*+ b[], C*? c[])", "ABC", [(0, (1,), ())]),
+        ("(B*+ b[] | C c)", "AB", [(0, (1,), None)]),
+        ("(B*? b[] | C c)", "AB", [(0, (), None)]),
+        ("(B b, C*+ c[])?", "ABC", [(0, None, ()), (0, 1, (2,))]),
+        ("OR(SEQ(B b, C*+ c[]), D d)", "ABC", [(0, 1, (2,), None)]),
+    ],
+)
+def test_relatives_of_an_empty_loop_at_the_end(matched, loop, events, expected):
+    assert matched(f"SEQ(A a, {loop}) USING next", events) == expected
+
+
+def test_an_empty_alternative_before_another_part(matched):
+    assert matched("SEQ(A a, (B*+ b[] | D d), C c) USING next", "ABC") == [(0, (1,), None, 2)]
+
+
+def test_together_with_a_loop_that_may_be_empty(matched):
+    assert matched("AND(A a, B*+ b[])", "AB") == [(0, (1,))]
+    assert matched("AND(A a, B*? b[])", "AB") == [(0, ())]

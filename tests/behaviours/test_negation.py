@@ -2,6 +2,8 @@
 
 import pytest
 
+import ensue
+
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 
@@ -320,3 +322,97 @@ def test_an_event_of_the_match_does_not_forbid_it(matched):
     query = "SEQ(A a, (SEQ(!A n, C c))?) WITHIN 6"
     assert matched(query, "AC") == [(0, None), (0, 1)]
     assert matched(query, "AAC") == [(0, None), (1, None)]
+
+
+# ------------------------------------------------------------------------------- in a group
+
+
+@pytest.mark.everywhere(slow=True)
+def test_at_the_start_of_a_group_that_begins_the_match(matched):
+    plain = "SEQ(!X x, A a, B b, D d) WITHIN 3"
+    group = "SEQ((!X x, A a, B b){1}, D d) WITHIN 3"
+    assert matched(plain, "XABD") == matched(group, "XABD") == []
+    assert matched(plain, "XXABXD") == [(2, 3, 5)]
+    assert matched(group, "XXABXD") == [((2,), (3,), 5)]
+
+
+@pytest.mark.parametrize(
+    ("times", "clauses"),
+    [
+        ("{1}", ""),
+        ("{1,2}", " USING next WITHIN 9"),
+        ("+", " USING partition"),
+        ("+", " USING next WITHIN 9 EVENTS"),
+        ("++", " USING strict WITHIN 9"),
+        ("+?", ""),
+    ],
+)
+def test_no_quantifier_lets_the_first_time_go_without_its_negation(matched, times, clauses):
+    group = f"(!X x, A a, B b){times}"
+    assert matched(group + clauses, "XAB") == []
+    assert matched(group + clauses, "YAB") == [((1,), (2,))]
+    assert matched(f"SEQ({group}, D d){clauses}", "XABD") == []
+
+
+def test_at_the_start_of_a_group_every_time_counts(matched):
+    query = "SEQ((!X x, A a, B b){2}, D d) WITHIN 20"
+    assert matched(query, "ABABD") == [((0, 2), (1, 3), 4)]
+    assert matched(query, "XABABD") == matched(query, "ABXABD") == []
+    assert matched(query, "ABABXD") == [((0, 2), (1, 3), 5)]
+
+
+@pytest.mark.everywhere(slow=True)
+def test_at_the_start_of_a_group_that_may_be_missing(matched):
+    query = "SEQ((!X x, A a)*, D d) WITHIN 20"
+    assert matched(query, "XAD") == [((), 2)]
+    query = "SEQ(C? c, (!X x, A a)+, D d) WITHIN 20"
+    assert matched(query, "XCAD") == [(1, (2,), 3)]
+    assert matched(query, "CXAD") == []
+
+
+def test_a_group_in_the_middle_looks_back_to_the_event_before_it(matched):
+    query = "SEQ(C c, (!X x, A a){1}, D d) WITHIN 20"
+    assert matched(query, "XCAD") == [(1, (2,), 3)]
+    assert matched(query, "CXAD") == []
+
+
+def test_at_the_start_of_a_group_of_alternatives_or_groups(matched):
+    query = "SEQ((!X x, (A a | B b))+, D d) WITHIN 20"
+    assert matched(query, "XAD") == matched(query, "XBD") == []
+    assert matched("((!X x, A a)+, B b)+ WITHIN 20", "XAB") == []
+    query = "SEQ((C? c, (!X x, A a)+, B b)+, D d) WITHIN 20"
+    assert matched(query, "XABCABD")[0] == ((3,), (4,), (5,), 6)
+
+
+def test_conditions_at_the_start_of_a_group(matched):
+    query = "SEQ((!X x, A a)+, D d) WHERE x.x > 1 WITHIN 20"
+    assert matched(query, "XAD", x=[1, 0, 0]) == [((1,), 2)]
+    assert matched(query, "XAD", x=[2, 0, 0]) == []
+    # nothing that it could be compared with has come: the comparison does not apply
+    query = "SEQ((!X x, A a)+, D d) WHERE x.x > a[a.LEN].x WITHIN 20"
+    assert matched(query, "XAD", x=[0, 1, 0]) == []
+    assert matched(query, "AXAD", x=[5, 4, 1, 0])[0] == ((0,), 3)
+
+
+def test_a_complex_event_at_the_start_of_a_group(matched):
+    query = "SEQ((!SEQ(X x, Y y), A a)+, D d) WITHIN 20"
+    assert matched(query, "XYAD") == []
+    assert matched(query, "YXAD") == [((2,), 3)]
+
+
+@pytest.mark.everywhere(slow=True)
+def test_at_the_end_of_the_last_time_of_a_group(matched):
+    plain = "SEQ(D d, A a, !X x, B? b) WITHIN 3"
+    group = "SEQ(D d, (A a, !X x, B? b){1}) WITHIN 3"
+    assert matched(plain, "DAX") == matched(group, "DAX") == []
+    assert matched(plain, "DAXB") == matched(group, "DAXB") == []
+    assert matched(group, "DAYYX") == [(0, (1,), ())]
+    query = "SEQ(D d, ((A a, !X x) | B b)+) WITHIN 9"
+    assert matched(query, "DAX") == []
+    assert matched(query, "DAB") == [(0, (), (2,)), (0, (1,), ()), (0, (1,), (2,))]
+
+
+def test_at_the_end_of_a_group_it_needs_a_window(matched):
+    with pytest.raises(ensue.QueryError, match="a negation at the end needs a window"):
+        matched("SEQ(D d, (A a, !X x, B? b)+)", "DAX")
+    assert matched("SEQ(D d, (A a, !X x, B? b)+, E e)", "DAE") == [(0, (1,), (), 2)]

@@ -1,6 +1,8 @@
 """Queries made call by call are those that a text stands for."""
 
+from collections import Counter
 from datetime import date, datetime, timedelta
+from itertools import count
 from random import Random
 
 import pyarrow as pa
@@ -280,24 +282,81 @@ def test_any_calls_give_a_query_that_reads_back(built):
     assert again == built.query
 
 
-@pytest.mark.parametrize("seed", some(4, 12))
-def test_followed_by_any_needs_no_word(seed):
-    """It is printed as a plain part, which finds what THEN ANY finds."""
-    random = Random(seed)
-    events = "".join(random.choice("ABBC") for _ in range(8))
-    table = pa.table({"t": range(8), "type": list(events)})
-    for built, text in (
-        (A.followed_by_any("b", "B").then("c", "C"), "A a THEN ANY B b THEN C c"),
-        (
-            A.followed_by("b", "B").one_or_more().allow_combinations().followed_by("c", "C"),
-            "A a THEN NEXT (B b THEN ANY)+ THEN NEXT C c",
-        ),
-    ):
-        found, asked = (
-            ensue.match(table, query, time="t", type="type", structure="reference")
-            for query in (built, text)
-        )
-        assert found.drop("match_id").to_pylist() == asked.drop("match_id").to_pylist()
+WORDS = {"then": "THEN", "followed_by": "THEN NEXT", "followed_by_any": "THEN ANY"}
+LOOPS = {"one_or_more": "+", "zero_or_more": "*", "times": "{2}", "times_or_more": "{2,}"}
+INNER = {"": "THEN NEXT", "consecutive": "THEN", "allow_combinations": "THEN ANY"}
+LEAVES = {"": "", "greedy": "+", "reluctant": "?"}
+
+
+def said_twice(random, names, depth=0):
+    """The same pattern by calls and as a text, in which each edge has its word."""
+
+    def part():
+        if depth < 1 and random.random() < 0.4:
+            built, text = said_twice(random, names, depth + 1)
+            return (built,), f"({text})"
+        type, name = random.choice("BC"), next(names)
+        return (name, type), f"{type} {name}"
+
+    def quantified(built, text):
+        kind = random.choice(["optional", "optional", "loop", "once", "once"])
+        if kind == "once":
+            return built, text
+        text = text.removeprefix("(").removesuffix(")")
+        if kind == "optional":
+            return built.optional(), f"({text})?"
+        loop, inner, leave = (random.choice([*words]) for words in (LOOPS, INNER, LEAVES))
+        built = getattr(built, loop)(*([2] if loop.startswith("times") else []))
+        for call in filter(None, (inner, leave)):
+            built = getattr(built, call)()
+        return built, f"({text} {INNER[inner]}){LOOPS[loop]}{LEAVES[leave]}"
+
+    arguments, text = part() if depth else ((next(names), "A"), "A v0")
+    built, text = quantified(pattern(*arguments), text) if depth else (pattern(*arguments), text)
+    for _ in range(random.randint(1, 2)):
+        if random.random() < 0.2:
+            built, text = built.not_followed_by(name := next(names), "D"), f"{text}, !D {name}"
+        word = random.choice([*WORDS])
+        arguments, further = part()
+        built, further = quantified(getattr(built, word)(*arguments), further)
+        text = f"{text} {WORDS[word]} {further}"
+    return built, text
+
+
+def _matches(query, events):
+    table = pa.table({"t": range(len(events)), "type": list(events)})
+    found = ensue.match(table, query, time="t", type="type", structure="reference")
+    return found.drop("match_id").to_pylist()
+
+
+@pytest.mark.filterwarnings("ignore:no event is of type")
+@pytest.mark.parametrize("seed", some(2, 40))
+def test_calls_find_what_their_words_find(seed):
+    random, outcomes = Random(seed), Counter()
+    for _ in range(25):
+        built, text = said_twice(random, (f"v{number}" for number in count()))
+        built, text = built.within(9), f"SEQ({text}) WITHIN 9"
+        if ensue.parse(built) == ensue.parse(text):
+            outcomes["the same query"] += 1
+            continue
+        events = "A" + "".join(random.choice("BCCCD") for _ in range(random.randint(2, 5)))
+        found = _matches(text, events)
+        assert _matches(built, events) == found, f"{text}\n{events}"
+        outcomes["matches" if found else "nothing"] += 1
+    assert outcomes["matches"], outcomes
+
+
+def test_followed_by_any_where_it_may_begin_a_group():
+    optional = pattern("b", "B").optional().followed_by_any("c", "C")
+    text = "A a THEN NEXT ((B b)? THEN ANY C c)"
+    assert ensue.parse(A.followed_by(optional)) == ensue.parse(text)
+    assert [match["c"]["t"] for match in _matches(A.followed_by(optional), "ACCC")] == [1, 2, 3]
+
+
+def test_followed_by_any_behind_an_absence():
+    built = A.not_followed_by("n", "N").followed_by_any("b", "B").optional()
+    assert ensue.parse(built) == ensue.parse("A a -> !N n THEN ANY (B b)?")
+    assert ensue.parse(A.followed_by_any("b", "B")) == ensue.parse("SEQ(A a, B b)")
 
 
 # --------------------------------------------------------------------------------- errors

@@ -7,6 +7,7 @@ A a THEN (B b THEN NEXT)++ THEN ANY C c
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.peers.flink_cep.notation import Call, Tree, calls
@@ -34,6 +35,7 @@ class Part:
     inner: str = "THEN NEXT"
     optional: bool = False
     greedy: bool = False
+    barred: bool = False  # no event that fits it lies between it and the next part
     listed: bool = False  # it binds several events, by itself or by a group around it
     lists: frozenset[str] = frozenset()  # all parts that do
     step_window: int | None = None
@@ -47,6 +49,10 @@ def translated(pattern: str) -> str:
     typed = all(_type(part) is not None for part in _leaves(parts))
     if parts[-1].greedy:
         parts[-1].greedy = False  # in Flink it changes nothing at the end of a pattern
+    for part, behind in pairwise(parts):
+        # ours lets such events pass where a consecutive loop is over, Flink's does not
+        over = part.greedy and part.inner == "THEN" and part.group is None
+        part.barred = over and behind.step in ("followedBy", "followedByAny")
     text = _sequence(parts, typed)
     conditions = [each for part in _leaves(parts) for each in _conditions(part, parts, typed)]
     if conditions:
@@ -142,6 +148,8 @@ def _sequence(parts: list[Part], typed: bool) -> str:
             text += f" THEN !{shown}"
         else:
             text += f" {WORDS[part.step]}{_pause(part)} {shown}" if text else shown
+        if part.barred:
+            text += f" -> !{_type(part) if typed else 'E'} more_{part.name}"
     return text
 
 
@@ -216,7 +224,12 @@ def _conditions(part: Part, parts: list[Part], typed: bool) -> list[str]:
     rest = [each for each in part.conditions if not (typed and _asks_type(each))]
     stops = [] if typed or part.until is None else [part.until]
     ending = Part("until", f"until_{part.name}")
-    return [_text(each, part) for each in rest] + [_text(each, ending) for each in stops]
+    more = Part("notFollowedBy", f"more_{part.name}")
+    return [
+        *(_text(each, part) for each in rest),
+        *(_text(each, ending) for each in stops),
+        *(_text(each, more) for each in rest if part.barred),
+    ]
 
 
 def _asks_type(condition: Tree) -> bool:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from ensue.algebra.pattern import Leave
-from ensue.algebra.residual import Loop, Step
+from ensue.algebra.pattern import Leave, Pattern
+from ensue.algebra.residual import Loop, Step, end_of
 
 
 def demanded(found: Sequence[Step], open_: Iterable[Loop]) -> list[Step]:
@@ -36,14 +36,14 @@ def preferred(one: Step, other: Step) -> bool:
     return goes_on_longer(one, other) or ends_sooner(one, other)
 
 
-def goes_on_at_the_end(step: Step) -> bool:
-    """Whether a match that may end here goes on with this step as long as it can."""
-    return _decides(step, step.inside) is Leave.GREEDY
+def goes_on_at_the_end(step: Step, rest: Pattern) -> bool:
+    """Whether a greedy loop takes this step although the match could end before it."""
+    return goes_on_longer(step, end_of(rest))
 
 
-def barred_by_the_end(step: Step) -> bool:
-    """Whether a match that may end here does not go on with this step."""
-    return _decides(step, step.inside) is Leave.RELUCTANT
+def barred_by_the_end(step: Step, rest: Pattern) -> bool:
+    """Whether a reluctant loop ends the match before this step."""
+    return ends_sooner(end_of(rest), step)
 
 
 def _begins(one: Step, other: Step) -> Leave:

@@ -209,13 +209,30 @@ def open_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loop]:
         yield from open_loops(part, (*place, k))
 
 
-def _closed_loops(pattern: Pattern, place: tuple[int, ...]) -> Iterator[Loop]:
-    """The loop that a part is, if it has not begun; THEN and ? may be around it."""
-    if is_entry(pattern) or form(pattern) is Form.OPTION:
-        (inner,) = parts(pattern)
-        yield from _closed_loops(inner, (*place, 0))
-    elif (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
+def _closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loop]:
+    """The loops that have not begun and are left out together with this part.
+
+    Of a part that is optional as a whole, `(A+ a[], B b)?`, no loop inside is left out.
+    """
+    inner = parts(pattern)
+    if (is_list(pattern) and not pattern.begun) or (is_loop(pattern) and pattern.begun is None):
         yield Loop(place, pattern.leave)
+    elif is_entry(pattern) or form(pattern) is Form.OPTION:
+        yield from _closed_loops(inner[0], (*place, 0))
+    elif optional(pattern) and form(pattern) in (Form.SEQUENCE, Form.TOGETHER, Form.CHOICE):
+        for k, part in enumerate(inner):
+            if optional(part):
+                yield from _closed_loops(part, (*place, k))
+
+
+def end_of(pattern: Pattern) -> Step:
+    """The end of a match as a step: every open loop ends, every other one is left out.
+
+    >>> [loop.leave.name for loop in end_of(Kleene(Atom("B", "b"), 0, None)).skips]
+    ['FORK']
+    """
+    left, skips = tuple(open_loops(pattern)), tuple(_closed_loops(pattern))
+    return Step("", DONE, left=left, skips=skips)
 
 
 def advance(pattern: Pattern, variable: str) -> Pattern | None:

@@ -141,7 +141,14 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
         return any(bound is None or atom.variable in bound for atom in positives(part))
 
     if form(pattern) is not Form.SEQUENCE:
-        return any(is_bound(part) and ends_greedily(part, bound) for part in parts(pattern))
+        inner = parts(pattern)
+        if form(pattern) is Form.CHOICE and any(map(is_bound, inner)):
+            inner = tuple(filter(is_bound, inner))
+        return any(
+            (is_bound(part) or optional(part) or is_list(part) or is_loop(part))
+            and ends_greedily(part, bound)
+            for part in inner
+        )
     for part in reversed(parts(pattern)):
         if ends_greedily(part, bound):
             return True

@@ -3,7 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ensue.algebra.form import Form, form, grouped, is_event
+from ensue.algebra.form import (
+    Form,
+    form,
+    grouped,
+    is_absence,
+    is_event,
+    is_sequence,
+    optional,
+    parts,
+)
 from ensue.algebra.pattern import (
     UNTIL,
     Atom,
@@ -83,10 +92,21 @@ def _part(step: Step, before: Sequence[Step]) -> Pattern:
     part = step.part if step.loop is None else _looped(step.part, step.loop, step.optional)
     if step.optional and not (step.loop is not None and step.loop.least <= 1):
         part = part if form(part) is Form.OPTION else Maybe(part)
-    # Anything may lie before a part that says nothing, and more runs it than THEN ANY.
-    if step.how is None or (step.how is Strategy.ANY and step.pause is None):
+    if step.how is None or (step.how is Strategy.ANY and not _needs_word(part, step, before)):
         return part
     return Then(part, step.how, step.pause)
+
+
+def _needs_word(part: Pattern, step: Step, before: Sequence[Step]) -> bool:
+    """Whether THEN ANY says more than a comma, which more structures can run.
+
+    A part that may be the first of its group would follow as the group does. A negation before an
+    optional part would count without it, and one at an edge of the part up to the next part.
+    """
+    first = all(optional(_part(one, ())) for one in before if not one.negated)
+    guarded = bool(before) and before[-1].negated and optional(part)
+    edges = is_sequence(part) and any(map(is_absence, parts(part)))
+    return step.pause is not None or first or guarded or edges
 
 
 def _looped(part: Pattern, loop: Loop, optional: bool) -> Pattern:

@@ -119,7 +119,8 @@ class Automaton:
     def dropped(self) -> frozenset[str]:
         """The negated variables whose events are not kept."""
         stops = {stop.variable for edge in self.edges for stop in edge.stops}
-        return frozenset(v for state in self.states for v in state.barred) | stops
+        looked_up = {absence.variable for state in self.states for absence in state.absences}
+        return frozenset(v for state in self.states for v in state.barred) | (stops - looked_up)
 
     def out_of(self, state: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.source == state)

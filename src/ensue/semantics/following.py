@@ -12,9 +12,8 @@ from ensue.algebra.form import optional
 from ensue.algebra.leaving import (
     barred_by_the_end,
     demanded,
-    ends_sooner,
     goes_on_at_the_end,
-    goes_on_longer,
+    preferred,
 )
 from ensue.algebra.pattern import Leave, Pattern
 from ensue.algebra.policy import CONTIGUOUS, Strategy
@@ -45,7 +44,7 @@ from ensue.algebra.window import ByTime, ByUnits
 from ensue.schema import takes
 from ensue.semantics.arrangements import arranged, ways
 from ensue.semantics.conditions import MOVING, holds
-from ensue.semantics.events import Binding, Event, members
+from ensue.semantics.events import Binding, Event, before, members
 
 if TYPE_CHECKING:
     from ensue.semantics.partition import Partition
@@ -95,11 +94,14 @@ class Following:
         """
         events = ((v, e) for v, es in binding.items() for e in es if not e.made_of)
         taken = sorted(events, key=lambda step: step[1].position)
-        runs = self.runs(taken)
+        runs = self.runs(taken, ended=whole)
         return any(self._over(run, taken) for run in runs) if whole else bool(runs)
 
-    def runs(self, taken: Taken) -> list[Pattern]:
-        """What may remain of the pattern for runs that take these events."""
+    def runs(self, taken: Taken, *, ended: bool = False) -> list[Pattern]:
+        """What may remain of the pattern for runs that take these events.
+
+        `ended`: they take no more, so that a negation at the start knows its window.
+        """
         runs = [self.query.pattern]
         for k, (variable, event) in enumerate(taken):
             further = (
@@ -107,6 +109,7 @@ class Following:
                 for run in runs
                 for step in self._steps(run, taken[:k], event)
                 if step.variable == variable
+                and (k or not ended or not self._begun_wrongly(step, taken))
             )
             runs = list(dict.fromkeys(further))
         return runs
@@ -118,7 +121,7 @@ class Following:
             and all(
                 self._free(guard, taken, None)
                 for guard in passed(run)
-                if guard.where is Where.NEXT
+                if guard.where is Where.NEXT or guard.negation in self.looped
             )
             and not (self.wilful and self._goes_further(run, taken))
         )
@@ -126,9 +129,24 @@ class Following:
     def _goes_further(self, run: Pattern, taken: Taken) -> bool:
         """Whether an event comes that a greedy loop at the end takes."""
         return any(
-            goes_on_at_the_end(step) and self.goes_on([*taken, (step.variable, event)])
+            goes_on_at_the_end(step, run) and self.goes_on([*taken, (step.variable, event)])
             for event in self._behind(taken[-1][1])
             for step in self._steps(run, taken, event)
+        )
+
+    def _begun_wrongly(self, step: Step, taken: Taken) -> bool:
+        """Whether a negation that begins a group forbids what came before a match.
+
+        As outside of groups, it looks back over the window that ends at the last event.
+        """
+        first, inside = taken[0][1], [event for _, event in taken]
+        return any(
+            all(before(event, first) for event in members(negative))
+            and self.partition.near_end(members(negative), inside)
+            and all(holds(c, negative) for c in self._conditions_of(guard))
+            for guard in self._guards(step)
+            if guard.where is Where.BETWEEN
+            for negative in ways(guard.negation.part, self.partition)
         )
 
     # ------------------------------------------------------------------------ one event
@@ -144,11 +162,9 @@ class Following:
 
     def _barred(self, step: Step, run: Pattern, prefix: Taken, event: Event) -> bool:
         """Whether a loop wants another step by an event that is passed over, or taken."""
-        rivals = [s for s in steps(run) if goes_on_longer(s, step) or ends_sooner(s, step)]
+        rivals = [s for s in steps(run) if preferred(s, step)]
         return any(
-            (goes_on_longer(s, step) or s in self._allowed(run, prefix, event))
-            and self._near(s, prefix, event)
-            and all(self._free(guard, prefix, event) for guard in self._guards(s))
+            s in self._allowed(run, prefix, event)
             and not self._ends_rather(run, prefix, s)
             and self.goes_on([*prefix, (s.variable, event)])
             for s in rivals
@@ -248,8 +264,7 @@ class Following:
     def _spoilt(self, guard: Guard, prefix: Taken, gap: list[Event]) -> bool:
         """Whether a guard forbids what has come, whatever the run would take."""
         binding, inside = _bound(prefix), {e.position for e in gap}
-        named = {a.variable for a in atoms(guard.negation.part)}
-        conditions = [c for c in self.partition.negative if variables(c) & named]
+        conditions = self._conditions_of(guard)
         return any(
             all(e.position in inside for e in members(negative))
             and self._forbids(guard.where, members(negative), prefix, None)
@@ -265,14 +280,17 @@ class Following:
             if guard.where is not Where.BETWEEN or guard.negation in self.looped:
                 yield guard
 
+    def _conditions_of(self, guard: Guard) -> list[Expr]:
+        """The conditions on the events that a guard forbids."""
+        named = {a.variable for a in atoms(guard.negation.part)}
+        return [c for c in self.partition.negative if variables(c) & named]
+
     def _free(self, guard: Guard, prefix: Taken, event: Event | None) -> bool:
         """Whether a guard lets a run go on with an event, or end where it is (None).
 
         Its conditions are judged by what the run has before it takes the event.
         """
-        named = {a.variable for a in atoms(guard.negation.part)}
-        conditions = [c for c in self.partition.negative if variables(c) & named]
-        binding = _bound(prefix)
+        binding, conditions = _bound(prefix), self._conditions_of(guard)
         for negative in ways(guard.negation.part, self.partition):
             inside = members(negative)
             if self._forbids(guard.where, inside, prefix, event) and all(
@@ -300,7 +318,7 @@ class Following:
             and e.position > last.position
             and (event is None or e.position < event.position)
             for e in inside
-        )
+        ) and (event is not None or self.partition.near({**_bound(prefix), "": (*inside,)}))
         return between or (where is Where.UP_TO and taken)
 
     # ---------------------------------------------------------- skip till next match
@@ -335,8 +353,8 @@ class Following:
     def _ends_rather(self, run: Pattern, prefix: Taken, step: Step) -> bool:
         """Whether a run is a match already, and a reluctant loop takes no more."""
         return (
-            barred_by_the_end(step)
-            and optional(run)
+            optional(run)
+            and barred_by_the_end(step, run)
             and all(holds(condition, _bound(prefix)) for condition in self.partition.positive)
         )
 

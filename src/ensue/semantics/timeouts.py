@@ -68,7 +68,9 @@ def _further(partition: Partition, steps: Steps) -> Iterator[Steps]:
 
 def _over(partition: Partition, steps: Steps) -> bool:
     """Whether events are missing, and one of them could still have come."""
-    return any(_waits(partition, run, steps) for run in partition.following.runs(steps))
+    return any(
+        _waits(partition, run, steps) for run in partition.following.runs(steps, ended=True)
+    )
 
 
 def _waits(partition: Partition, run: Pattern, steps: Steps) -> bool:

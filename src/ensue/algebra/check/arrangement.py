@@ -51,23 +51,25 @@ def check_arrangement(pattern: Pattern) -> None:
         )
 
 
-def open_ended(pattern: Pattern) -> Iterator[Not]:
+def open_ended(pattern: Pattern, *, last: bool = True) -> Iterator[Not]:
     """The negations with nothing bound behind them: only the window's end decides them.
+
+    `last`: a match may end with this part. Inside a repeated group a negation ends with the next
+    event, wherever that is.
 
     >>> from ensue.algebra.pattern import Atom, Seq
     >>> list(open_ended(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
     [Not(part=Atom(type='B', variable='b'), interval=None)]
     """
-    if is_absence(pattern) or is_loop(pattern) or bars_next(pattern):
+    if is_absence(pattern) or bars_next(pattern) or (is_loop(pattern) and not last):
         return
     inner = parts(pattern)
-    if is_sequence(pattern):
-        for place, part in enumerate(inner):
-            behind = inner[place + 1 :]
-            if stands(part) and all(map(optional, behind)) and not guards_entry(behind):
-                yield part
-    for part in inner:
-        yield from open_ended(part)
+    for place, part in enumerate(inner):
+        behind = inner[place + 1 :] if is_sequence(pattern) else ()
+        ends = all(map(optional, behind))
+        if is_sequence(pattern) and stands(part) and ends and not guards_entry(behind):
+            yield part
+        yield from open_ended(part, last=last and ends)
 
 
 def check_guards(pattern: Pattern, conditions: Iterable[Expr]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ensue.algebra.form import is_event, optional
-from ensue.algebra.pattern import Kleene, Pattern
+from ensue.algebra.pattern import Kleene, Not, Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, Expr, Field
 from ensue.algebra.residual import Guard, Where, advance, uncounted
@@ -19,6 +19,8 @@ from ensue.plan.physical_rules.looping import (
     ends_by_itself,
     has_loops,
     lasting,
+    leading_negations,
+    looped_negations,
     runs_in_step,
     start_of,
     ways,
@@ -112,7 +114,11 @@ def _looping(
     kleene = frozenset(counted)
     stepping = tuple(c for c in conditions if runs_in_step(c))
     others = tuple(c for c in conditions if not runs_in_step(c))
-    negations = negations_of(without_guards(pattern), negative)
+    looped = looped_negations(pattern)
+    negations = (
+        *negations_of(without_guards(pattern), negative),
+        *(_leading(*one, negative) for one in leading_negations(found, looped)),
+    )
 
     def state(place: Place) -> State:
         moment = Moment(place.bound, place.waiting)
@@ -121,8 +127,8 @@ def _looping(
             built = _ending(built, moment, others, late, negations, kleene, early)
         if built.checks and ends_by_itself(place):
             raise NoLoops("a reluctant loop at the end with a condition on all of its events")
-        if barred_at_the_end(place):
-            raise NoLoops("THEN with a negation at the end")
+        if barred_at_the_end(place, looped):
+            raise NoLoops("THEN or a repeated group with a negation at the end")
         last = lasting(place)
         if last and negations:
             raise NoLoops("a greedy loop at the end next to negations")
@@ -155,6 +161,22 @@ def _looping(
     if any(e.longer or e.sooner for e in first) and any(e.checks for e in first):
         raise NoLoops("an optional loop at the start, with conditions on it")
     return Automaton(tuple(map(state, places)), tuple(edges), loops=True)
+
+
+def _leading(
+    negation: Not, before: frozenset[str], behind: frozenset[str], negative: tuple[Expr, ...]
+) -> Negation:
+    """A negation that begins a group, before the first event of a match.
+
+    There no event is bound that a condition could compare it with.
+    """
+    atom = negation.part
+    if not is_event(atom):
+        raise NoLoops("a negation of several events inside a group")
+    tied = [r for c in negative if atom.variable in variables(c) for r in references(c)]
+    if any(before or isinstance(r, Aggregate) for r in tied if r.variable != atom.variable):
+        raise NoLoops("conditions on a negation that begins a group")
+    return Negation(atom, tuple(sorted(before)), tuple(sorted(behind)), (), (), open=True)
 
 
 def _stops(guard: Guard, follows: bool) -> bool:

@@ -106,7 +106,7 @@ def ways(start: Place, strategy: Strategy) -> list[Way]:
     """All ways from all places, in the order they are found. Raises NoLoops."""
     found: list[Way] = []
     known, todo = {start}, [start]
-    looped = {n for rest in start.rests for loop in loops(rest) for n in negations(loop)}
+    looped = {n for rest in start.rests for n in looped_negations(rest)}
     for place in todo:
         for way in _ways(place, strategy, looped):
             found.append(way)
@@ -140,7 +140,9 @@ def _ways(place: Place, strategy: Strategy, looped: Collection[Not]) -> Iterator
         wills = {rivals[s] for s in mine}
         if (frozenset(), frozenset()) in wills:
             wills = {(frozenset(), frozenset())}
-        gaps = {(s.how, s.pause, _guards(s, looped)) for s in mine} if place.bound else {None}
+        gaps: set[object] = {(s.how, s.pause, _guards(s, looped)) for s in mine}
+        if not place.bound:  # nothing lies before the first event but what a negation forbids
+            gaps = {tuple(_leading(s, looped)) for s in mine}
         if len(gaps) > 1:
             raise NoLoops(f"{variable}, which may follow in several ways")
         rests = tuple(dict.fromkeys(s.rest for s in mine))
@@ -175,6 +177,59 @@ def _guards(step: Step, looped: Collection[Not]) -> tuple[Guard, ...]:
     return tuple(g for g in step.guards if g.where is not Where.BETWEEN or g.negation in looped)
 
 
+def _leading(step: Step, looped: Collection[Not]) -> list[Not]:
+    """The negations of a loop that say what must not come before its first event."""
+    guards = _guards(step, looped)
+    return [guard.negation for guard in guards if guard.where is Where.BETWEEN]
+
+
+def leading_negations(
+    found: Iterable[Way], looped: Collection[Not]
+) -> Iterator[tuple[Not, frozenset[str], frozenset[str]]]:
+    """The negations that begin the group which a match begins with.
+
+    Each with the variables before it, if some are bound, and those behind it. Raises NoLoops where
+    these do not say which event came first.
+    """
+    found = list(found)
+    first = [way for way in found if not way.source.bound]
+    for negation in dict.fromkeys(n for way in first for n in _leading(way.step, looped)):
+        guarded = [way for way in first if negation in _leading(way.step, looped)]
+        mine = frozenset(way.variable for way in guarded)
+        others = frozenset(way.variable for way in first) - mine
+        after_mine = _reachable({way.target for way in guarded}, found)
+        after_others = _reachable({way.target for way in first if way not in guarded}, found)
+        before = frozenset(
+            v
+            for w in found
+            for v in w.source.bound
+            if w.source in after_others and w.variable in mine
+        )
+        if not mine & _bound_in(after_others):
+            yield negation, frozenset(), mine
+        elif not (others | before) & _bound_in(after_mine):
+            yield negation, before, mine
+        else:
+            raise NoLoops("a negation that begins a group, where other parts may come first")
+
+
+def _reachable(places: set[Place], found: Iterable[Way]) -> set[Place]:
+    """The places, and all to which ways lead from them."""
+    todo = [*places]
+    targets: dict[Place, list[Place]] = {}
+    for way in found:
+        targets.setdefault(way.source, []).append(way.target)
+    for place in todo:
+        new = [p for p in targets.get(place, ()) if p not in places]
+        places |= {*new}
+        todo += new
+    return places
+
+
+def _bound_in(places: Iterable[Place]) -> frozenset[str]:
+    return frozenset(variable for place in places for variable in place.bound)
+
+
 def _closable(step: Step, strategy: Strategy) -> bool:
     """Whether a step may be over while its run waits on."""
     stopped = any(guard.where is Where.UP_TO for guard in step.guards)
@@ -202,7 +257,7 @@ def _possible(rest: Pattern, place: Place) -> list[Step]:
     found = list(dict.fromkeys(steps(rest)))
     if not (optional(rest) and place.bound):
         return found
-    return [step for step in found if not barred_by_the_end(step)]
+    return [step for step in found if not barred_by_the_end(step, rest)]
 
 
 def without_guards(pattern: Pattern) -> Pattern:
@@ -228,7 +283,8 @@ def _positive(node: Pattern) -> Pattern:
 
 def lasting(place: Place) -> tuple[str, ...]:
     """The variables that a greedy loop at the end takes as long as it can. Raises NoLoops."""
-    found = [s for rest in place.rests for s in steps(rest) if goes_on_at_the_end(s)]
+    ends = [rest for rest in place.rests if optional(rest)]
+    found = [s for rest in ends for s in steps(rest) if goes_on_at_the_end(s, rest)]
     if not place.accepting or not found:
         return ()
     if len(place.rests) > 1:
@@ -236,11 +292,18 @@ def lasting(place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.variable for step in found))
 
 
-def barred_at_the_end(place: Place) -> bool:
+def barred_at_the_end(place: Place, looped: Collection[Not]) -> bool:
     """Whether what comes next decides if a match ends here: `THEN !B b` at the end."""
     return place.accepting and any(
-        guard.where is Where.NEXT for rest in place.rests for guard in passed(rest)
+        guard.where is Where.NEXT or guard.negation in looped
+        for rest in place.rests
+        for guard in passed(rest)
     )
+
+
+def looped_negations(pattern: Pattern) -> set[Not]:
+    """The negations inside of loops: edges judge them."""
+    return {negation for loop in loops(pattern) for negation in negations(loop)}
 
 
 def _wilful(step: Step) -> bool:
@@ -250,7 +313,7 @@ def _wilful(step: Step) -> bool:
 def ends_by_itself(place: Place) -> bool:
     """Whether a reluctant loop takes no more where the match is complete."""
     return place.accepting and any(
-        barred_by_the_end(step) for rest in place.rests for step in steps(rest)
+        barred_by_the_end(step, rest) for rest in place.rests for step in steps(rest)
     )
 
 

@@ -105,7 +105,7 @@ class Gaps:
             open_.append(f"open{n}_{names[n]}")
         goes = []
         for n, edge in enumerate(edges):
-            rivals = self._rivals(edge, edges, flags, open_, bits, stops)
+            rivals = self._rivals(edge, edges, flags, open_)
             out(
                 f"go{n}_{names[n]} = {_all([flags[n], open_[n], *(f'not ({r})' for r in rivals)])}"
             )
@@ -113,7 +113,7 @@ class Gaps:
         used = self._used(edges, flags, open_)
         waits, dying = [], []
         for n, edge in enumerate(edges):
-            ends = self._ends(edge, n, edges, flags, open_, bits, stops, used)
+            ends = self._ends(edge, n, edges, flags, open_, stops, used)
             dying.append(_any(ends))
             if edge.how in CONTIGUOUS:
                 waits.append("False")
@@ -161,17 +161,13 @@ class Gaps:
         edges: Sequence[Edge],
         flags: Sequence[str],
         open_: Sequence[str],
-        bits: bool,
-        stops: dict[Stop, str],
     ) -> list[str]:
         """When the event would rather take the run along another edge."""
-        rather = []
-        for n, other in enumerate(edges):
-            if other.variable in edge.longer:
-                rather.append(_all([flags[n], *self._able(other, n, bits, stops)]))
-            elif other.variable in edge.sooner:
-                rather.append(_all([flags[n], open_[n]]))
-        return rather
+        return [
+            _all([flags[n], open_[n]])
+            for n, other in enumerate(edges)
+            if other.variable in (*edge.longer, *edge.sooner)
+        ]
 
     def _ends(
         self,
@@ -180,12 +176,11 @@ class Gaps:
         edges: Sequence[Edge],
         flags: Sequence[str],
         open_: Sequence[str],
-        bits: bool,
         stops: dict[Stop, str],
         used: str,
     ) -> list[str]:
         """When the event closes an edge to the run."""
-        ends = self._rivals(edge, edges, flags, open_, bits, stops)
+        ends = self._rivals(edge, edges, flags, open_)
         if edge.own:
             ends.append(flags[n])
         elif edge.how is Strategy.NEXT and used != "False":
