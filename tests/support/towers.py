@@ -36,6 +36,7 @@ class Habits:
     depth: int = 3  # definitions, at most
     flat: bool = False  # little that would keep a box from being replaced by its pattern
     unions: bool = True  # OR and parts that may be missing
+    intervals: bool = False  # absences with intervals of their own
     lengths: tuple[int, ...] = (3, 4, 5, 6)  # of windows, more in higher layers
 
 
@@ -299,7 +300,21 @@ class _Layer:
 
     def negation(self) -> str:
         variable = self.named(negated=True)
-        return f"!{variable.type} {variable.name}"
+        interval = self.interval() if self.habits.intervals else ""
+        return f"!{variable.type} {variable.name}{interval}"
+
+    def interval(self) -> str:
+        """An interval that begins and ends near events that every match has."""
+        known = [v.name for v in self.certain]
+        if not known or self.random.random() < 0.3:
+            return ""
+        unit = " seconds" if self.tower.nature.time.startswith("timestamp") else ""
+        ends = (
+            f"{self.random.choice(known)}.{self.random.choice(('start', 'end'))} "
+            f"{self.random.choice('+-')} {self.random.choice((0, 1, 2))}{unit}"
+            for _ in "ab"
+        )
+        return " FROM {} TO {}".format(*ends)
 
     def named(
         self, *, kleene: bool = False, negated: bool = False, missing: bool = False

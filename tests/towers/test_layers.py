@@ -71,7 +71,7 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     }
 
 
-def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = None) -> int:
+def agree(seed: int | str, habits: Habits, planning: Planning, levels: str | None = None) -> int:
     """Compares a random tower with its meaning; gives the number of matches on top."""
     random = Random(seed)
     nature = random_crowd(random)
@@ -136,6 +136,15 @@ def test_boxes_from_the_top_down(round):
 @pytest.mark.parametrize("round", range(15))
 def test_boxes_top_down_where_that_is_possible(round):
     counts = [agree(seed, Habits(), DOWN) for seed in range(round * 20, round * 20 + 20)]
+    assert any(c > 0 for c in counts)
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
+@pytest.mark.parametrize("round", range(10))
+def test_absences_with_intervals(round, planning):
+    habits = Habits(intervals=True)
+    counts = [agree(f"{round} {k}", habits, planning, "all") for k in range(30)]
     assert any(c > 0 for c in counts)
 
 

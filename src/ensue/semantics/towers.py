@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.lapses import with_interval_ends
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.towers.layers import Layer
@@ -121,6 +122,7 @@ def meant(layer: Layer, schema: Schema) -> Query:
     return equal_through_negation(
         replace(
             query,
+            pattern=with_interval_ends(query.pattern, lambda end: rewrite_expr(end, timed)),
             where=tuple(rewrite_expr(c, timed) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, timed)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, timed),

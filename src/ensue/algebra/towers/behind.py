@@ -7,6 +7,7 @@ time at which a complex event starts, only the places of its members tell what c
 from collections.abc import Collection, Iterator
 
 from ensue.algebra.form import is_event, is_list, is_loop, is_sequence, parts
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Pattern, Repeat
 from ensue.algebra.predicate import At, Binary, Expr, Field
 from ensue.algebra.walk import atoms, kleenes, loops, negations
@@ -28,7 +29,8 @@ def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[
     lists = frozenset(kleenes(pattern))
     complex_ = {a.variable for a in atoms(pattern) if a.type in complex_types}
     absent = {a.variable: n for n, gone in enumerate(negations(pattern)) for a in atoms(gone)}
-    pairs = dict.fromkeys(_pairs(pattern))
+    anywhere = {a.variable for negation, _ in lapses(pattern) for a in atoms(negation)}
+    pairs = [pair for pair in dict.fromkeys(_pairs(pattern)) if anywhere.isdisjoint(pair)]
     outside = tuple(
         _before(a, b, lists)
         for a, b in pairs

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from ensue.algebra.answers import summarised
 from ensue.algebra.check.column_names import refuse_column
 from ensue.algebra.form import Form, form, optional, parts
+from ensue.algebra.lapses import with_interval_ends
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
@@ -136,6 +137,7 @@ class _Layering:
                 scope.rewritten(Field(variable, None))
         whole = replace(
             query,
+            pattern=with_interval_ends(query.pattern, scope.rewritten),
             where=tuple(scope.rewritten(c) for c in query.where),
             having=None if query.having is None else scope.rewritten(query.having),
             returns=returns,
