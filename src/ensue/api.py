@@ -297,10 +297,12 @@ def _file_as_text(text: str) -> QueryError:
 
 @brief
 def show(
-    query: PatternBuilder | Query | Correlation | Subscription | Recognition,
+    query: str | PatternBuilder | Query | Tower | Correlation | Subscription | Recognition,
     language: str = "patterns",
 ) -> str:
     """Returns the canonical text of a query; parsing it gives the same query.
+
+    `query` is what `parse` gives, or a text that it can read.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
     PATTERN SEQ(A a, B b)
@@ -308,6 +310,8 @@ def show(
     """
     from ensue.languages import table
 
+    if isinstance(query, str):
+        query = parse(query)
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
@@ -1700,11 +1704,7 @@ def _query_text(query: Any) -> str:
     from ensue.languages.printing import show as spelled
 
     match query:
-        case Tower(definitions=definitions, query=top):
-            return ";\n\n".join([*map(_query_text, definitions), _query_text(top)])
-        case Definition(name=name, query=defined):
-            return spelled(replace(defined, name=name))
-        case Query() | Correlation():
+        case Query() | Tower() | Definition() | Correlation():
             return spelled(query)
         case PatternBuilder():
             return query.text
