@@ -141,7 +141,7 @@ def operator(
     `over="pair"`: q(a, b) and f(a, b) take two events, `a` before `b` unless `order="any"`.
     `over="each"`: q(a) and f(a) take one event.
     `over="repeat"`: q(last, a) and f(a); it fires at the first event of a partition, then
-    whenever `q` is true for its latest result and the next event.
+    whenever `q` is true for the event before and the next one.
 
     Constants of the query, as in `near(A a, B b, 10 minutes) r`, are further arguments of `q`
     and, if it takes them, of `f`. Without `q` everything combines; without `f` a result lasts
