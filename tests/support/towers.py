@@ -109,8 +109,10 @@ def by_rows(members: Mapping[str, Any]) -> Nested:
     """The members of a match as `semantics.nested` writes them."""
     found: list[tuple[str, tuple[int | Nested, ...]]] = []
     for variable, value in members.items():
-        several = value if isinstance(value, list) else [value]
-        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
+        several = [e for e in (value if isinstance(value, list) else [value]) if e]
+        if not all("members" in e or "row" in e for e in several):
+            continue  # the result of an operator
+        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several)
         if events:
             found.append((variable, events))
     return tuple(sorted(found))

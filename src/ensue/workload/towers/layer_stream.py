@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ensue.algebra.policy import CONTIGUOUS
 from ensue.algebra.tower import types_of
-from ensue.algebra.towers.behind import AT, FROM
+from ensue.algebra.towers.behind import AT, END, FROM, START
 from ensue.algebra.towers.layers import MEMBERS, Layer
 from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
@@ -23,7 +23,6 @@ from ensue.columns.location import location_texts, location_type
 from ensue.columns.stream import TYPE, Columns, Shape, type_clashes, zones_by_field
 from ensue.schema import EventType, Kind, Schema
 
-START, END = "__start", "__end"
 PLACE = "__location"  # as texts, where events that come in have two numbers
 HIDDEN = (AT, FROM)
 RANK = "__rank"  # the order of complex events behind one event, if they are known in another

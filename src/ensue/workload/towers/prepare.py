@@ -14,6 +14,7 @@ from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.check.query import check
 from ensue.algebra.lapses import lapses
 from ensue.algebra.lives import looks_as_far
+from ensue.algebra.operator import Over
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Call, Expr, Field
 from ensue.algebra.query import Query, Returned
@@ -180,8 +181,6 @@ def _prepared(
         checked = check_with_regions(
             layer.query, stream.shape.schema, streaming=streaming, derived=False
         )
-        if layer.called and any(results(checked.pattern)) and not stream.alone:
-            raise QueryError("user-defined operators take events that come in, not complex ones")
     except QueryError as error:
         raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)
@@ -258,6 +257,7 @@ def _goes_by_order(query: Query) -> bool:
         or query.after is not None
         or query.limit is not None
         or isinstance(query.within, ByEvents)
+        or any(applied.operator.over is Over.REPEAT for applied in results(query.pattern))
     )
 
 
