@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +210,8 @@ def _identity_processor(chain: Any, write: int) -> Any:
     from ensue.workload.lanes.packing import table_of
     from ensue.workload.lanes.state import Head
 
+    nothing = dict.fromkeys((field.name for field in fields(Counters)), 0)
+
     class Identity(StatefulProcessor):
         def init(self, handle: Any) -> None:
             self.store = LaneStore(handle)
@@ -219,7 +222,7 @@ def _identity_processor(chain: Any, write: int) -> Any:
             count = sum(table_of(blob)[1].num_rows for blob in blobs)
             self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))
             self.store.put_head(head)
-            counters = Counters(count, 0, 0, 0, 0, 0, write, 0, 0, 0)
+            counters = Counters(**nothing | {"events": count, "written_bytes": write})
             yield Row(**counted_row(chain, key[0], counters))
 
     return Identity()

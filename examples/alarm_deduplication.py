@@ -1,8 +1,9 @@
 """Alarms that repeat themselves: the first one is reported at once, the rest is absorbed.
 
 A Kleene pattern would collect all repetitions and report when they are over. The operator `dedup`
-is a repeat: it fires at the first alarm of a host, then absorbs what comes for ten minutes. The
-alarms are generated, with the incidents planted in them, so the answer can be checked.
+is a repeat: it fires at the first alarm of a host, then absorbs its repetitions, each of which
+comes within ten minutes of the one before. The alarms are generated, with the incidents planted in
+them, so the answer can be checked.
 """
 
 from datetime import datetime, timedelta
@@ -34,9 +35,9 @@ def alarms(hosts: int = 20, incidents: int = 15, seed: int = 7) -> tuple[pa.Tabl
         host, now = f"host-{number:02}", MORNING + timedelta(seconds=random.randint(0, 600))
         for _ in range(incidents):
             planted.add((host, now))
-            for _ in range(random.randint(1, 8)):  # all of them within ten minutes
+            for _ in range(random.randint(1, 8)):  # each within ten minutes of the one before
                 rows.append({"ts": now, "host": host, "level": random.randint(1, 5)})
-                now += timedelta(seconds=random.randint(1, 70))
+                now += timedelta(seconds=random.randint(1, 590))
             now += timedelta(minutes=random.randint(10, 40))
     random.shuffle(rows)
     return pa.Table.from_pylist(rows), planted

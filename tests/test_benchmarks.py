@@ -1,7 +1,12 @@
 """The benchmarks measure what they say: every way of running a query finds the same matches."""
 
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks import arrow, kernel, loops, readme, spark
@@ -171,3 +176,95 @@ def test_the_service_tells_subscribers_what_is_planted() -> None:
     run = messages.measured(subscriptions.KINDS[0], "paper", 20, 200)
     assert run["told"]["match"] == run["planted"] > 0
     assert run["share"] <= 0.5
+
+
+# ------------------------------------------------------------- every topic of make bench-papers
+
+_LISTED = re.search(
+    r"^PAPERS := ((?:.*\\\n)*.*)", (readme.ROOT / "Makefile").read_text(), re.MULTILINE
+)
+assert _LISTED is not None
+TOPICS = _LISTED[1].replace("\\\n", " ").split()
+Step = Callable[[Any, Path], Any]
+
+
+def _hierarchies(topic: Any, folder: Path) -> Any:
+    first = next(iter(topic.cases(1, quick=True).values()))[0]
+    return topic.compared(replace(first, events=1_000), 1)
+
+
+def _live_archive(topic: Any, folder: Path) -> Any:
+    asked = topic.query(0.4, 0.5, 500)
+    setting = topic.Setting(topic.events(500, 500, 5), topic.events(500, 0, 5), asked)
+    return topic.compared(setting, setting.archive(folder), 1)
+
+
+def _several(topic: Any, folder: Path) -> Any:
+    queries = [ensue.parse(topic.alert(number)) for number in range(3)]
+    return topic.measured(queries, topic.events(1_000), 1)
+
+
+def _subscriptions(topic: Any, folder: Path) -> Any:
+    return topic.Prepared(topic.KINDS[0], 20)
+
+
+# small enough for every day; what needs Spark is run with the slow tests
+STEPS: dict[str, Step] = {
+    "negation": lambda topic, _: topic.compared("middle", 20, topic.events(300), 1),
+    "operators": lambda topic, _: [topic.condition_order(500, 1), topic.negation(500, 1)],
+    "user_operators": lambda topic, _: [
+        part(500, 1) for part in (topic.sequences, topic.attributes, topic.repeats)
+    ],
+    "dense": lambda topic, _: topic.without_listing((10,), 500, 1),
+    "several": _several,
+    "drift": lambda topic, _: topic.run(600, 300),
+    "hierarchies": _hierarchies,
+    "towers": lambda topic, _: topic.compared("few", 2_000, 1),
+    "tower_spark": lambda topic, _: topic.local(topic.stream(2_000, 50), 1),
+    "live_archive": _live_archive,
+    "partial_matches": lambda topic, _: topic.compared(1_500, 0.5),
+    "archive_probe": lambda topic, folder: topic.build(folder, 1_000),
+    "archive_stream": lambda topic, _: topic.passes(100, 0, 10, 5, 0.1, 1),
+    "history": lambda topic, _: topic.timed(list),
+    "routing": lambda topic, _: topic.spread("even", atoms=50, events=50, tried=50, times=1),
+    "shapes": lambda topic, _: topic.on_nodes(2, 4, 200),
+    "subscriptions": _subscriptions,
+    "subscriptions_spark": lambda topic, _: [list(topic.asked(20)), topic.events(100)],
+}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+def test_an_experiment_of_the_papers_takes_its_first_steps(
+    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.algebra.operator._KNOWN", {})  # those that it registers go again
+    assert STEPS[topic](import_module(f"benchmarks.papers.{topic}"), tmp_path)
+
+
+def _archived(topic: Any, session: Any, folder: Path) -> Any:
+    bench = topic.Bench(session, folder, quick=True)
+    bench.rows, bench.archived, bench.cars = 1_000, 5_000, 500
+    bench.prepare()
+    return bench.measured()["archive, grouped"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("topic", "step"),
+    [
+        ("archive_stream", _archived),
+        ("history", lambda topic, session, folder: topic.measured(session, folder, 200_000)),
+        (
+            "subscriptions_spark",
+            lambda topic, session, folder: topic.measured(session, folder, 20, 4, 500),
+        ),
+    ],
+)
+def test_an_experiment_of_the_papers_takes_its_first_steps_on_spark(
+    topic: str, step: Callable[[Any, Any, Path], dict[str, Any]], spark: Any, tmp_path: Path
+) -> None:
+    found = step(import_module(f"benchmarks.papers.{topic}"), spark, tmp_path)
+    assert found["matches"] > 0

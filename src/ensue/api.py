@@ -141,7 +141,7 @@ def operator(
     `over="pair"`: q(a, b) and f(a, b) take two events, `a` before `b` unless `order="any"`.
     `over="each"`: q(a) and f(a) take one event.
     `over="repeat"`: q(last, a) and f(a); it fires at the first event of a partition, then
-    whenever `q` is true for its latest result and the next event.
+    whenever `q` is true for the event before and the next one.
 
     Constants of the query, as in `near(A a, B b, 10 minutes) r`, are further arguments of `q`
     and, if it takes them, of `f`. Without `q` everything combines; without `f` a result lasts
@@ -297,10 +297,12 @@ def _file_as_text(text: str) -> QueryError:
 
 @brief
 def show(
-    query: PatternBuilder | Query | Correlation | Subscription | Recognition,
+    query: str | PatternBuilder | Query | Tower | Correlation | Subscription | Recognition,
     language: str = "patterns",
 ) -> str:
     """Returns the canonical text of a query; parsing it gives the same query.
+
+    `query` is what `parse` gives, or a text that it can read.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
     PATTERN SEQ(A a, B b)
@@ -308,6 +310,8 @@ def show(
     """
     from ensue.languages import table
 
+    if isinstance(query, str):
+        query = parse(query)
     return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
@@ -1706,11 +1710,7 @@ def _query_text(query: Any) -> str:
     from ensue.languages.printing import show as spelled
 
     match query:
-        case Tower(definitions=definitions, query=top):
-            return ";\n\n".join([*map(_query_text, definitions), _query_text(top)])
-        case Definition(name=name, query=defined):
-            return spelled(replace(defined, name=name))
-        case Query() | Correlation():
+        case Query() | Tower() | Definition() | Correlation():
             return spelled(query)
         case PatternBuilder():
             return query.text

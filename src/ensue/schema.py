@@ -101,7 +101,7 @@ class EventType:
         except KeyError:
             raise QueryError(
                 f"unknown field '{field}' of event {owner} ({self.name})",
-                hint=did_you_mean(field, self.fields),
+                hint=did_you_mean(field, [f for f in self.fields if not f.startswith("__")]),
                 span=span,
             ) from None
 

@@ -144,7 +144,7 @@ def test_timestamps():
         ("AND(A a, !B b FROM z.end TO 9)", "unknown variable 'z'"),
         ("OR(A a, !B b FROM 1 TO 9)", "alternative"),
         ("AND(A a, !B b FROM a.end TO 9) JOIN ARCHIVE p A x RANGE 5 BEFORE START", "JOIN ARCHIVE"),
-        ("EVENT P AS AND(A a, !B b FROM a.end TO 9); SEQ(P p, C c)", "definitions"),
+        ("EVENT P AS SEQ(A a, B b); !P p FROM 1 TO 9", "definitions need some"),
     ],
 )
 def test_what_is_refused(text, problem):

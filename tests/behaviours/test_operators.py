@@ -30,6 +30,13 @@ def _rising(last, e):
 def operators() -> None:
     """Known by name before each test: examples elsewhere have operators of the same names."""
     ensue.operator("dedup", q=_sooner, over="repeat")
+    ensue.operator(
+        "throttled",
+        q=lambda last, e, period: e.start - last.since >= period,
+        f=lambda e: (e.start, e.end, e.start),
+        z={"since": "integer"},
+        over="repeat",
+    )
     ensue.operator("follows")
     ensue.operator(
         "double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3
@@ -50,8 +57,25 @@ def operators() -> None:
 
 
 @pytest.mark.streams
-def test_a_repeat_fires_at_the_first_event_and_absorbs_for_a_period(matched):
-    assert matched("dedup(A a, 3) d", "AAAAAAXA") == [(0,), (3,), (7,)]
+def test_a_repeat_fires_at_the_first_event_and_absorbs_its_repetitions(matched):
+    """Each repetition prolongs the silence."""
+    times = [0, 6, 12, 18, 24, 60, 66]
+    assert matched("dedup(A a, 10) d", "AAAAAAA", at=times) == [(0,), (5,)]
+
+
+def test_a_repeat_that_is_silent_for_a_time_from_its_result_on(matched):
+    times = [0, 6, 12, 18, 24, 60, 66]
+    assert matched("throttled(A a, 10) d", "AAAAAAA", at=times) == [(0,), (2,), (4,), (5,)]
+
+
+def test_a_repeat_needs_no_window_on_a_stream():
+    schema = pa.schema({"t": pa.int64(), "host": pa.string()})
+    live = ensue.live(
+        "dedup(A a, 10) d WHERE [host] RETURN d.start AS at", schema=schema, time="t"
+    )
+    times = [0, 6, 12, 18, 24, 60, 66]
+    found = [live.feed(pa.table({"t": [t], "host": ["h"]})) for t in times]
+    assert pa.concat_tables([*found, live.finish()])["at"].to_pylist() == [0, 60]
 
 
 def test_the_period_is_inclusive(matched):
@@ -60,7 +84,7 @@ def test_the_period_is_inclusive(matched):
 
 def test_a_repeat_remembers_longer_than_the_window(matched):
     query = "SEQ(dedup(A a, 6) d, B b) WITHIN 2"
-    assert matched(query, "ABXXABAB") == [(0, 1), (6, 7)]
+    assert matched(query, "ABXXABABXXXXXAB") == [(0, 1), (13, 14)]
 
 
 def test_each_partition_has_its_own_latest_result(matched):
@@ -177,7 +201,7 @@ def test_a_result_of_one_event_has_its_fields(runner):
 
 def test_timestamps_are_nanoseconds(runner):
     noon = dt.datetime(2026, 1, 1, 12)
-    minutes = [0, 4, 11, 12]
+    minutes = [0, 4, 15, 16]
     times = [noon + dt.timedelta(minutes=m) for m in minutes]
     events = pa.table({"t": pa.array(times, pa.timestamp("us")), "k": list("AAAB")})
     query = "SEQ(dedup(A a, 10 minutes) d, B b) WITHIN 1 hour RETURN d.start AS s, d.end AS e"

@@ -54,9 +54,17 @@ ONE_KEY = """
     EVENT Low AS SEQ(Reading a, Reading b) WHERE [sensor] WITHIN 5 RETURN a.value AS value;
     SEQ(Low x, Low y, !Stop s) WHERE [sensor] and y.value > x.value WITHIN 15
 """
+TIMES = """
+    EVENT Rise AS SEQ(Reading a, Reading b, !Stop q FROM b.end TO b.end + 2)
+        WHERE [sensor] and b.value > a.value WITHIN 5
+        RETURN a.machine AS machine, b.value AS value, b.end AS seen;
+    SEQ(Rise x, Stop s WITHIN 9 OF x, !Rise y FROM s.start TO s.start + 3)
+        WHERE [machine] and s.start - x.seen > 1 WITHIN 20
+    RETURN s.start AS begun, s.end AS ended, x.end AS risen
+"""
 TOWERS = {
     "factory": FACTORY, "waiting": WAITING, "two keys": TWO_KEYS, "no key": NO_KEY,
-    "one key": ONE_KEY, "one cut": ONE_CUT,
+    "one key": ONE_KEY, "one cut": ONE_CUT, "times": TIMES,
 }  # fmt: skip
 
 

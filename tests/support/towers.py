@@ -36,6 +36,7 @@ class Habits:
     depth: int = 3  # definitions, at most
     flat: bool = False  # little that would keep a box from being replaced by its pattern
     unions: bool = True  # OR and parts that may be missing
+    intervals: bool = False  # absences with intervals of their own
     lengths: tuple[int, ...] = (3, 4, 5, 6)  # of windows, more in higher layers
 
 
@@ -108,8 +109,10 @@ def by_rows(members: Mapping[str, Any]) -> Nested:
     """The members of a match as `semantics.nested` writes them."""
     found: list[tuple[str, tuple[int | Nested, ...]]] = []
     for variable, value in members.items():
-        several = value if isinstance(value, list) else [value]
-        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
+        several = [e for e in (value if isinstance(value, list) else [value]) if e]
+        if not all("members" in e or "row" in e for e in several):
+            continue  # the result of an operator
+        events = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several)
         if events:
             found.append((variable, events))
     return tuple(sorted(found))
@@ -299,7 +302,21 @@ class _Layer:
 
     def negation(self) -> str:
         variable = self.named(negated=True)
-        return f"!{variable.type} {variable.name}"
+        interval = self.interval() if self.habits.intervals else ""
+        return f"!{variable.type} {variable.name}{interval}"
+
+    def interval(self) -> str:
+        """An interval that begins and ends near events that every match has."""
+        known = [v.name for v in self.certain]
+        if not known or self.random.random() < 0.3:
+            return ""
+        unit = " seconds" if self.tower.nature.time.startswith("timestamp") else ""
+        ends = (
+            f"{self.random.choice(known)}.{self.random.choice(('start', 'end'))} "
+            f"{self.random.choice('+-')} {self.random.choice((0, 1, 2))}{unit}"
+            for _ in "ab"
+        )
+        return " FROM {} TO {}".format(*ends)
 
     def named(
         self, *, kleene: bool = False, negated: bool = False, missing: bool = False

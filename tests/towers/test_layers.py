@@ -1,13 +1,16 @@
 """Towers at work give exactly the matches that they mean, however they are found and cut."""
 
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import ensue
 from ensue import semantics
+from ensue.algebra import operator
 from ensue.algebra.tower import Tower
 from ensue.algebra.towers.layers import layers
 from ensue.columns.stream import shape_of
@@ -71,7 +74,7 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     }
 
 
-def agree(seed: int, habits: Habits, planning: Planning, levels: str | None = None) -> int:
+def agree(seed: int | str, habits: Habits, planning: Planning, levels: str | None = None) -> int:
     """Compares a random tower with its meaning; gives the number of matches on top."""
     random = Random(seed)
     nature = random_crowd(random)
@@ -139,6 +142,15 @@ def test_boxes_top_down_where_that_is_possible(round):
     assert any(c > 0 for c in counts)
 
 
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
+@pytest.mark.parametrize("round", range(10))
+def test_absences_with_intervals(round, planning):
+    habits = Habits(intervals=True)
+    counts = [agree(f"{round} {k}", habits, planning, "all") for k in range(30)]
+    assert any(c > 0 for c in counts)
+
+
 @pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
 @pytest.mark.parametrize("writers", [(), ((random_edges,),)], ids=["sequences", "edges"])
 @pytest.mark.first_rounds(1)
@@ -196,3 +208,119 @@ def test_an_open_box_beside_events_that_are_known_at_the_end_only():
     mine = Counter(by_rows(m) for m in found[""]["members"].to_pylist())
     assert mine
     assert mine == Counter(semantics.nested(binding) for binding in wanted[""])
+
+
+# ------------------------------------------------------------------------- operators of users
+
+
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known to a test, whatever others have registered."""
+    monkeypatch.setattr(operator, "_KNOWN", {})
+    ensue.operator("near", q=lambda a, b, most: b.start - a.end <= most)
+    ensue.operator(
+        "rise", q=lambda a, b, by: b.x >= a.x + by, f=lambda a, b: (b.end, b.end, b.x - a.x),
+        z={"by": "integer"},
+    )  # fmt: skip
+    ensue.operator("begun", f=lambda a, b: (a.start, a.start))
+    ensue.operator("close", q=lambda a, b, by: abs(a.x - b.x) <= by, order="any")
+    ensue.operator("large", q=lambda e, least: e.x >= least, over="each")
+    ensue.operator("dedup", q=lambda last, e, p: e.start - last.start >= p, over="repeat")
+
+
+PAIR = "EVENT P AS SEQ(A a, B b) WITHIN 4 RETURN b.x AS x, a.k AS k; "
+
+
+def random_text(random: Random) -> str:
+    """A tower of one or two definitions whose layers have operators over any of their events."""
+    numbers = iter(range(100))
+    texts, types = [], ["A", "B", "C"]
+    for name in random.choice(("P", "PQ")):
+        pattern, events = random_pattern(random, types, numbers)
+        source = random.choice(events)
+        where = random.choice(("", " WHERE [k]"))
+        returned = f"RETURN {source}.x AS x, {source}.k AS k"
+        texts.append(f"EVENT {name} AS {pattern}{where} WITHIN 6 {returned}")
+        types = [name, name, *types]
+    pattern, _ = random_pattern(random, types, numbers)
+    return "; ".join([*texts, f"{pattern}{random.choice(('', ' WHERE [k]'))} WITHIN 12"])
+
+
+def random_pattern(
+    random: Random, types: list[str], numbers: Iterator[int]
+) -> tuple[str, list[str]]:
+    events: list[str] = []
+
+    def event() -> str:
+        events.append(f"e{next(numbers)}")
+        return f"{random.choice(types)} {events[-1]}"
+
+    def part(depth: int) -> str:
+        chance, amount = random.random(), random.choice((0, 1, 2))
+        if depth == 0 or chance < 0.25:
+            return event()
+        if chance < 0.4:
+            return f"dedup({event()}, {amount}) r{next(numbers)}"
+        if chance < 0.5:
+            return f"large({part(depth - 1)}, {amount}) r{next(numbers)}"
+        name = random.choice(("near", "close", "rise", "begun"))
+        # results of pairs have no field x
+        inner = [event() if name in ("rise", "close") else part(depth - 1) for _ in "ab"]
+        constant = "" if name == "begun" else f", {amount}"
+        return f"{name}({', '.join(inner)}{constant}) r{next(numbers)}"
+
+    if random.random() < 0.5:
+        return part(2), events
+    return f"{random.choice(('SEQ', 'SEQ', 'AND'))}({part(1)}, {part(1)})", events
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("planning", [UP, DOWN], ids=["bottom-up", "top-down"])
+@pytest.mark.parametrize("round", range(20))
+def test_operators_over_complex_events(round, planning):
+    counts = []
+    for seed in range(40):
+        random = Random(f"{round} {seed}")
+        text = random_text(random)
+        nature = Nature(intervals=random.random() < 0.2, steps=random.choice(((0, 1), (0, 0, 1))))
+        try:
+            counts.append(agree_on(text, nature, random, planning, random.choice((None, "all"))))
+        except Exception as error:
+            error.add_note(text)
+            raise
+    assert sum(count > 0 for count in counts) > 5
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize(
+    "form", ["{}", "EVENT Top AS {}", "EVENT Top AS {}; SEQ(Top t) WITHIN 99"]
+)
+def test_a_query_with_operators_means_the_same_with_a_name(form):
+    text = PAIR + form.format("rise(P p, P q, 1) r WITHIN 20")
+    events = pa.table({"t": range(8), "type": list("ABCABCAB"), "x": range(8), "k": [0] * 8})
+    found = ensue.match(events, text, time="t", type="type")
+    assert found.num_rows == 5
+    live = ensue.live(text, schema=events.schema, time="t", type="type")
+    pieces = [live.feed(events.slice(k, 1)) for k in range(8)]
+    assert pa.concat_tables([*pieces, live.finish()]).num_rows == 5
+
+
+@pytest.mark.usefixtures("operators")
+def test_operators_read_what_a_definition_returns_and_its_key():
+    text = PAIR.replace(", a.k AS k", "").replace("WITHIN 4", "WHERE [k] WITHIN 4")
+    events = pa.table({"t": range(5), "type": list("ABABC"), "x": [1, 2, 3, 4, 5], "k": [7] * 5})
+    ensue.operator("same", q=lambda a, b: a.k == b.k, over="pair")
+    for columns in ("", " RETURN r.start AS since"):
+        query = f"{text}same(P p, P q) r WITHIN 20{columns}"
+        assert ensue.match(events, query, time="t", type="type").num_rows == 1
+    each = f"{text}large(P p, 4) d WHERE d.x < 9 WITHIN 20 RETURN d.x AS x, d.k AS k"
+    found = ensue.match(events, each, time="t", type="type")
+    assert found.select(["x", "k"]).to_pylist() == [{"x": 4, "k": 7}, {"x": 4, "k": 7}]
+
+
+@pytest.mark.usefixtures("operators")
+def test_results_are_no_members():
+    text = "EVENT N AS near(A a, B b, 3) r WITHIN 9; SEQ(N n, C c) RETURN count(n.members) AS n"
+    events = pa.table({"t": range(3), "type": list("ABC")})
+    assert ensue.match(events, text, time="t", type="type")["n"].to_pylist() == [2]

@@ -243,6 +243,56 @@ def test_start_end_and_fields_of_members():
     assert found[""] == [((0, 1), (2, 3)), ((0, 1), (2, 6))]
 
 
+@pytest.mark.parametrize(
+    ("rest", "times", "found"),
+    [
+        ("SEQ(P p, C c WITHIN 4 OF p)", {"at": [1, 3, 5, 9]}, [2]),
+        ("SEQ(P p, C c) WHERE c.end - p.end < 6", {"at": [1, 3, 5, 9]}, [2]),
+        ("SEQ(P p, C c) WHERE c.start > 7", {"start": [0, 1, 4, 8], "end": [1, 3, 5, 9]}, [3]),
+        ("SEQ(P p, C+ c[]) WHERE c[i].end - p.start > 5", {"at": [1, 3, 5, 9]}, [3]),
+        ("SEQ(P p, C c, !C d FROM c.end TO c.end + 4)", {"at": [1, 3, 5, 9]}, [3]),
+        ("SEQ(P p, C c, !C d FROM c.end TO c.end + 3)", {"at": [1, 3, 5, 9]}, [2, 3]),
+        ("SEQ(P p, C c, !C d FROM p.end TO c.end)", {"at": [1, 3, 5, 9]}, [2]),
+    ],
+)
+def test_times_of_raw_events_beside_complex_ones(rest, times, found):
+    matches = found_in(PAIR + rest, "ABCC", **times)[""]
+    assert [c for c, _ in matches] == found
+
+
+def test_an_interval_without_a_raw_event():
+    text = PAIR + "AND(P p, !C c FROM p.end TO p.end + 2)"
+    assert found_in(text, "ABCAB", at=[1, 2, 4, 5, 6])[""] == [((0, 4),), ((3, 4),)]
+
+
+def test_no_complex_event_in_an_interval():
+    text = PAIR + "SEQ(C c, !P p FROM c.end TO c.end + 5)"
+    assert found_in(text, "CABC", at=[1, 2, 6, 7])[""] == [(3,)]
+    assert found_in(text, "CABC", at=[1, 2, 7, 8])[""] == [(0,), (3,)]
+    assert found_in(text, "CABC", at=[1, 1, 6, 8])[""] == [(0,), (3,)]  # it starts with c
+
+
+def test_a_definition_with_an_interval_is_known_later():
+    text = "EVENT Q AS AND(A a, !B b FROM a.end TO a.end + 3) WITHIN 9; SEQ(Q q, C c) WITHIN 20"
+    assert found_in(text, "ACABC", at=[1, 2, 6, 8, 9])[""] == [(1, (0,)), (4, (0,))]
+
+
+def test_times_of_raw_events_are_returned():
+    text = PAIR + "SEQ(P p, C c) RETURN c.start AS begun, c.end AS ended, p.end - c.start AS gap"
+    events = pa.table({"type": list("ABC"), "b": [0, 1, 4], "e": [1, 3, 5]})
+    found = ensue.match(events, text, time=("b", "e"), type="type")
+    assert found.select(["begun", "ended", "gap"]).to_pylist() == [
+        {"begun": 4, "ended": 5, "gap": -1}
+    ]
+
+
+def test_a_misspelt_field_shows_no_internal_names():
+    events = pa.table({"type": list("ABC"), "at": [0, 1, 2]})
+    with pytest.raises(QueryError, match="unknown field 'zzz'") as caught:
+        ensue.match(events, PAIR + "SEQ(P p, C c) WHERE c.zzz > 1", time="at", type="type")
+    assert "__" not in str(caught.value)
+
+
 def test_what_the_events_of_a_layer_carry():
     table = pa.table({"at": [3, 4, 5], "type": list("ABC"), "v": [1, 2, 3]})
     shape = shape_of(table.schema, time="at", type="type", order=())

@@ -1,6 +1,7 @@
 """A tower's plan with what happened when it was run, and as a picture."""
 
 import re
+from contextlib import suppress
 from random import Random
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from ensue.workload.towers.analysed import PIECE, analysed_tower
 from ensue.workload.towers.explained import explained, pictured
 from ensue.workload.towers.prepare import prepare_tower
 from support.stages import EVENTS, TOWERS, readings
+from support.towers import Habits, random_tower
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
 
@@ -127,3 +129,26 @@ def test_the_picture_is_the_same_each_time():
     events = readings(Random(1), 5)
     first = pictured(prepared_over(events, TOWERS["waiting"]))
     assert first == pictured(prepared_over(events, TOWERS["waiting"]))
+
+
+def test_the_text_of_a_tower_gives_it_back():
+    read = 0
+    for seed in range(30):
+        text = random_tower(Random(seed), habits=Habits(intervals=True))
+        with suppress(ensue.QueryError):
+            tower = ensue.parse(text)
+            read += 1
+            assert ensue.parse(ensue.show(tower)) == tower, text
+    assert read > 20
+
+
+def test_a_tower_is_shown_by_its_text():
+    text = "EVENT Pair AS SEQ(A a, B b) WITHIN 9; EMIT Pair; SEQ(Pair p, C c) WITHIN 20"
+    shown = (
+        "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 9;\n\nEMIT Pair;\n\n"
+        "PATTERN SEQ(Pair p, C c)\nWITHIN 20"
+    )
+    assert ensue.show(text) == ensue.show(ensue.parse(text)) == shown
+    assert ensue.parse(shown) == ensue.parse(text)
+    with pytest.raises(ensue.QueryError, match="cannot be converted to OPSL"):
+        ensue.show(text, "opsl")

@@ -321,9 +321,13 @@ Offsets = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """How long before a match an absence looks; None: not before a moment, wherever it is."""
+    """How long before a match an absence looks; None: not before a moment, wherever it is.
+
+    `ahead` is how long after the end of a match its interval may end; None: at a moment.
+    """
 
     back: Fraction | None
+    ahead: Fraction | None = None
 
 
 def looks_as_far(interval: Interval, query: Query, schema: Schema) -> Looks | None:
@@ -335,7 +339,8 @@ def looks_as_far(interval: Interval, query: Query, schema: Schema) -> Looks | No
         return Looks(None)
     if after is None or (until is None and not moments[1]):
         return None
-    return Looks(max(Fraction(0), -after[0]))
+    ahead = None if until is None else max(Fraction(0), until[1])
+    return Looks(max(Fraction(0), -after[0]), ahead)
 
 
 def _offsets(end: Expr, times: Times) -> Offsets | None:

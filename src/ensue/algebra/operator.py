@@ -39,7 +39,7 @@ class Over(Enum):
 
     PAIR = "pair"  # Q(a, b), F(a, b)
     EACH = "each"  # Q(a), F(a)
-    REPEAT = "repeat"  # Q(last, a), F(a); `last` is the latest result of the partition
+    REPEAT = "repeat"  # Q(last, a), F(a); `last` is the event before it in the partition
 
     @property
     def inputs(self) -> int:
@@ -145,7 +145,7 @@ def _taken(over: Over, q: Function | None, f: Function | None) -> tuple[frozense
     asked = attributes_of(q) if q is not None else ()
     given = attributes_of(f) if f is not None else ()
     if over is Over.REPEAT:
-        asked = asked[1:]  # the latest result comes first
+        asked = asked[1:]  # the event before comes first
     return tuple(
         frozenset(asked[k] if k < len(asked) else ()).union(given[k] if k < len(given) else ())
         for k in range(over.inputs)

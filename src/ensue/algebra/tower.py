@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from ensue.algebra.lapses import lapses
+from ensue.algebra.form import is_lapse
 from ensue.algebra.query import Query
 from ensue.algebra.walk import atoms
 from ensue.errors import QueryError, did_you_mean
@@ -124,12 +124,11 @@ def tower(definitions: Sequence[Definition], query: Query, emit: Sequence[str] =
                 span=each.choose.span,
                 text=each.text,
             )
-        for negation, _ in lapses(each.pattern):
+        if is_lapse(each.pattern):
             raise QueryError(
-                "an absence with an explicit interval together with definitions is not "
-                "supported yet",
-                hint="match the raw events",
-                span=negation.span,
+                "a pattern that is only an absence has no events, and definitions need some",
+                hint="name the event that it is measured from: AND(A a, !B b FROM a.end TO ...)",
+                span=each.pattern.span,
                 text=each.text,
             )
         if each.whole is not None and each is not query:

@@ -86,7 +86,7 @@ def why_not_adaptive(plan: Plan) -> str | None:
         return "matches that wait for their turn may be older than the window"
     for applied in results(plan.query.pattern):
         if applied.operator.over is Over.REPEAT:
-            return f"the latest result of {applied.operator.name} may be older than the window"
+            return f"the last event of {applied.operator.name} may be older than the window"
     return None
 
 

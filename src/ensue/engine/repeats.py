@@ -1,4 +1,4 @@
-"""Repeats on a stream: which events fire, with the latest result of every partition kept."""
+"""Repeats on a stream: which events fire, with the last event of every partition kept."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from ensue.algebra.walk import results
 from ensue.engine.retention import key_of
 from ensue.semantics import Event
 from ensue.semantics.partition import Partition
-from ensue.semantics.results import Fired, fires, latest, latest_names, record
+from ensue.semantics.results import Fired, fires, last_names, record
 
 
 class Repeats:
-    """Sees every event once, in order. A latest result is kept however long ago it was."""
+    """Sees every event once, in order. A last event is kept however long ago it was."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
         self._applied = [a for a in results(query.pattern) if a.operator.over is Over.REPEAT]
-        self._latest: dict[tuple[str, str], Any] = {}  # by variable and partition
+        self._last: dict[tuple[str, str], Any] = {}  # by variable and partition
         self._fired: dict[str, dict[int, Event]] = {a.variable: {} for a in self._applied}
 
     def __bool__(self) -> bool:
@@ -38,10 +38,9 @@ class Repeats:
             assert is_event(source)
             for event in Partition(self._query, events).candidates(source):
                 place = (applied.variable, _partition(key_of(self._query, event)))
-                result = fires(applied, event, self._latest.get(place))
+                result, self._last[place] = fires(applied, event, self._last.get(place))
                 if result is not None:
                     self._fired[applied.variable][event.position] = result
-                    self._latest[place] = latest(applied, result)
 
     def keep(self, events: Iterable[Event]) -> None:
         """Forgets the results at other events."""
@@ -55,15 +54,15 @@ class Repeats:
     def save(self) -> dict[str, Any]:
         """What was decided, as texts and numbers."""
         return {
-            "latest": [[v, key, list(seen)] for (v, key), seen in self._latest.items()],
+            "last": [[v, key, seen and list(seen)] for (v, key), seen in self._last.items()],
             "fired": {variable: sorted(made) for variable, made in self._fired.items()},
         }
 
     def restore(self, saved: dict[str, Any] | None, held: Iterable[Event]) -> None:
         if saved is None:
             return
-        names = {a.variable: record("Result", latest_names(a)) for a in self._applied}
-        self._latest = {(v, key): names[v](*seen) for v, key, seen in saved["latest"]}
+        names = {a.variable: record("Last", last_names(a)) for a in self._applied}
+        self._last = {(v, key): seen and names[v](*seen) for v, key, seen in saved["last"]}
         events = {event.position: event for event in held}
         for applied in self._applied:
             fired = [events[p] for p in saved["fired"][applied.variable] if p in events]
@@ -71,7 +70,7 @@ class Repeats:
 
 
 def _made(applied: Apply, event: Event) -> Event:
-    result = fires(applied, event, None)
+    result, _ = fires(applied, event, None)
     assert result is not None
     return result
 

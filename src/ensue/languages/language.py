@@ -49,4 +49,4 @@ class Language:
     name: str
     claims: Callable[[str], bool]
     parse: Parse
-    show: Callable[[Query | Correlation | Subscription | Recognition], str]
+    show: Callable[[Query | Tower | Correlation | Subscription | Recognition], str]

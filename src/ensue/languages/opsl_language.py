@@ -9,7 +9,7 @@ from ensue.algebra.operator import Operator, is_registered
 from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
-from ensue.algebra.tower import Definition
+from ensue.algebra.tower import Definition, Tower
 from ensue.errors import QueryError
 from ensue.languages import opsl, opsl_text
 from ensue.languages.language import NO_REGIONS, Language
@@ -81,7 +81,7 @@ def parse_text(
     return opsl.parse(text, regions)
 
 
-def show(query: Query | Correlation | Subscription | Recognition) -> str:
+def show(query: Query | Tower | Correlation | Subscription | Recognition) -> str:
     """The one spelling of a subscription."""
     if isinstance(query, Subscription):
         return opsl_text.show(query)

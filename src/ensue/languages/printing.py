@@ -1,6 +1,7 @@
 """Algebra to text: the canonical spelling of a query, which parses back to the same query."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ensue.algebra.correlation import ArchiveJoin, Correlation
 from ensue.algebra.form import is_input
@@ -20,15 +21,21 @@ from ensue.algebra.text import (
     show_whole,
     show_window,
 )
+from ensue.algebra.tower import Definition, Tower
 from ensue.algebra.walk import kleenes, positives
 from ensue.languages.sql.join_text import show_joined
 
 
-def show(query: Query | Correlation) -> str:
-    """The whole query, a clause a line."""
+def show(query: Query | Correlation | Definition | Tower) -> str:
+    """The whole query, a clause a line; of a hierarchy, every statement."""
     if isinstance(query, Correlation) and query.of_clauses:
         return show_joined(query)
     match query:
+        case Definition(name=name, query=defined):
+            return show(replace(defined, name=name))
+        case Tower(definitions=definitions, query=top, emit=emit):
+            emitted = [f"EMIT {', '.join(map(show_name, emit))}"] if emit else []
+            return ";\n\n".join([*map(show, definitions), *emitted, show(top)])
         case Query():
             shown = show_pattern(query.pattern) if query.whole is None else _apart(query.pattern)
             lines = [*_named(query), f"PATTERN {shown}", *_matched(query)]

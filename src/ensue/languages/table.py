@@ -73,7 +73,8 @@ def parse(
 
 
 def show(
-    query: Query | Correlation | Subscription | Recognition, language: str = PATTERNS.name
+    query: Query | Tower | Correlation | Subscription | Recognition,
+    language: str = PATTERNS.name,
 ) -> str:
     """The one spelling of a query in a language."""
     return language_named(language).show(query)

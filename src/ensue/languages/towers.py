@@ -282,7 +282,7 @@ def _emitted(text: str, place: Span) -> list[str]:
     return [name.strip() for name in stated["names"].split(",")]
 
 
-def show_text(query: Query | Correlation | Subscription | Recognition) -> str:
+def show_text(query: Query | Tower | Correlation | Subscription | Recognition) -> str:
     """The one spelling of a query as a pattern."""
     if isinstance(query, Subscription):
         return opsl_patterns.show(query)

@@ -44,7 +44,7 @@ def why_not_evicted(plan: Plan) -> str | None:
         return "CHOOSE ONCE needs more about a key than its events of the last window"
     for applied in results(query.pattern):
         if applied.operator.over is Over.REPEAT:
-            return f"the latest result of {applied.operator.name} may be older than the window"
+            return f"the last event of {applied.operator.name} may be older than the window"
     return None
 
 

@@ -34,21 +34,32 @@ def made_of(applied: Apply, inputs: Sequence[Event], members: tuple[Event, ...])
 def repeats(applied: Apply, events: Iterable[Event]) -> dict[int, Event]:
     """The results of a repeat, by position: it fires at the first event, then if Q says so."""
     found: dict[int, Event] = {}
-    previous = None
+    last = None
     for event in events:
-        result = fires(applied, event, previous)
+        result, last = fires(applied, event, last)
         if result is not None:
             found[event.position] = result
-            previous = latest(applied, result)
     return found
 
 
-def fires(applied: Apply, event: Event, previous: Any) -> Event | None:
-    """The result of a repeat at an event, given what Q sees of the latest one, or None."""
+def fires(applied: Apply, event: Event, last: Any) -> tuple[Event | None, Any]:
+    """The result of a repeat at an event, or None, and what Q sees of the event as the last one.
+
+    An event that is absorbed is the last one too: it goes on with the attributes of the result
+    that it repeats.
+    """
     seen = view(applied, 0, event)
-    if seen is None or (previous is not None and not _asked(applied, [previous, seen])):
-        return None
-    return _result(applied, [seen], [event], (event,))
+    if seen is None:
+        return None, last
+    own = [name for name, _ in applied.operator.z]
+    if last is not None and not _asked(applied, [last, seen]):
+        result, attributes = None, [getattr(last, name) for name in own]
+    else:
+        result = _result(applied, [seen], [event], (event,))
+        attributes = [result.numbers[name] for name in own]
+    fields = [getattr(seen, r.field) for r in applied.reads[0] if r.field not in own]
+    made = record("Last", last_names(applied))(seen.start, seen.end, *fields, *attributes)
+    return result, made
 
 
 def derived(pattern: Pattern, binding: Binding) -> Binding:
@@ -82,15 +93,8 @@ def view(applied: Apply, k: int, event: Event) -> Any:
     return record("Event", ("start", "end", *names))(event.start, event.end, *values)
 
 
-def latest(applied: Apply, result: Event) -> Any:
-    """The latest result of a repeat as Q sees it: the fields of its event, and its attributes."""
-    values = [_read(result, r) for r in applied.reads[0] if r.field not in result.numbers]
-    return record("Result", latest_names(applied))(
-        result.start, result.end, *values, *result.numbers.values()
-    )
-
-
-def latest_names(applied: Apply) -> tuple[str, ...]:
+def last_names(applied: Apply) -> tuple[str, ...]:
+    """What Q sees of a repeat's last event: its times and fields, and its result's attributes."""
     own = [name for name, _ in applied.operator.z]
     return ("start", "end", *(r.field for r in applied.reads[0] if r.field not in own), *own)
 

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ensue.algebra.answers import summarised
+from ensue.algebra.check.applied import resolved, result_types
 from ensue.algebra.equivalence import equal_through_negation
+from ensue.algebra.lapses import with_interval_ends
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.query import Query
 from ensue.algebra.towers.layers import Layer
-from ensue.algebra.walk import atoms, positives, rewrite_expr
-from ensue.schema import Schema
+from ensue.algebra.walk import atoms, positives, results, rewrite_expr
+from ensue.schema import EventType, Kind, Schema
 from ensue.semantics.conditions import value_of
 from ensue.semantics.events import Binding, Event
 from ensue.semantics.matches import matches
@@ -118,14 +121,29 @@ def meant(layer: Layer, schema: Schema) -> Query:
                 return node
 
     query = layer.query
+    if any(results(query.pattern)):
+        query = replace(query, pattern=_resolved(layer, schema))
     return equal_through_negation(
         replace(
             query,
+            pattern=with_interval_ends(query.pattern, lambda end: rewrite_expr(end, timed)),
             where=tuple(rewrite_expr(c, timed) for c in query.where),
             returns=tuple(replace(r, expr=rewrite_expr(r.expr, timed)) for r in query.returns),
             having=None if query.having is None else rewrite_expr(query.having, timed),
         )
     )
+
+
+def _resolved(layer: Layer, schema: Schema) -> Pattern:
+    """A layer's pattern with what its operators read of events that came in and complex ones."""
+    pattern = layer.query.pattern
+    types = {
+        a.variable: EventType(str(a.type), dict.fromkeys(layer.below[str(a.type)], Kind.NULL))
+        if a.type in layer.below
+        else schema.event_type(a.type, None)
+        for a in atoms(pattern)
+    }
+    return resolved(pattern, types | result_types(pattern, types, schema), schema)
 
 
 def _complex(

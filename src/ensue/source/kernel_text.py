@@ -36,7 +36,7 @@ PARAMETERS = {
     "used": "by partition, the first row that a match may still begin with",
     "K": "what is kept of each partition: integers",
     "KF": "and floats",
-    "L": "the latest results of operators, by partition: integers",
+    "L": "the last events of repeats, by partition: integers",
     "LF": "and floats",
     "T": "counters",
     "O": "matches",

@@ -31,9 +31,10 @@ from ensue.algebra.equivalence import (
     partitioning,
     with_equivalence,
 )
-from ensue.algebra.form import is_event, is_lapse
+from ensue.algebra.form import is_event, is_lapse, is_result, parts
 from ensue.algebra.lapses import interval_ends, lapses, with_interval_ends
 from ensue.algebra.lives import derived_window, looks_as_far
+from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Choice, Strategy
 from ensue.algebra.predicate import Expr, Field, Literal
 from ensue.algebra.query import Equivalence, Query, Returned
@@ -245,7 +246,7 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
                 "+ 5",
                 span=negation.span,
             )
-    if query.within is not None or is_event(query.pattern) or is_lapse(query.pattern):
+    if query.within is not None or is_lapse(query.pattern) or _is_of_one(query.pattern):
         return
     if always_paused(query.pattern):
         return
@@ -262,6 +263,11 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         hint=hint,
         span=query.pattern.span,
     )
+
+
+def _is_of_one(pattern: Pattern) -> bool:
+    """Whether a match is one event, perhaps as operators of users see it."""
+    return is_event(pattern) or (is_result(pattern) and all(map(_is_of_one, parts(pattern))))
 
 
 def _check_window(query: Query, schema: Schema) -> None:

@@ -5,15 +5,20 @@ time at which a complex event starts, only the places of its members tell what c
 """
 
 from collections.abc import Collection, Iterator
+from itertools import product
 
-from ensue.algebra.form import is_event, is_list, is_loop, is_sequence, parts
-from ensue.algebra.pattern import Pattern, Repeat
+from ensue.algebra.form import is_event, is_list, is_loop, is_result, is_sequence, parts
+from ensue.algebra.lapses import lapses
+from ensue.algebra.pattern import Apply, Atom, Pattern, Repeat
 from ensue.algebra.predicate import At, Binary, Expr, Field
 from ensue.algebra.walk import atoms, kleenes, loops, negations
 from ensue.errors import QueryError
 
 AT = "__at"  # the place of an event's last member among the events that came in
 FROM = "__from"  # that of its first member
+START, END = "__start", "__end"  # when an event starts and ends
+
+Standing = Atom | Apply
 
 
 def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[Expr, ...]:
@@ -27,14 +32,35 @@ def members_in_order(pattern: Pattern, complex_types: Collection[str]) -> tuple[
     """
     lists = frozenset(kleenes(pattern))
     complex_ = {a.variable for a in atoms(pattern) if a.type in complex_types}
+    if not complex_:
+        return ()
     absent = {a.variable: n for n, gone in enumerate(negations(pattern)) for a in atoms(gone)}
-    pairs = dict.fromkeys(_pairs(pattern))
-    outside = tuple(
-        _before(a, b, lists)
-        for a, b in pairs
-        if b in complex_ and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
+    anywhere = {a.variable for negation, _ in lapses(pattern) for a in atoms(negation)}
+    outside = dict.fromkeys(
+        _unless_apart(x, y, _before(a, b, lists))
+        for x, y in _pairs(pattern)
+        for a, b in product(_variables(x), _variables(y))
+        if b in complex_
+        and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
+        and anywhere.isdisjoint((a, b))
     )
     return (*outside, *(c for loop in loops(pattern) for c in _inside(loop, complex_)))
+
+
+def _variables(part: Standing) -> list[str]:
+    return [atom.variable for atom in atoms(part)]
+
+
+def _unless_apart(x: Standing, y: Standing, in_order: Expr) -> Expr:
+    """The order of members, which decides only where a result ends as the other part starts.
+
+    A result of a user's operator stands where its F says, wherever its events are.
+    """
+    if is_event(x) and is_event(y):
+        return in_order
+    end = Field(x.variable, END if is_event(x) else "end")
+    start = Field(y.variable, START if is_event(y) else "start")
+    return Binary("or", Binary("<", end, start), in_order)
 
 
 def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
@@ -54,20 +80,29 @@ def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
         )
 
 
-def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
-    """Variables of which the first one's events come before the other's, those of loops apart."""
+def _pairs(pattern: Pattern) -> Iterator[tuple[Standing, Standing]]:
+    """Events and results of which the first comes before the other, those of loops apart."""
     if is_loop(pattern):
         return
     if is_list(pattern):
-        yield pattern.atom.variable, pattern.atom.variable
-    if is_sequence(pattern):
-        front: list[str] = []
+        yield pattern.atom, pattern.atom
+    if is_sequence(pattern) or (is_result(pattern) and pattern.operator.in_order):
+        front: list[Standing] = []
         for part in parts(pattern):
-            inside = [a.variable for a in atoms(part)]
-            yield from ((other, variable) for other in front for variable in inside)
+            inside = list(_standing(part))
+            yield from product(front, inside)
             front += inside
     for part in parts(pattern):
         yield from _pairs(part)
+
+
+def _standing(pattern: Pattern) -> Iterator[Standing]:
+    """What has a place of its own in a sequence: events, and results instead of their events."""
+    if is_event(pattern) or is_result(pattern):
+        yield pattern
+    else:
+        for part in parts(pattern):
+            yield from _standing(part)
 
 
 def _before(one: str, other: str, lists: frozenset[str]) -> Expr:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ensue.algebra.answers import summarised
 from ensue.algebra.equivalence import equal_through_negation
 from ensue.algebra.form import Form, form, is_absence, is_event, optional, parts, plain
+from ensue.algebra.lapses import lapses
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Field
@@ -88,6 +89,8 @@ def _why_not_above(query: Query) -> str | None:
         return "WITHIN n EVENTS counts complex events"
     if any(results(query.pattern)):
         return "user-defined operators take complex events unchanged"
+    if any(lapses(query.pattern)):
+        return "an absence with an interval is judged on complex events"
     return None
 
 
@@ -103,6 +106,8 @@ def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
         return f"{name} has HAVING, COUNT(*) or EXISTS"
     if isinstance(query.within, ByEvents):
         return f"{name} is matched WITHIN a number of events"
+    if any(lapses(query.pattern)):
+        return f"{name} has an absence with an interval"
     return _why_not_pattern(query.pattern, name)
 
 

@@ -5,18 +5,29 @@ members that somebody names. `x.a.price` is a field `a.price` of x's type, compu
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ensue.algebra.answers import summarised
 from ensue.algebra.check.column_names import refuse_column
-from ensue.algebra.form import Form, form, optional, parts
-from ensue.algebra.pattern import Pattern
+from ensue.algebra.form import Form, form, is_input, optional, parts
+from ensue.algebra.lapses import with_interval_ends
+from ensue.algebra.operator import TIMES
+from ensue.algebra.pattern import Atom, Pattern
 from ensue.algebra.predicate import Aggregate, At, Binary, Call, Expr, Field, Literal
 from ensue.algebra.query import Query, Returned
 from ensue.algebra.text import show_expr
 from ensue.algebra.tower import Definition, Tower, types_of
-from ensue.algebra.walk import atoms, bound_variables, kleenes, operands, with_operands
+from ensue.algebra.walk import (
+    atoms,
+    bound_variables,
+    kleenes,
+    operands,
+    origins,
+    positives,
+    results,
+    with_operands,
+)
 from ensue.errors import QueryError, did_you_mean
 
 MEMBERS = "members"
@@ -36,6 +47,7 @@ class Layer:
     delivered: bool
     members: bool = False  # somebody asks for the members of its events
     on_top: bool = False
+    below: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields of what it uses
 
     @property
     def called(self) -> str:
@@ -136,6 +148,7 @@ class _Layering:
                 scope.rewritten(Field(variable, None))
         whole = replace(
             query,
+            pattern=with_interval_ends(query.pattern, scope.rewritten),
             where=tuple(scope.rewritten(c) for c in query.where),
             having=None if query.having is None else scope.rewritten(query.having),
             returns=returns,
@@ -146,8 +159,12 @@ class _Layering:
                     Field(atom.variable, equivalence.field_name, span=equivalence.span)
                 )
         uses = tuple(name for name in types_of(query) if name in self.known)
+        below = {name: _own_fields(self.known[name].query) for name in uses}
+        for atom, names in _read_by_operators(query.pattern):
+            for name in names & set(below.get(str(atom.type), ())):
+                scope.rewritten(Field(atom.variable, name, span=atom.span))
         return Layer(
-            definition.name, whole, query, uses, tuple(visible), delivered, members, on_top
+            definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below
         )
 
     def _check_names(
@@ -169,20 +186,28 @@ class _Scope:
     layering: _Layering
     definition: Definition
     types: dict[str, str] = field(init=False)  # of the variables that are defined events
+    attributes: dict[str, Collection[str]] = field(init=False)  # of results, by variable
     lists: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         pattern = self.definition.query.pattern
         known = self.layering.known
-        types = {a.variable: a.type for a in atoms(pattern) if a.type in known}
+        types = {a.variable: str(a.type) for a in atoms(pattern) if a.type in known}
+        for variable, source in origins(pattern).items():  # a result has the fields of its event
+            if source in types:
+                types[variable] = types[source]
+        own = {applied.variable: dict(applied.operator.z) for applied in results(pattern)}
+        object.__setattr__(self, "attributes", own)
         object.__setattr__(self, "types", types)
         object.__setattr__(self, "lists", frozenset(kleenes(pattern)))
 
     def rewritten(self, expr: Expr) -> Expr:
         """An expression in terms of fields that the layers below return."""
         match expr:
-            case Field(variable=variable) if variable in self.types:
-                self._need(expr)
+            case Field(variable=variable, name=name) if variable in self.types:
+                own = self.attributes.get(variable)
+                if own is None or (name is not None and name not in own):
+                    self._need(expr)
                 return expr
             case Aggregate(variable=variable, argument=Field(name=str(name)) as argument) if (
                 variable in self.types
@@ -252,7 +277,7 @@ class _Scope:
             return _of_key(query.pattern, name)
         if "." in name:
             return self._path(below, name, named)
-        own = [*(r.name for r in returned(query)), *(e.field_name for e in query.equivalence)]
+        own = _own_fields(query)
         raise _pointing(
             f"unknown field '{name}' of event {named.variable} ({below.name})",
             did_you_mean(name, [*own, "start", "end", MEMBERS])
@@ -317,6 +342,24 @@ def returned(query: Query) -> Iterable[Returned]:
     ]
 
 
+def _own_fields(query: Query) -> tuple[str, ...]:
+    """The fields of a definition's events that others may name without a path."""
+    own = [*(r.name for r in returned(query)), *(e.field_name for e in query.equivalence)]
+    return tuple(dict.fromkeys(own))
+
+
+def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]]:
+    """The events that operators of users take, with the names in their functions."""
+    sources = origins(pattern)
+    events = {atom.variable: atom for atom in atoms(pattern)}
+    for applied in results(pattern):
+        for part in applied.inputs:
+            assert is_input(part)
+            variable = sources.get(part.variable, part.variable)
+            if variable in events:
+                yield events[variable], applied.operator.reads - set(TIMES)
+
+
 def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
     """Whether a path leads through a Kleene variable without saying which of its events."""
     step = _STEP.fullmatch(path)
@@ -360,7 +403,7 @@ def _certain(pattern: Pattern) -> Iterator[str]:
 def _number_of_members(pattern: Pattern) -> Expr:
     """How many events a match has, those of its complex events counted as one each."""
     counts: list[Expr] = [
-        Aggregate("count", variable, None) for variable in bound_variables(pattern)
+        Aggregate("count", atom.variable, None) for atom in positives(pattern)
     ]
     total = counts[0]
     for count in counts[1:]:

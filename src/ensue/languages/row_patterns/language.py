@@ -9,7 +9,7 @@ from ensue.algebra.operator import Operator
 from ensue.algebra.query import Query
 from ensue.algebra.row_patterns.recognition import Recognition
 from ensue.algebra.subscription import Subscription
-from ensue.algebra.tower import Definition
+from ensue.algebra.tower import Definition, Tower
 from ensue.errors import QueryError
 from ensue.languages.language import NO_REGIONS, Language
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
@@ -52,7 +52,7 @@ def parse_text(
     return read_bare(text, parameters)
 
 
-def show(query: Query | Correlation | Subscription | Recognition) -> str:
+def show(query: Query | Tower | Correlation | Subscription | Recognition) -> str:
     """The one spelling of a clause."""
     if isinstance(query, Recognition):
         return show_clause(query)

@@ -65,7 +65,7 @@ class Operator:
     attributes: tuple[Attribute, ...] = ()  # Z: beside the events of the parts
     # whether F gives these very times anyway: the first start, the last end
     keeps: tuple[bool, bool] = (False, False)
-    remembers: bool = False  # unary: the left side of its functions is its own last result
+    remembers: bool = False  # unary: the left side of its Q is the event before, and its result
     q_cost: float = 0.0  # C_Q without the conditions
     f_cost: float = 2 * COMPARE + NEW  # C_F
     z_cost: float = 0.0  # C_Z: the types are known before the first event comes

@@ -17,7 +17,7 @@ from ensue.plan.physical_rules.operators import (
 )
 from ensue.schema import Kind
 
-LAST, EVENT = 0, 1  # the sides of a repeat: its latest result, the event at hand
+LAST, EVENT = 0, 1  # the sides of a repeat: the event before, the event at hand
 WHOLE = 2  # of F: the events of the result, which its times lie within
 JIT = 'njit(error_model="python")'  # a division by zero is an error, as in Python
 IN_TICKS = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)

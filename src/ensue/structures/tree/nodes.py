@@ -77,7 +77,7 @@ class Spot:
 
     @property
     def remembers(self) -> bool:
-        """Whether it asks for its latest result."""
+        """Whether it asks for the event before."""
         return isinstance(self.node, Apply) and self.node.operator.remembers
 
     @property

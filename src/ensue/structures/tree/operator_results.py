@@ -1,4 +1,4 @@
-"""Results of users' operators in a join tree: their times, attributes and latest values."""
+"""Results of users' operators in a join tree: their times, attributes and last events."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from ensue.algebra.predicate import Expr, Field
 from ensue.algebra.walk import references
 from ensue.plan.physical import Join, Leaf
 from ensue.plan.physical_rules.operators import Function
-from ensue.plan.physical_rules.user_operators import LAST, WHOLE
+from ensue.plan.physical_rules.user_operators import EVENT, LAST, WHOLE
 from ensue.schema import Kind
 from ensue.source.expressions import Text
 from ensue.source.kernel_inputs import Frame
@@ -25,7 +25,7 @@ Later = Callable[[], str]
 
 @dataclass(slots=True)
 class Memory:
-    """What repeats keep of their latest result, by partition."""
+    """What repeats keep of their last event and the result that it repeats, by partition."""
 
     names: Names
     columns: Columns = field(init=False)
@@ -59,17 +59,36 @@ class TreeResults:
     def fits(self, spot: Spot, parts: tuple[Part, ...]) -> list[str]:
         """When Q is true of the parts of a node, and F can be asked."""
         assert not isinstance(spot.node, Leaf)
+        fits = spot.node.operator.fits
+        tests = self.can_be_asked(spot, parts)
+        if fits is not None:
+            tests.append(_called(fits, self._arguments(fits, spot, parts)))
+        return tests
+
+    def can_be_asked(self, spot: Spot, parts: tuple[Part, ...]) -> list[str]:
+        """When all that Q and F name is there."""
+        assert not isinstance(spot.node, Leaf)
         operator, tests = spot.node.operator, []
         if operator.fits is not None:
-            values = self._arguments(operator.fits, spot, parts)
-            call = _called(operator.fits, values)
-            if spot.remembers:
-                call = f"({self.memory.there(spot)} == 0 or {call})"
-            tests += [*_there(values), call]
+            tests += _there(self._arguments(operator.fits, spot, parts))
         if operator.builds is not None:
             # the result itself has times in any case
             tests += _there(self._arguments(operator.builds, spot, (*parts, parts[0])))
         return list(dict.fromkeys(tests))
+
+    def fires(self, spot: Spot, part: Part) -> tuple[list[str], str]:
+        """The lines that let a repeat take note of an event, and when it fires at it."""
+        assert not isinstance(spot.node, Leaf)
+        function, name = spot.node.operator.fits, f"fires{spot.number}"
+        assert function is not None
+        call = _called(function, self._arguments(function, spot, (part,)))
+        lines = [f"{name} = {self.memory.there(spot)} == 0 or {call}"]
+        own = {attribute.name for attribute in spot.node.operator.attributes}
+        for argument in function.arguments:
+            if argument.side == LAST and argument.name not in own:
+                value, _ = self._argument(spot, (part,), EVENT, argument.name)
+                lines.append(f"{self._last(spot, argument.name)} = {value}")
+        return lines, name
 
     def made(self, spot: Spot, parts: tuple[Part, ...], whole: Part) -> tuple[list[str], Part]:
         """The lines that compute a result, and the result; `whole` is what it is made of."""
@@ -108,17 +127,12 @@ class TreeResults:
 
     def _remember(self, spot: Spot, result: Part) -> Iterator[str]:
         assert not isinstance(spot.node, Leaf)
-        function, variable = spot.node.operator.fits, spot.node.variable or ""
         yield f"{self.memory.there(spot)} = 1"
-        names = {} if function is None else {a.name for a in function.arguments if a.side == LAST}
-        for name in sorted(names):
-            if (variable, name) in result.attributes:
-                value = result.attributes[variable, name]()
-            else:
-                value = self._read(spot.parts[0], result, name)[0]
-            yield f"{self._latest(spot, name)} = {value}"
+        for attribute in spot.node.operator.attributes:
+            value = result.attributes[spot.node.variable or "", attribute.name]()
+            yield f"{self._last(spot, attribute.name)} = {value}"
 
-    def _latest(self, spot: Spot, name: str) -> str:
+    def _last(self, spot: Spot, name: str) -> str:
         assert not isinstance(spot.node, Leaf)
         own = {a.name: a.kind in REALS for a in spot.node.operator.attributes}
         own |= dict.fromkeys(TIMES, self.frame.real_time)
@@ -143,7 +157,7 @@ class TreeResults:
             return (parts[-1].start if name == "start" else parts[-1].end), None
         if spot.remembers:
             if side == LAST:
-                return self._latest(spot, name), None
+                return self._last(spot, name), None
             side = 0
         inner, part = spot.parts[side], parts[side]
         if name in TIMES:

@@ -21,7 +21,7 @@ class TreeState(InstancesState[TreeSource]):
     def live_keys(self) -> npt.NDArray[np.bool_]:
         alive = super().live_keys()
         if self.source.memory.width:
-            # a repeat remembers its latest result however long ago it was
+            # a repeat remembers its last event however long ago it was
             alive |= np.any(self.tables[MEMORY[0]] != 0, axis=1)
         return alive
 

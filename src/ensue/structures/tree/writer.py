@@ -314,9 +314,15 @@ class _Trees:
         self, out: Source, spot: Spot, parts: tuple[Part, ...], whole: Part, tests: list[str]
     ) -> None:
         """A node's result, made of parts that pass the tests, as the operator's Q and F say."""
-        tests = [*tests, *self.results.fits(spot, parts)]
         making, made = self.results.made(spot, parts, whole)
-        self._arrive_tested(out, spot, made, tests, making)
+        if not spot.remembers:
+            tests = [*tests, *self.results.fits(spot, parts)]
+            self._arrive_tested(out, spot, made, tests, making)
+            return
+        noting, fires = self.results.fires(spot, parts[0])
+        with out.when(*tests, *self.results.can_be_asked(spot, parts)):
+            out(*noting)
+            self._arrive_tested(out, spot, made, [fires], making)
 
     def _arrive_tested(
         self,

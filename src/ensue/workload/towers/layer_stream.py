@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ensue.algebra.policy import CONTIGUOUS
 from ensue.algebra.tower import types_of
-from ensue.algebra.towers.behind import AT, FROM
+from ensue.algebra.towers.behind import AT, END, FROM, START
 from ensue.algebra.towers.layers import MEMBERS, Layer
 from ensue.algebra.window import ByEvents
 from ensue.columns import evaluate as vectors
@@ -23,7 +23,6 @@ from ensue.columns.location import location_texts, location_type
 from ensue.columns.stream import TYPE, Columns, Shape, type_clashes, zones_by_field
 from ensue.schema import EventType, Kind, Schema
 
-START, END = "__start", "__end"
 PLACE = "__location"  # as texts, where events that come in have two numbers
 HIDDEN = (AT, FROM)
 RANK = "__rank"  # the order of complex events behind one event, if they are known in another
@@ -201,11 +200,11 @@ def layer_stream(
     complex_: dict[str, dict[str, str]] = {}
     for name in used:
         places = columns.of_complex(name, below[name])
-        fields = {"start": START, "end": END}
+        own_fields = {below_.removesuffix("@own"): here for below_, here in places.items()}
         if isinstance(raw.schema.location, str):
-            fields[raw.schema.location] = raw.schema.location
-        fields |= {below_.removesuffix("@own"): here for below_, here in places.items()}
-        by_type[name] = list(fields.items())
+            own_fields = {raw.schema.location: raw.schema.location} | own_fields
+        by_type[name] = list(own_fields.items())
+        fields = {"start": START, "end": END} | own_fields
         visible = [
             *shown[name],
             "start",
@@ -219,7 +218,7 @@ def layer_stream(
     arrow = columns.schema(raw)
     if any(RANK in below[name].names for name in used):
         arrow = arrow.append(pa.field(RANK, pa.binary()))
-    hidden = (*HIDDEN, PLACE) if PLACE in arrow.names else HIDDEN
+    hidden = (*HIDDEN, START, END, *([PLACE] if PLACE in arrow.names else []))
     shape = Shape(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, whole, named_by, hidden)
     every = bool(named) and (
         bool(layer.query.strategies & CONTIGUOUS) or isinstance(layer.query.within, ByEvents)
@@ -264,7 +263,7 @@ class _Columns:
 
 def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: Shape) -> Schema:
     kinds = fields_of(arrow)
-    places = {AT: Kind.INTEGER, FROM: Kind.INTEGER}
+    places = {AT: Kind.INTEGER, FROM: Kind.INTEGER, START: kinds[START], END: kinds[END]}
     if PLACE in arrow.names:
         places[PLACE] = Kind.STRING
     types = {

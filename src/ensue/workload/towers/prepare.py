@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import reduce
 from hashlib import blake2b
 
@@ -11,6 +12,9 @@ import pyarrow as pa
 from ensue.algebra.answers import makes_events
 from ensue.algebra.check.arrangement import open_ended
 from ensue.algebra.check.query import check
+from ensue.algebra.lapses import lapses
+from ensue.algebra.lives import looks_as_far
+from ensue.algebra.operator import Over
 from ensue.algebra.policy import Strategy
 from ensue.algebra.predicate import Aggregate, At, Call, Expr, Field
 from ensue.algebra.query import Query, Returned
@@ -177,8 +181,6 @@ def _prepared(
         checked = check_with_regions(
             layer.query, stream.shape.schema, streaming=streaming, derived=False
         )
-        if layer.called and any(results(checked.pattern)) and not stream.alone:
-            raise QueryError("user-defined operators take events that come in, not complex ones")
     except QueryError as error:
         raise _named(error, layer) from None
     query = _with_places(checked, layer, stream)
@@ -186,11 +188,24 @@ def _prepared(
     plan = choose(physical, schema, planning, python=run_as_python(physical))
     prepared = Prepared(query, plan, stream.shape, identity, planning)
     found = found_schema(result_of(prepared), layer)
-    settles = waits + _decided_after(checked, stream.shape, streaming=streaming)
+    later = _decided_after(checked, stream.shape, streaming=streaming)
+    if streaming and later == math.inf and not layer.on_top:
+        raise _named(_never_settles(checked), layer)
+    settles = waits + later
     if ranked and settles > waits:
         found = found.append(pa.field(RANK, pa.binary()))
     return PreparedLayer(
         layer, stream, prepared, found, delivered_schema(found, layer), waits, settles, ranked
+    )
+
+
+def _never_settles(query: Query) -> QueryError:
+    return QueryError(
+        "an absence until a fixed moment may take any time to decide, and layers above cannot "
+        "wait for it",
+        hint="let its interval end a length of time after an event, as in TO a.end + 5",
+        span=next(negation for negation, _ in lapses(query.pattern)).span,
+        text=query.text,
     )
 
 
@@ -242,6 +257,7 @@ def _goes_by_order(query: Query) -> bool:
         or query.after is not None
         or query.limit is not None
         or isinstance(query.within, ByEvents)
+        or any(applied.operator.over is Over.REPEAT for applied in results(query.pattern))
     )
 
 
@@ -249,8 +265,9 @@ def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | floa
     """How long after a match ends it may take to be certain."""
     negation = next(open_ended(query.pattern), None)
     by_start = query.after is not None and query.after.by_start
+    ahead = _intervals_end_after(query, shape)
     if negation is None and not by_start and not ends_greedily(query.pattern):
-        return 0
+        return ahead
     length = length_of(query.within, shape.unit)
     if length is None and streaming:
         what = "AFTER MATCH IN ORDER OF START" if by_start else "a greedy loop at the end"
@@ -262,7 +279,25 @@ def _decided_after(query: Query, shape: Shape, *, streaming: bool) -> int | floa
             span=query.pattern.span if negation is None else negation.span,
             text=query.text,
         )
-    return math.inf if length is None else length
+    return math.inf if length is None else length + ahead
+
+
+def _intervals_end_after(query: Query, shape: Shape) -> int | float:
+    """How long after a match ends the intervals of its absences may last."""
+    ahead: int | float = 0
+    for _, interval in lapses(query.pattern):
+        looks = looks_as_far(interval, query, shape.schema)
+        if looks is None or looks.ahead is None:
+            return math.inf
+        ahead = max(ahead, _in_unit(looks.ahead, shape))
+    return ahead
+
+
+def _in_unit(length: Fraction, shape: Shape) -> int | float:
+    """A length, in nanoseconds where times are timestamps, in the unit of the time arrays."""
+    if shape.schema.time_kind.numeric:
+        return int(length) if length.denominator == 1 else float(length)
+    return math.ceil(length if shape.unit == "ns" else length / 1_000)
 
 
 # -------------------------------------------------------------------------------------- columns

@@ -1,6 +1,7 @@
 """Stages of a tower made ready: what runs in the lanes of one key, and what goes from one to the
 next."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,9 @@ def prepare_stages(tower: PreparedTower) -> tuple[PreparedStage, ...]:
     by_name = {p.layer.name: p for p in tower.layers}
     lengths = [length_of(p.layer.query.within, p.stream.shape.unit) for p in tower.layers]
     known = [length for length in lengths if length is not None]
-    reach = 2 * sum(known) if len(known) == len(lengths) else None
+    later = sum(p.settles - p.waits for p in tower.layers if p.settles != p.waits)
+    bounded = len(known) == len(lengths) and math.isfinite(later)
+    reach = 2 * sum(known) + later if bounded else None
     found: list[PreparedStage] = []
     settles: dict[str, int | float] = {}  # when a layer's events are known, behind the stream
     for stage in stages_of([_as_found(p) for p in tower.layers]):
