@@ -109,7 +109,7 @@ class _Judged:
             return True
         rows = self._with(self._kept[kept], variable, row)
         bounds = self._bounds[p], self._bounds[p + 1]
-        return all(self._holds(c, rows, bounds, number) for c in conditions)
+        return all(self._holds(c, rows, bounds, int(number)) for c in conditions)
 
     def _holds(
         self, condition: RowValue, rows: Kept, bounds: tuple[int, int], number: int
