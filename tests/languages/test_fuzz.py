@@ -11,6 +11,7 @@ from tests.languages.test_papers import SASE, SASE_PLUS, THEFT, ZEUS
 from ensue.algebra.correlation import Correlation
 from ensue.algebra.query import Query
 from ensue.errors import QueryError
+from ensue.languages import table
 from ensue.languages.patterns import parse, statement
 from ensue.languages.printing import show
 
@@ -188,6 +189,37 @@ def test_long_queries_are_fine():
     parse("A a HAVING " + " and ".join(["a.x = 1"] * 2000))
     parse("A a WHERE a.x IN (" + ", ".join(map(str, range(5000))) + ")")
     parse("SEQ(" + ", ".join(f"A a{n}" for n in range(500)) + ")")
+
+
+LONG = 100_000  # characters: the square of it would take many minutes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EVENT {word}(",
+        "SEQ({word} a, B b",
+        "SEQ(A a, B b) WHERE a.{word} =",
+        "SEQ(A a, B b) WHERE {word}(a.x) >",
+        "SEQ(A a) WHERE a.x = '{word}' b",
+        "SEQ(A a) WHERE a.x BETWEEN {word} TO",
+        "SEQ(A a) JOIN ARCHIVE b B b RANGE BETWEEN {word} !",
+        "SEQ(A a) {comments}",
+        "SEQ(A a) {spaces}!",
+        "SEQ(A a) WHERE a.x = '{comments}",
+        "@(Depot)(ARITH:{word} =",
+        "@(Depot)(STRING:x LIKE '{word}",
+        "A && {comments}",
+        "A && B {withs}",
+        "{comments}",
+    ],
+)
+def test_a_syntax_error_in_a_long_text_takes_no_time(text):
+    """Time grows with the length of the text, not with its square."""
+    pieces = {"word": "x", "comments": "/* x ", "spaces": " ", "withs": "WITH x = "}
+    filled = {name: piece * (LONG // len(piece)) for name, piece in pieces.items()}
+    with pytest.raises(QueryError):
+        table.parse(text.format(**filled))
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1e" + "9" * 5000, "0." + "0" * 5000 + "1"])

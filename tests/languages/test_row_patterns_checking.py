@@ -15,7 +15,8 @@ TICKS = {
     "price": Kind.FLOAT,
     "Volume": Kind.INTEGER,
     "id": Kind.INTEGER,
-    "ID": Kind.INTEGER,
+    "lot": Kind.INTEGER,
+    "LOT": Kind.INTEGER,
     "tags": Kind.OTHER,
     "halted": Kind.BOOLEAN,
 }
@@ -53,15 +54,16 @@ def test_columns_are_found_whatever_their_case():
     assert found.order[0].expr == Field(ROW, "time")
 
 
-def test_the_very_name_comes_first():
-    assert columns(clause('id AS a, ID AS b, "ID" AS c')) == ["id", "ID", "ID"]
+def test_quotes_tell_columns_apart_that_differ_only_in_case():
+    assert columns(clause('"lot" AS a, "LOT" AS b, A."LOT" AS c')) == ["lot", "LOT", "LOT"]
 
 
-def test_a_name_that_may_be_several_columns_is_refused():
-    assert refused(clause("Id AS a")) == (
-        "'Id' may be any of the columns id, ID",
-        "Id",
-        'quote the one you mean: "id"',
+@pytest.mark.parametrize("name", ["lot", "LOT", "Lot"])
+def test_a_name_that_may_be_several_columns_is_refused(name):
+    assert refused(clause(f"{name} AS a")) == (
+        f"'{name}' may be any of the columns lot, LOT: SQL ignores case",
+        name,
+        'quote the one you mean: "lot"',
     )
 
 
@@ -199,7 +201,7 @@ def test_one_row_has_the_keys_and_the_measures():
 
 def test_all_rows_have_keys_order_measures_and_the_other_columns():
     text = clause(before="PARTITION BY symbol ORDER BY time", behind="ALL ROWS PER MATCH")
-    names = ["symbol", "time", "p", "price", "Volume", "id", "ID", "tags", "halted"]
+    names = ["symbol", "time", "p", "price", "Volume", "id", "lot", "LOT", "tags", "halted"]
     assert list(output_kinds(read_bare(text), TICKS)) == names
 
 

@@ -176,6 +176,10 @@ def test_subsets(subsets, problem, place):
     ("measures", "problem", "place"),
     [
         ("price", "a measure needs a name", "price"),
+        ("FINAL price", "a measure needs a name", "FINAL price"),
+        ("t + INTERVAL '5' MINUTE", "a measure needs a name", "t + INTERVAL '5' MINUTE"),
+        ("CASE WHEN n > 1 THEN (2) END", "a measure needs a name", "CASE WHEN n > 1 THEN (2) END"),
+        ("sum(price) x, n AS X", "there are two measures called 'X'", "X"),
         ("price AS x, n AS X", "there are two measures called 'X'", "X"),
         ('price AS "x", n AS x', "there are two measures called 'x'", "x"),
     ],

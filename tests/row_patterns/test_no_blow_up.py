@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.engine.row_patterns import finding
+from ensue.engine.row_patterns import plain
 from ensue.engine.row_patterns.finding import Finder
 from ensue.engine.row_patterns.found import Search
 from ensue.engine.row_patterns.partitions import partitions_of
@@ -187,13 +187,29 @@ def test_memory_grows_with_the_rows(pattern: str, define: str, last: int) -> Non
     assert many <= 300 * 1_000_000
 
 
-def test_a_search_without_an_end_is_given_up(uncompiled: None, monkeypatch: Any) -> None:
-    """No kernel takes string_agg, and every way to map rows has a text of its own."""
-    monkeypatch.setattr(finding, "_PLAIN_STEPS", 10_000)
-    asked = clause("(A | B | A B)* Z", "Z AS string_agg(to_string(A.id)) = '?'")
+@pytest.mark.parametrize(
+    ("pattern", "define", "count"),
+    [
+        ("(A | B | A B)* Z", "Z AS string_agg(to_string(A.id)) = '?'", 60),
+        ("^ (A | B)* Z $", "Z AS string_agg(CLASSIFIER(), '') = 'x'", 40),
+        ("(A | B)* Z", "Z AS string_agg(CLASSIFIER(), '') = 'x'", 40),
+        ("(A | B)* C Z", "A AS A.x > 0, Z AS median(A.id) < -1 AND median(B.id) < -1", 40),
+    ],
+)
+def test_a_search_without_an_end_is_given_up(
+    pattern: str, define: str, count: int, uncompiled: None, monkeypatch: Any
+) -> None:
+    """No kernel takes these aggregates, and every way to map rows has a value of its own."""
+    monkeypatch.setattr(plain, "_WORK", 10_000)
     with pytest.raises(LimitError, match="begins with the row id = 0") as error:
-        steps(asked, rows(60), 10**7)
+        steps(clause(pattern, define), rows(count), 20_000)
     assert "WITHIN" in str(error.value)
+
+
+def test_one_way_through_all_rows_is_never_given_up(uncompiled: None, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plain, "_WORK", 0)
+    asked = clause("A+", "A AS string_agg(to_string(A.id)) <> '?'")
+    assert found(asked, rows(100)) == [100]
 
 
 def test_what_cannot_be_skipped_to_is_told_by_computed_keys() -> None:

@@ -276,6 +276,16 @@ def test_a_query_that_is_one_clause(text, only):
         ("SELECT * FROM a, LATERAL (SELECT 1) MATCH_RECOGNIZE (1)", "LATERAL", "LATERAL"),
         ("SELECT * FROM t MATCH_RECOGNIZE", "a parenthesis is missing", "MATCH_RECOGNIZE"),
         (
+            "SELECT m OVER w FROM t WINDOW w AS (MEASURES A.x AS m PATTERN (A) DEFINE A AS x < 3)",
+            "row patterns in windows are not supported",
+            "PATTERN",
+        ),
+        (
+            "SELECT sum(x) OVER (ORDER BY x PATTERN (A+) DEFINE A AS A.x < 3) FROM t",
+            "row patterns in windows are not supported",
+            "PATTERN",
+        ),
+        (
             "SELECT * FROM t MATCH_RECOGNIZE (DEFINE A AS EXISTS (FROM u match_recognize (1)))",
             "inside the parentheses of another",
             "match_recognize",

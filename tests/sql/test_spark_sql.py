@@ -169,6 +169,18 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
         ),
         ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),
+        (
+            "SELECT MATCH_NUMBER() FROM t MATCH_RECOGNIZE (1)",
+            "MATCH_NUMBER()",
+            "only works inside MATCH_RECOGNIZE",
+            "MEASURES MATCH_NUMBER() AS n",
+        ),
+        (
+            "SELECT 1 FROM t AS k(x, X) MATCH_RECOGNIZE (1)",
+            "t AS k(x, X)",
+            "the columns 'x' and 'X' have the same name",
+            "FROM t AS k(x, y, z)",
+        ),
     ],
 )
 def test_errors_of_spark_point_into_the_text(refused, text, place, problem, hint):

@@ -301,6 +301,18 @@ def test_a_query_is_a_text():
         ),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo does not exist", None),
         ("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE id = 'x'", "'x'", "convert string 'x'", None),
+        (
+            "SELECT match_number() FROM t MATCH_RECOGNIZE (1)",
+            "match_number()",
+            "MATCH_NUMBER() only works inside MATCH_RECOGNIZE",
+            "MEASURES MATCH_NUMBER() AS n",
+        ),
+        (
+            "SELECT id, prev(price) FROM t MATCH_RECOGNIZE (1)",
+            "prev(price)",
+            "PREV() only works inside MATCH_RECOGNIZE",
+            "MEASURES PREV(A.x) AS n",
+        ),
         ("SELECT 1 +", "+", "syntax error", None),
         ("SELECT * FROM t MATCH_RECOGNIZE (1) GRUOP BY x y", "BY", "syntax error", None),
     ],
@@ -311,6 +323,47 @@ def test_errors_of_duckdb_point_into_the_text(text, place, problem, hint):
     assert error.span.over(text) == place
     assert hint is None or hint in error.hint
     assert "__ensue" not in str(error)
+
+
+MIXED = pa.table({"x": [1], "X": [2], "y": [3]})
+SAME = "the columns 'x' and 'X'{} have the same name: SQL ignores case"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "of"),
+    [
+        ("SELECT X FROM t", "t", " of t"),
+        ("SELECT y FROM (SELECT * FROM t) MATCH_RECOGNIZE (1)", "t", " of t"),
+        ("SELECT y FROM t MATCH_RECOGNIZE (1)", "t MATCH_RECOGNIZE (1)", " of MATCH_RECOGNIZE"),
+        ("SELECT 1 FROM t AS k(x, X, y) MATCH_RECOGNIZE (1)", "t AS k(x, X, y)", " of k"),
+        ('SELECT k.x FROM t k(x, "X")', 't k(x, "X")', " of k"),
+        (
+            "SELECT 1 FROM (SELECT y AS x, y AS X FROM t k(a, b)) q",
+            "(SELECT y AS x, y AS X",
+            " of q",
+        ),
+        ("WITH k(x, X) AS (SELECT 1, 2) FROM k", None, ""),
+    ],
+)
+def test_columns_that_differ_only_in_case_are_refused(text, place, of):
+    error = refused(text, {"t": MIXED})
+    assert error.problem == SAME.format(of)
+    assert "another name" in error.hint
+    assert place is None or error.span.over(text).startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT * FROM t AS k(a, b) MATCH_RECOGNIZE (1)", [(1, 2, 3)]),
+        ("SELECT b FROM t AS k(a, b)", [(2,)]),
+        ("WITH t AS (SELECT 5 AS x) SELECT x FROM t", [(5,)]),
+        ("SELECT id, ID FROM u", [(4, 4)]),
+        ("SELECT * FROM t MATCH_RECOGNIZE (1)", [(1, 2, 3)]),
+    ],
+)
+def test_columns_that_differ_only_in_case_may_be_renamed(text, expected):
+    assert rows(text, {"t": MIXED, "u": pa.table({"id": [4]})}) == expected
 
 
 def test_an_error_of_a_clause_points_at_the_clause():

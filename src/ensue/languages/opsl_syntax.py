@@ -7,6 +7,7 @@ from typing import cast
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ensue.errors import QueryError
+from ensue.languages.slips import tail_of
 from ensue.span import Span
 
 _WORDS = {
@@ -31,10 +32,10 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     ),
 )
 _EXAMPLE = "=|(A; 5 minutes)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)"
-_BLANKS = re.compile(r"--[^\n]*|/\*[\s\S]*?\*/|\s")
+_BLANKS = re.compile(r"(?:--[^\n]*|/\*[\s\S]*?\*/|\s)*+")
 _PIECE = re.compile(r"\$?[^\W\d]\w*(?:-\w+)*|[0-9.]+|=\||\|=|&&?|\|\|?|[<>!]=|[\s\S]")
 _UNENDED = re.compile(r"\$[^\W\d]\w*(?:-\w+)*(?!\s*;)")
-_PARENTHESES = re.compile(r"'[^']*'|--[^\n]*|/\*[\s\S]*?\*/|(?P<sign>[()])")
+_PARENTHESES = re.compile(r"'[^']*'|--[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|(?P<sign>[()])")
 _ENDLESS = {"'": "text", '"': "quoted name", "`": "quoted name"}
 _TYPES = r"(ARITH|STRING|BOOL|TIME)"
 _LAST_WITH = re.compile(r"(?i)\bWITH\b[^()]*=$")
@@ -44,7 +45,7 @@ _REGIONS = re.compile(r"(?i)(CIRCLE|(MULTI)?(POINT|LINESTRING|POLYGON))$")
 
 def explain(error: UnexpectedInput, text: str) -> QueryError:
     """The error that the parser met, as one that a reader understands."""
-    if not _BLANKS.sub("", text):
+    if _BLANKS.fullmatch(text):
         return QueryError("the subscription is empty", hint=f"write one, as in {_EXAMPLE}")
     assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
     expected: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
@@ -133,7 +134,7 @@ def _of_predicates(before: str, found: str, expected: set[str]) -> Iterator[str]
 
 
 def _of_definitions(text: str, before: str, found: str, expected: set[str]) -> Iterator[str]:
-    if expected == {"NAME", "NUMBER"} and _LAST_WITH.search(before):
+    if expected == {"NAME", "NUMBER"} and _LAST_WITH.search(tail_of(before)):
         yield "definitions stand before WITH"
     if expected == {"_EQUALS"} or (before.endswith(",") and "VARIABLE" in expected):
         yield "a definition has the form $x; = ..., or Name = ..., and options follow WITH"

@@ -32,8 +32,20 @@ _INFIX = {
 }
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "LIMIT", "CHOOSE")
 _CONDITIONS = "conditions follow WHERE, after the pattern: SEQ(A a, B b) WHERE b.price > 3"
+_TAIL = 200  # characters; patterns that end in $ take the square of the length
 _COMPARES = re.compile(r"[=<>!≤≥≠]")
 _OPEN = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|[()]""")
+
+
+def tail_of(text: str) -> str:
+    """The end of a text, as far as it says what is meant behind it."""
+    return text[-_TAIL:]
+
+
+def last_word(text: str) -> str:
+    """The word that a text ends with, in upper case; of a very long one the end."""
+    last = re.search(r"\w*$", tail_of(text))
+    return last[0].upper() if last else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +60,7 @@ class Place:
     @property
     def word(self) -> str:
         """The word before it, in upper case."""
-        last = re.search(r"\w*$", self.before)
-        return last[0].upper() if last else ""
+        return last_word(self.before)
 
     @property
     def first(self) -> str:
@@ -104,9 +115,8 @@ def _patterns(place: Place) -> Iterator[str]:
         if found == "[":
             yield f"parts stand in parentheses: {place.word}(A a, B b)"
         else:
-            written = re.search(r"\w+$", before)
-            assert written is not None
-            yield f'a type called like a keyword is quoted: "{written[0]}" {found}'
+            written = before[-len(place.word) :]
+            yield f'a type called like a keyword is quoted: "{written}" {found}'
     where = found.upper() == "WHERE" or (place.word == "WHERE" and place.in_pattern)
     if place.in_brackets and where and ")" in place.rest:
         yield _CONDITIONS
@@ -141,7 +151,7 @@ def _conditions(place: Place) -> Iterator[str]:
         yield f"write {_INFIX[found.upper()]}"
     if word == "IS":
         yield "compare with =; IS asks for NULL, TRUE, FALSE or DISTINCT FROM"
-    if re.search(r"(?i)\bbetween\s+\S+$", place.before) and found.upper() == "TO":
+    if re.search(r"(?i)\bbetween\s+\S+$", tail_of(place.before)) and found.upper() == "TO":
         yield "say BETWEEN 1 AND 3"
     if word in ("LIKE", "ILIKE"):
         yield "the pattern is a string in single quotes: LIKE 'x%'"
@@ -151,7 +161,7 @@ def _conditions(place: Place) -> Iterator[str]:
         yield "if is a function: if(a.price > 3, 1, 0); or CASE WHEN a.price > 3 THEN 1 END"
     if place.rest.startswith("->"):
         yield "a field is written with a dot: a.price"
-    if _COMPARES.match(found) and re.search(r"\|\|[^|]*$", place.before):
+    if _COMPARES.match(found) and re.search(r"\|\|[^|]*$", tail_of(place.before)):
         yield "|| joins strings; between conditions write 'or'"
     if found == "," and re.match(r",\d{3}\b", place.rest):
         yield "a number has no commas: 1000"

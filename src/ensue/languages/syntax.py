@@ -60,11 +60,12 @@ _GROUPS: tuple[tuple[str, set[str], set[str]], ...] = (
     ),
 )  # fmt: skip
 _SCAN = re.compile(
-    r"""'[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*[\s\S]*?\*/ | (?P<bracket>[()\[\]{}])""",
+    r"""'[^']*' | "[^"]*" | `[^`]*` | --[^\n]*
+       | /\*(?:[\s\S]*?\*/|[\s\S]*) | (?P<bracket>[()\[\]{}])""",
     re.VERBOSE,
 )
 _UNKNOWN = re.compile(r"\w+|&&?|\|\|?|[\s\S]")
-_COMMENTS_AND_BLANKS = re.compile(r"--[^\n]*|/\*[\s\S]*?\*/|[\s;]")
+_COMMENTS_AND_BLANKS = re.compile(r"(?:--[^\n]*|/\*[\s\S]*?\*/|[\s;])*+")
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _ENDLESS = {"'": "string", '"': "quoted name", "`": "quoted name"}
 _CURLY = "\u2018\u2019\u201c\u201d\u00b4"
@@ -80,7 +81,7 @@ def explain(
     error: UnexpectedInput, text: str, parameters: Parameters = NO_PARAMETERS
 ) -> QueryError:
     """The error that the parser met, as one that a reader understands."""
-    if not _COMMENTS_AND_BLANKS.sub("", text):
+    if _COMMENTS_AND_BLANKS.fullmatch(text):
         return QueryError(
             "the query is empty", hint="write a pattern, as in SEQ(A a, B b) WITHIN 5 minutes"
         )
@@ -159,7 +160,7 @@ def _in_words(expected: set[str]) -> str:
 
 def _of_whole_results(before: str, found: str) -> Iterator[str]:
     """Slips of those who know the clauses of SQL."""
-    if re.search(r"\bLIMIT\s+\d+$", before, re.IGNORECASE) and found == "OFFSET":
+    if re.search(r"\bLIMIT\s+\d+$", slips.tail_of(before), re.IGNORECASE) and found == "OFFSET":
         yield "there is no OFFSET: take more rows, and slice the result"
     if found == "FETCH":
         yield "say how many: FETCH FIRST 10 ROWS ONLY"
@@ -168,8 +169,7 @@ def _of_whole_results(before: str, found: str) -> Iterator[str]:
 def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
     """What may be behind the error, the surest first."""
     before = text[:start].rstrip()
-    previous = re.search(r"\w*$", before)
-    word = previous[0].upper() if previous else ""
+    word = slips.last_word(before)
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _of_whole_results(before, found.upper())
@@ -225,7 +225,9 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
         yield "say how far back: RANGE 30 days BEFORE START, or BEFORE END"
     if "ANCHOR" in expected:
         yield "BEFORE START is before the live match begins, BEFORE END before it ends"
-    if "_AND" in expected and re.search(r"(?i)\brange\s+between\s+\S+\s*\w*$", begun):
+    if "_AND" in expected and re.search(
+        r"(?i)\brange\s+between\s+\S+\s*\w*$", slips.tail_of(begun)
+    ):
         yield "as in RANGE BETWEEN 30 days AND 1 day BEFORE START"
     if found in ("LAST", "ON") and not re.search(r"(?i)\brange\b", begun):
         yield f"a RANGE comes before {found}, as in RANGE 30 days BEFORE START"
@@ -279,8 +281,7 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
     column = open_at[-1] - text.rfind("\n", 0, open_at[-1])
     closed_wrongly = _OPENING.get(found, bracket) != bracket
     quantifier = bracket == "{" and {"COMMA", "RBRACE"} <= expected
-    last = re.search(r"\w*$", text[:start].rstrip())
-    clause = {found.upper(), last[0].upper() if last else ""} & set(_CLAUSES)
+    clause = {found.upper(), slips.last_word(text[:start].rstrip())} & set(_CLAUSES)
     if not found or closed_wrongly or quantifier or clause:
         yield f"the '{bracket}' of line {line}, column {column} is not closed"
 

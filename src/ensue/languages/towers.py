@@ -23,7 +23,7 @@ from ensue.span import Span
 
 _PIECES = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`
-       | --[^\n]* | /\*[\s\S]*?\*/ | (?P<end>;)""",
+       | --[^\n]* | /\*(?:[\s\S]*?\*/|[\s\S]*) | (?P<end>;)""",
     re.VERBOSE,
 )
 _BLANK = re.compile(r"(?:\s|--[^\n]*|/\*[\s\S]*?\*/)*")

@@ -3,7 +3,7 @@
 import json
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from ensue.errors import EnsueError, QueryError, RunnerError, did_you_mean
 from ensue.extras import needed
-from ensue.languages.sql.clauses import ALONE
+from ensue.languages.sql.clauses import ALONE, function_of_clauses
 from ensue.languages.sql.query import Clause, ClauseText, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
+from ensue.span import Span
 
 # What a clause finds in a relation; the clause is a part of a text: (text, start, end).
 Recognize = Callable[[ClauseText, Any], Any]
@@ -98,6 +99,7 @@ class _Database:
                     span=self.query.span,
                     text=self.query.text,
                 )
+            self._refuse_ambiguous_columns(sql, clause)
             return _interruptible(opened, sql)
         except duckdb.Error as error:
             raise self._meant(self._told(error, sql), sql, clause) from None
@@ -105,6 +107,59 @@ class _Database:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def _refuse_ambiguous_columns(self, sql: Rewritten, clause: Clause | None) -> None:
+        """SQL does not tell columns apart that differ in case only; DuckDB renames one of them."""
+        tables = any(_alike(table.column_names) for table in self.given.values())
+        if not tables and not self.query.mixed_case:
+            return
+        for node in self._nodes(sql):
+            table = str(node.get("table_name", "")).lower()
+            given = self.given.get(table)
+            alike = _alike(_columns(node, () if given is None else given.column_names))
+            if alike is None:
+                continue
+            place = {"position": node["query_location"]} if "query_location" in node else {}
+            if place and "query_location_length" in node:
+                place["location"] = f"[0, {node['query_location_length']}]"
+            span = self._origin(place, sql, clause)
+            if table.startswith(_OWN):
+                span = self.query.clauses[int(table.removeprefix(_OWN)) - 1].whole
+                table = "MATCH_RECOGNIZE"
+            name = node.get("alias") or table
+            raise self._ambiguous(alike, f" of {name}" if name else "", span)
+
+    def _ambiguous(self, alike: tuple[str, str], of: str, span: Span | None) -> QueryError:
+        first, second = alike
+        return QueryError(
+            f"the columns '{first}' and '{second}'{of} have the same name: SQL ignores case",
+            hint="give one of them another name: FROM t AS k(x, y, z), or SELECT a AS x",
+            span=span,
+            text=self.query.text,
+        )
+
+    def _nodes(self, sql: Rewritten) -> Iterator[dict[str, Any]]:
+        """The nodes of a query that DuckDB has parsed, those of named queries without the tables
+        that they hide."""
+        query = "SELECT json_serialize_sql($text, skip_null := true, skip_default := true)"
+        ((tree,),) = self._connection.execute(query, {"text": sql.text}).fetchall()
+        try:
+            stack = [json.loads(tree)]
+        except RecursionError:
+            raise QueryError(
+                "the query is nested too deep to find out which columns it means",
+                hint="give columns names that differ in more than case",
+                text=self.query.text,
+            ) from None
+        named = {query.name.lower() for one in self.query.withs for query in one.queries}
+        while stack:
+            match stack.pop():
+                case dict() as node:
+                    if str(node.get("table_name", "")).lower() not in named:
+                        yield node
+                    stack += node.values()
+                case list() as some:
+                    stack += some
 
     def _open(self) -> Any:
         if self._connection is not None:
@@ -161,6 +216,8 @@ class _Database:
                 hint = ALONE
         elif told.get("error_subtype") == "MISSING_ENTRY" and told.get("type") == "Table":
             problem, hint = f"unknown table '{name}'", did_you_mean(name, self._names)
+        elif (wrong := function_of_clauses(name)) is not None:
+            problem, hint = wrong
         elif kind == "permission":
             hint = "a query only reads the tables you pass: tables={...}"
         return QueryError(
@@ -193,6 +250,27 @@ class _Database:
             if found is not None:
                 return found
         return None if clause is None else clause.input
+
+
+def _columns(node: dict[str, Any], of_table: Sequence[str]) -> list[str]:
+    """The columns of a relation, as far as the query names them."""
+    columns = list(of_table)
+    if node.get("type") == "SUBQUERY" and "subquery" in node:
+        selected = node["subquery"]["node"].get("select_list", ())
+        names = (one.get("alias") or one.get("column_names", [""])[-1] for one in selected)
+        columns = [name for name in names if name]
+    listed = list(node.get("column_name_alias") or node.get("aliases") or ())
+    return [*listed, *columns[len(listed) :]]
+
+
+def _alike(names: Sequence[str]) -> tuple[str, str] | None:
+    """Two names that differ in case only; those that are the same are numbered by DuckDB."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            return other, name
+    return None
 
 
 def _as_json(error: Exception) -> dict[str, Any] | None:

@@ -193,6 +193,27 @@ LABELS_AND_NUMBERS = [
         "A AS COUNT(*) <= MATCH_NUMBER()",
         "A1 / A2 A3 / A4 A5 A6",
     ),
+    labels(
+        "the sum of the number of the match over its rows",
+        [1, 1, 1, 1],
+        "A+",
+        "A AS SUM(MATCH_NUMBER()) < 3",
+        "A1 A2 / A3",
+    ),
+    labels(
+        "the number of the match as a text of each row",
+        [1, 1, 1, 1],
+        "A B",
+        "B AS STRING_AGG(CAST(MATCH_NUMBER() AS VARCHAR), '') = '11'",
+        "A1 B2",
+    ),
+    labels(
+        "the number of the match beside a column in an aggregate",
+        [1, 2, 3, 4],
+        "A+",
+        "A AS MEDIAN(A.value + MATCH_NUMBER()) < 3.5",
+        "A1 A2 A3",
+    ),
     measured(
         "empty matches are numbered too",
         [1, 1, 1],

@@ -100,6 +100,13 @@ COLUMNS = [
         [(10,)],
     ),
     names(
+        "measures without AS",
+        "ORDER BY id MEASURES MATCH_NUMBER() n, A.value v, CASE WHEN B.value > 1 THEN 1 END big, "
+        'B.value IS NULL missing, 7 "Seven" PATTERN (A B) DEFINE B AS B.value > A.value',
+        [(1, 10, 1, False, 7)],
+        columns=["n", "v", "big", "missing", "Seven"],
+    ),
+    names(
         "a quoted measure name",
         'ORDER BY id MEASURES A.value AS "The Value" PATTERN (A) DEFINE A AS A.value = 10',
         [(10,)],

@@ -11,7 +11,6 @@ PARTS = [
     refused("a comma after the last definition", define="DEFINE B AS B.value > A.value,"),
     refused("PATTERN without parentheses", pattern="PATTERN A B+"),
     refused("PATTERN of nothing", pattern="PATTERN"),
-    refused("a measure without AS", measures="MEASURES LAST(A.value) a"),
     refused("a measure without a name", measures="MEASURES LAST(A.value)"),
     refused("a measure without an expression", measures="MEASURES AS a"),
     refused("MEASURES without measures", measures="MEASURES"),

@@ -42,8 +42,8 @@ def checked(
 ) -> Recognition:
     """The clause with the columns of the table in it, or a QueryError that says what is wrong.
 
-    A column is meant by its very name; else, unless the name is quoted, in whatever case. `zones`
-    are those of the columns whose times have one.
+    A quoted name is that of a column as it is spelled, any other ignores case. `zones` are those
+    of the columns whose times have one.
     """
     try:
         resolved = _resolved(recognition, _Names(columns, recognition.text, zones))
@@ -86,14 +86,15 @@ class _Names:
             self.folded.setdefault(name.lower(), []).append(name)
 
     def meant(self, name: str, span: Span | None) -> str:
-        if name in self.columns:
+        quoted = _is_quoted(span, self.text)
+        if quoted and name in self.columns:
             return name
-        same = [] if _is_quoted(span, self.text) else self.folded.get(name.lower(), [])
+        same = [] if quoted else self.folded.get(name.lower(), [])
         if len(same) == 1:
             return same[0]
         if same:
             raise QueryError(
-                f"'{name}' may be any of the columns {', '.join(same)}",
+                f"'{name}' may be any of the columns {', '.join(same)}: SQL ignores case",
                 hint=f'quote the one you mean: "{same[0]}"',
                 span=span,
             )

@@ -18,7 +18,7 @@ from ensue.engine.row_patterns.found import Found, Labels, Search
 from ensue.engine.row_patterns.judging import Judges
 from ensue.engine.row_patterns.masks import masks
 from ensue.engine.row_patterns.partitions import Partitions
-from ensue.engine.row_patterns.plain import PlainConditions
+from ensue.engine.row_patterns.plain import PlainConditions, TooMuchWorkError
 from ensue.engine.row_patterns.possible import Possible, TooManyStatesError
 from ensue.errors import LimitError, SkipError
 from ensue.kernels.jit import Loop
@@ -29,7 +29,6 @@ from ensue.source.cache import loop
 _SKIPS = {SkipTo.PAST_LAST: 0, SkipTo.NEXT: 1, SkipTo.FIRST: 2, SkipTo.LAST: 3}
 _STEPS = 1 << 34  # that a search from one row may take: some minutes
 _FEW_STEPS = 1 << 17  # so many may be interpreted, which takes about a second
-_PLAIN_STEPS = 1 << 23  # the same where conditions are judged by their plain meaning
 _SEEN = 1 << 24  # places that a search remembers at the most
 LABELS = 1 << 22  # rows of matches that are handed over at a time
 _MATCHES = 1 << 20
@@ -46,8 +45,6 @@ class Judge(Protocol):
 
     @property
     def reals(self) -> int: ...
-    @property
-    def compiled(self) -> bool: ...
     def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
         """What it looks at: constants, integers and floats of rows, and whether they are there.
 
@@ -115,7 +112,8 @@ class Finder:
         if judged:
             judge, values = self.judge(partitions)
             given = self._given(partitions, search, judge, values)
-            run.most_steps = _FEW_STEPS if judge.compiled else _PLAIN_STEPS + 8 * partitions.rows
+            plain = isinstance(judge, PlainConditions)  # which counts its own work
+            run.most_steps = _STEPS if plain else _FEW_STEPS
             yield from run.search(judge.kernel, (*fixed, *state), given)
         else:
             kernel = loop(source.search_text(), "search")
@@ -198,7 +196,11 @@ class _Run:
                 *fixed, *self._matches, self._labels, self._unmatched, self._wants_unmatched, meta,
                 *(given.arguments if given is not None else ()),
             )  # fmt: skip
-            code = interruptible(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
+            try:
+                code = interruptible(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
+            except TooMuchWorkError as error:
+                meta[source.PARTITION], meta[source.ROW] = error.partition, error.row
+                raise self._too_long() from None
             match code:
                 case source.DONE:
                     yield self._handed_over()

@@ -20,8 +20,6 @@ _WIDE = 2.0**62
 class CompiledConditions:
     """The generated search of a clause, compiled."""
 
-    compiled = True
-
     def __init__(self, judged: JudgedByKernel, *, nullable: bool) -> None:
         self._judged = judged
         self._nullable = nullable

@@ -1,6 +1,6 @@
 """Conditions on the match that no kernel takes: judged by their plain meaning, row by row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ensue.algebra.evaluate import evaluate
@@ -26,8 +26,19 @@ from ensue.plan.row_patterns.plan import RowPlan
 from ensue.source.cache import uncompiled
 from ensue.source.row_patterns import Registers, Taking, matched_text
 
+_WORK = 1 << 20  # rows that conditions may look at in the search from one row: some seconds
+
 Mapped = tuple[int, int]  # a row, and the number of its variable
 Kept = tuple[tuple[Mapped, ...], ...]  # of each group of rows that conditions look at
+
+
+class TooMuchWorkError(Exception):
+    """The search for a match that begins with a row takes too long."""
+
+    def __init__(self, partition: int, row: int) -> None:
+        super().__init__(partition, row)
+        self.partition = partition
+        self.row = row
 
 
 class PlainConditions:
@@ -39,7 +50,6 @@ class PlainConditions:
 
     wholes = 1
     reals = 0
-    compiled = False
 
     def __init__(self, plan: RowPlan) -> None:
         self._plan = plan
@@ -50,7 +60,7 @@ class PlainConditions:
         recognition = self._plan.recognition
         in_time = "times[i] - times[r] < horizon and " if recognition.within is not None else ""
         takings = [
-            Taking(number, f"{in_time}F(v, i, h, p, number[p] + 1)", ("h = V(h, v, i)",))
+            Taking(number, f"{in_time}F(v, i, h, p, number[p] + 1, r)", ("h = V(h, v, i)",))
             for number in range(len(self._plan.automaton.variables))
         ]
         registers = Registers(("h",), (), {"h": "0"})
@@ -83,6 +93,8 @@ class _Judged:
         }
         self._kept: list[Kept] = [((),) * len(groups)]  # by number
         self._known: dict[Kept, int] = {self._kept[0]: 0}
+        self._start = (-1, -1)  # the partition and the row from which is searched
+        self._work = 0  # since then
 
     def remembered(self, kept: int, variable: int, row: int) -> int:
         """What is kept once a row is mapped to a variable as well."""
@@ -102,14 +114,24 @@ class _Judged:
             for group, rows in zip(self._groups, kept, strict=True)
         )
 
-    def fits(self, variable: int, row: int, kept: int, p: int, number: int) -> bool:
+    def fits(self, variable: int, row: int, kept: int, p: int, number: int, start: int) -> bool:
         """Whether a row may be mapped to a variable behind what is kept."""
         conditions = self._conditions[variable]
+        before = self._kept[kept]
+        bounds = self._bounds[p], self._bounds[p + 1]
+        self._count(p, start, 1 + len(conditions) * sum(map(len, before)), bounds[1] - bounds[0])
         if not conditions:
             return True
-        rows = self._with(self._kept[kept], variable, row)
-        bounds = self._bounds[p], self._bounds[p + 1]
-        return all(self._holds(c, rows, bounds, number) for c in conditions)
+        rows = self._with(before, variable, row)
+        return all(self._holds(c, rows, bounds, int(number)) for c in conditions)
+
+    def _count(self, p: int, start: int, work: int, rows: int) -> None:
+        """Counts work; one way through all rows of a partition is always allowed."""
+        if self._start != (p, start):
+            self._start, self._work = (p, start), 0
+        self._work += work
+        if self._work > _WORK + rows * rows:
+            raise TooMuchWorkError(p, start)
 
     def _holds(
         self, condition: RowValue, rows: Kept, bounds: tuple[int, int], number: int
@@ -124,6 +146,7 @@ class _Judged:
         if isinstance(reach, MatchNumber):
             return number
         kept = rows[self._groups[_group(reach, self._numbers)]]
+        labels = dict(kept) if asks_match(reach) else {}
         match reach:
             case Navigation(variables=variables):
                 wanted = {self._numbers[v] for v in variables}
@@ -131,25 +154,26 @@ class _Judged:
                 if reach.offset >= len(places):
                     return None
                 place, _ = places[reach.offset] if reach.first else places[-1 - reach.offset]
-                return self._at(place + reach.shift, reach.expr, kept, bounds, number)
+                return self._at(place + reach.shift, reach.expr, labels, bounds, number)
             case RowAggregate(arguments=arguments, only=only):
                 wanted = {self._numbers[v] for v in reach.variables}
                 members = [row for row, v in kept if not wanted or v in wanted]
                 if only is not None:
                     members = [
-                        m for m in members if self._at(m, only, kept, bounds, number) is True
+                        m for m in members if self._at(m, only, labels, bounds, number) is True
                     ]
                 values = [
-                    tuple(self._at(m, a, kept, bounds, number) for a in arguments) for m in members
+                    tuple(self._at(m, a, labels, bounds, number) for a in arguments)
+                    for m in members
                 ]
                 keys = [
-                    tuple(self._at(m, o.expr, kept, bounds, number) for o in reach.order)
+                    tuple(self._at(m, o.expr, labels, bounds, number) for o in reach.order)
                     for m in members
                 ]
                 return aggregated(reach.function, arranged(reach, values, keys))
 
     def _at(
-        self, row: int, expr: Expr, kept: Sequence[Mapped], bounds: tuple[int, int], number: int
+        self, row: int, expr: Expr, labels: Mapping[int, int], bounds: tuple[int, int], number: int
     ) -> object:
         if not bounds[0] <= row < bounds[1]:
             return None
@@ -161,7 +185,7 @@ class _Judged:
                 return number
             if field.name != CLASSIFIER:
                 return self._columns[field.name][row]
-            return next((self._variables[v] for mapped, v in kept if mapped == row), None)
+            return self._variables[labels[row]] if row in labels else None
 
         return evaluate(expr, column)
 

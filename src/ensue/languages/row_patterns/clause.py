@@ -22,11 +22,14 @@ from ensue.extras import needed
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
 from ensue.languages.row_patterns.names import Names
 from ensue.languages.row_patterns.pattern import read_pattern
+from ensue.languages.row_patterns.scalar_text import is_reserved
 from ensue.languages.row_patterns.sections import Section, misspelt, sections_of
 from ensue.languages.row_patterns.tokens import Token, Tokens, commas, tokens_of
 from ensue.span import Span
 
 LONGEST = 1_000_000  # characters of a text
+_VALUES = ("END", "FALSE", "NULL", "TRUE", "UNKNOWN")  # reserved words that end a value
+_OPERATORS = ("COLLATE", "TO", "ZONE")  # words that a value follows, and that are not reserved
 
 
 def read_clause(
@@ -381,9 +384,16 @@ class _Clause:
 
 
 def _named(item: list[Token]) -> tuple[list[Token], Token | None]:
-    """An expression and the name that it is given by AS."""
+    """An expression and its name; AS may be left out, as in a SELECT."""
     if len(item) > 2 and item[-2].word == "AS" and item[-1].names and item[-2].depth == 0:
         return item[:-2], item[-1]
+    if len(item) > 1 and item[-1].names and not is_reserved(item[-1].word):
+        before = item[-2]
+        operand = before.word and is_reserved(before.word) and before.word not in _VALUES
+        unit = any(token.word == "INTERVAL" for token in item if token.depth == item[-1].depth)
+        ended = before.kind != "sign" or before.text in ")]"
+        if ended and not operand and before.word not in _OPERATORS and not unit:
+            return item[:-1], item[-1]
     return item, None
 
 

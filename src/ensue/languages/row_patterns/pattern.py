@@ -24,6 +24,7 @@ from ensue.languages.expressions import Node, name_of, pieces, span_of
 from ensue.languages.kept_grammars import grammar
 from ensue.languages.parameter_tokens import AnywhereInText, read
 from ensue.languages.parameters import NO_PARAMETERS, Parameters
+from ensue.languages.slips import tail_of
 from ensue.span import Span
 
 DEEPEST = 50  # parentheses in parentheses
@@ -249,7 +250,7 @@ def _slip(before: str, found: str) -> tuple[str, str | None]:
         return "a branch of this alternation is empty", "write () for no row at all: (() | A)"
     if found in _QUANTIFIERS and (not before or before[-1] in "(|,-"):
         return f"{shown} has nothing before it to repeat", "write it after a variable: A+"
-    if re.search(r"\{\s*(?:[0-9][^}]*|,[^}]*|)$", before):
+    if re.search(r"\{\s*(?:[0-9][^}]*|,[^}]*|)$", tail_of(before)):
         return "this is not a quantifier", "quantifiers are * + ? {2} {2,} {,3} and {2,3}"
     if found == ",":
         return "variables are not separated by ','", "write A B for one after the other"

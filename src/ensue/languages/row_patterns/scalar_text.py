@@ -42,13 +42,22 @@ _TIGHTNESS = {"||": _JOINED, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT,
 Leaf = Callable[[Field], str]
 
 
+def is_reserved(word: str) -> bool:
+    """Whether a word needs quotes to be a name.
+
+    >>> is_reserved("SELECT"), is_reserved("price")
+    (True, False)
+    """
+    return _RESERVED.fullmatch(word) is not None
+
+
 def show_name(name: str) -> str:
     """A name of a column, quoted if it would not be read as one.
 
     >>> print(show_name("price"), show_name("unit price"), show_name("Select"))
     price "unit price" "Select"
     """
-    if _NAME.fullmatch(name) and not _RESERVED.fullmatch(name):
+    if _NAME.fullmatch(name) and not is_reserved(name):
         return name
     return '"' + name.replace('"', '""') + '"'
 

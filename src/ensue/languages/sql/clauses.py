@@ -28,6 +28,7 @@ _NO_ALIAS = _NO_PART_OF_A_TABLE | _BEFORE_TABLE | {
 }  # fmt: skip
 _MARKS_OF_TABLES = {".", ":", "%"}
 ALONE = "the input of MATCH_RECOGNIZE runs on its own: it cannot refer to tables outside of it"
+_OF_A_CLAUSE = {"MATCH_NUMBER": "", "CLASSIFIER": "", "PREV": "A.x", "NEXT": "A.x"}
 _BEHIND = "it follows a table: FROM events MATCH_RECOGNIZE (...)"
 _LOOKS_LIKE_ONE = re.compile(rf"(?is)\W*(?:{'|'.join(_QUERIES)})\b.*\b{KEYWORD}\b")
 
@@ -46,6 +47,22 @@ def claims_sql(text: str) -> bool:
         return _LOOKS_LIKE_ONE.match(text) is not None
     first = next((token.word for token in tokens if token.word != "("), "")
     return first in _QUERIES and any(token.word == KEYWORD for token in tokens)
+
+
+def function_of_clauses(name: str) -> tuple[str, str] | None:
+    """What is wrong with a function outside of the clause that it belongs to, and a hint; None:
+    no clause has such a function.
+
+    >>> print(*function_of_clauses("prev"), sep="; ")
+    PREV() only works inside MATCH_RECOGNIZE; make it a measure: MEASURES PREV(A.x) AS n
+    """
+    name = name.upper()
+    if name not in _OF_A_CLAUSE:
+        return None
+    return (
+        f"{name}() only works inside MATCH_RECOGNIZE",
+        f"make it a measure: MEASURES {name}({_OF_A_CLAUSE[name]}) AS n",
+    )
 
 
 def read_sql(
@@ -77,13 +94,15 @@ class _Reader:
     def read(self) -> SqlQuery:
         self._one_statement()
         bodies = self._bodies()
+        self._refuse_windows()
         withs = tuple(self._withs(bodies))
         self._only_a_query(withs)
         clauses: list[Clause] = []
         for at, close in bodies.items():
             clauses.append(self._clause(at, close, len(clauses) + 1))
             self._refuse_recursion(clauses[-1], withs)
-        names = frozenset(token.name.lower() for token in self.tokens if token.name is not None)
+        spelled = {token.name for token in self.tokens if token.name is not None}
+        names = frozenset(name.lower() for name in spelled)
         span = Span(0, self.tokens[-1].end)
         only = self._only(clauses)
         inside = [Span(self.tokens[k].start, self.tokens[c].end) for k, c in bodies.items()]
@@ -94,8 +113,9 @@ class _Reader:
         )
         for place in places:  # a value that is missing shows before anything runs
             self.parameters.constants(place.name, place.span)
+        mixed = len(names) < len(spelled)
         return SqlQuery(
-            self.text, span, tuple(clauses), withs, names, only, places, self.parameters
+            self.text, span, tuple(clauses), withs, names, mixed, only, places, self.parameters
         )
 
     # ------------------------------------------------------------------ the statement
@@ -218,6 +238,22 @@ class _Reader:
                 )  # fmt: skip
             found[number] = close = self.pairs[number + 1]
         return found
+
+    def _refuse_windows(self) -> None:
+        """Row patterns in windows: `OVER (... PATTERN (...) DEFINE ...)`, `WINDOW w AS (...)`."""
+        for number, token in enumerate(self.tokens):
+            if token.word != "(" or self._word(number - 1) not in ("OVER", "AS"):
+                continue
+            at, words = number + 1, dict[str, int]()
+            while at < self.pairs[number]:
+                words[self._word(at)] = at
+                at = self._behind(at)
+            if {"PATTERN", "DEFINE"} <= words.keys():
+                raise self._wrong(
+                    "row patterns in windows are not supported", self.tokens[words["PATTERN"]],
+                    "write FROM t MATCH_RECOGNIZE (PARTITION BY ... ORDER BY ... MEASURES ... "
+                    "PATTERN (...) DEFINE ...)",
+                )  # fmt: skip
 
     def _clause(self, at: int, close: int, number: int) -> Clause:
         first = self._first_of_table(at)

@@ -60,6 +60,7 @@ class SqlQuery:
     clauses: tuple[Clause, ...] = ()
     withs: tuple[With, ...] = ()  # outer ones before those in them
     names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
+    mixed_case: bool = False  # some of them are spelled in two ways
     only: Clause | None = None  # the query is SELECT * of this clause and nothing else
     places: tuple[Place, ...] = ()  # where its parameters stand
     parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)

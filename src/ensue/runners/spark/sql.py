@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ensue.errors import EnsueError, QueryError, did_you_mean
-from ensue.languages.sql.clauses import ALONE
+from ensue.languages.sql.clauses import ALONE, function_of_clauses
 from ensue.languages.sql.query import Clause, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
 from ensue.runners.spark.around import Around, remember
@@ -39,6 +39,7 @@ def run(
         given = None if plain is None else session.given.get(plain.lower())
         if given is None:
             given = session.asked(input_of(query, clause, _named, _MARK), clause)
+        session.refuse_ambiguous_columns(given, clause)
         found = recognized(query, clause, given, recognize)
         if clause is query.only:
             return found  # type: ignore[no-any-return]
@@ -83,6 +84,20 @@ class _Session:
         except spark_errors() as error:
             raise self._meant(error, clause) from None
         return frame
+
+    def refuse_ambiguous_columns(self, frame: "DataFrame", clause: Clause) -> None:
+        """Spark, too, does not tell columns apart that differ in case only."""
+        known: dict[str, str] = {}
+        for name in frame.columns:
+            other = known.pop(name.lower(), None)
+            if other is not None and self._spark.conf.get("spark.sql.caseSensitive") != "true":
+                raise QueryError(
+                    f"the columns '{other}' and '{name}' have the same name: SQL ignores case",
+                    hint="give one of them another name: FROM t AS k(x, y, z)",
+                    span=clause.input,
+                    text=self.query.text,
+                )
+            known[name.lower()] = name
 
     def rest(self) -> Around | None:
         """How the query goes on from what is left of the only stream in it, a clause's."""
@@ -141,6 +156,9 @@ class _Session:
             problem = f"unknown column '{'.'.join(parts)}'"
             hint = ALONE if clause is not None and len(parts) > 1 else None
             hint = hint or did_you_mean(parts[-1] if parts else "", near)
+        elif condition == "UNRESOLVED_ROUTINE":
+            name = told.get("routineName", "").strip("`")
+            problem, hint = function_of_clauses(name) or (problem, hint)
         if place is None and clause is not None:
             place = clause.input
         return QueryError(problem, hint=hint, span=place, text=self.query.text)
