@@ -58,6 +58,33 @@ OTHER_TYPE = (
     "file:///in/2.parquet. Data type mismatches when reading Parquet column [row]. Expected "
     "Spark type bigint, actual Parquet type BINARY."
 )
+IN_JAVA = (
+    "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in "
+    "foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: "
+    "Traceback (most recent call last):\n"
+    '  File "/x/site-packages/py4j/protocol.py", line 327, in get_return_value\n'
+    "    raise Py4JJavaError(\n"
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1922.parquet.\n"
+    ": org.apache.spark.SparkException: {}\n"
+    "\tat org.apache.spark.scheduler.Task.run(Task.scala:147)\n"
+    "Caused by: org.apache.hadoop.fs.FSError: {}\n\t... 41 more\n"
+)
+NO_SPACE = "java.io.IOException: No space left on device"
+FULL_OUTPUT = IN_JAVA.format(
+    "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/t. SQLSTATE: 58030", NO_SPACE
+)
+FULL_STATE = IN_JAVA.format(
+    "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files. SQLSTATE: 58030",
+    NO_SPACE,
+)
+STATE_GONE = (
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent "
+    "call last):\n"
+    '  File "/x/pyspark/sql/streaming/stateful_processor_api_client.py", line 490, in _receive\n'
+    "    length = read_int(self.sockfile)\n"
+    '  File "/x/pyspark.zip/pyspark/serializers.py", line 606, in read_int\n'
+    "    raise EOFError\nEOFError\n"
+)
 SAYINGS = [
     (
         NOT_MATCH.format(OURS, OURS.replace(")]", f"){TWICE}]")), StateError,
@@ -115,6 +142,12 @@ SAYINGS = [
         "[STDS_COMMITTED_BATCH_UNAVAILABLE] No committed batch found, ...", StateError,
         "no micro-batch has finished",
     ),
+    (FULL_OUTPUT, RunnerError, "the disk is full: Spark cannot write the output /out/t"),
+    (FULL_STATE, RunnerError, "the disk is full: Spark cannot write the state of the checkpoint"),
+    (NO_SPACE, RunnerError, "the disk is full"),
+    ("OSError: No space left on device: '/mnt/x'", RunnerError, "cannot write /mnt/x"),
+    (STATE_GONE, RunnerError, "the state store has failed"),
+    ("Python worker failed to connect back.", RunnerError, "did not start in time"),
     ("", RunnerError, "Spark failed without giving a reason"),
 ]  # fmt: skip
 
@@ -132,6 +165,18 @@ def test_what_spark_says_in_a_line_or_two(text, kind, said):
 
 def test_what_nobody_has_met_is_said_as_spark_says_it():
     error = failure(Exception(failed_with("[NEW_CONDITION] Something new.")))
+    assert (type(error), str(error)) == (RunnerError, "Something new.")
+
+
+def test_what_java_says_where_a_sink_called_it_is_said_with_its_cause():
+    text = IN_JAVA.format("[TASK_WRITE_FAILED] Task failed. SQLSTATE: 58030", "read-only disk")
+    assert str(failure(Exception(failed_with(text)))) == "Task failed: read-only disk"
+
+
+def test_texts_of_a_query_are_no_reason():
+    """Spark ends with the plan of the query, whose conditions may hold any text."""
+    plan = "Logical Plan:\n+- Filter (message = No space left on device)"
+    error = failure(Exception(failed_with("[NEW_CONDITION] Something new.") + plan))
     assert (type(error), str(error)) == (RunnerError, "Something new.")
 
 
