@@ -230,13 +230,15 @@ def checkpoint(tmp_path: Path) -> Path:
         "offsets/1": 'v1\n{"batchWatermarkMs":7}\n{"logOffset":1}',
         "commits/0": 'v1\n{"nextBatchWatermarkMs":7}',
         "commits/1": 'v1\n{"nextBatchWatermarkMs":7}',
-        "sources/0/0": 'v1\n{"path":"file:///in/1.parquet","batchId":0}',
-        "sources/0/1": 'v1\n{"path":"file:///in/2.parquet","batchId":1}',
+        "sources/0/0": f'v1\n{{"path":"{tmp_path.as_uri()}/1.parquet","batchId":0}}',
+        "sources/0/1": f'v1\n{{"path":"{tmp_path.as_uri()}/2.parquet","batchId":1}}',
         "state/0/_metadata/v2/0": f"v2\n{json.dumps(described)}",
         str(schema.relative_to(folder)): "schema",
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    for name in ("1.parquet", "2.parquet"):
+        (tmp_path / name).touch()
     require_sound(str(folder))
     return folder
 
@@ -260,6 +262,34 @@ def test_a_damaged_file_of_a_checkpoint_is_named(checkpoint, name, how):
     assert f"is damaged: {name} is " in str(raised.value)
     assert ("is gone" in str(raised.value)) == (how == "gone")
     assert "hint: restore the folder" in str(raised.value)
+
+
+@pytest.mark.parametrize("done", [-1, 0, 1])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_file_that_is_to_be_read_again_must_be_there(checkpoint, tmp_path, done, compacted):
+    """Spark would pass over it."""
+    there, gone = tmp_path / "there 1.parquet", tmp_path / "gone 2.parquet"
+    there.touch()
+    entries = [
+        json.dumps({"path": file.as_uri(), "batchId": k}) for k, file in enumerate((there, gone))
+    ]
+    source = checkpoint / "sources" / "0"
+    if compacted:
+        shutil.rmtree(source)
+        source.mkdir()
+        (source / "1.compact").write_text("\n".join(["v1", *entries]))
+    else:
+        for k, entry in enumerate(entries):
+            (source / str(k)).write_text(f"v1\n{entry}")
+    for number in range(done + 1, 2):
+        (checkpoint / "commits" / str(number)).unlink()
+    if done == 1:
+        require_sound(str(checkpoint))  # it was read: who removes it then may do so
+        return
+    with pytest.raises(StateError, match=r"still has to read is gone: .*/gone 2\.parquet"):
+        require_sound(str(checkpoint))
+    gone.touch()
+    require_sound(str(checkpoint))
 
 
 def test_a_stream_that_is_read_twice_has_one_list_of_files(checkpoint):

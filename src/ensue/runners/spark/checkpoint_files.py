@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from ensue.errors import StateError
 
@@ -66,6 +66,8 @@ def require_sound(place: str) -> None:
     if done >= 0:
         _log(folder, f"commits/{done}", place)
     _require_sources(folder, place, offsets[1:])
+    read = _log(folder, f"offsets/{done}", place)[1:] if done >= 0 else []
+    _require_unread_files(folder, place, read)
     if done >= 0:
         _require_state(folder, place)
 
@@ -126,6 +128,34 @@ def _require_sources(folder: Path, place: str, offsets: list[Any]) -> None:
         name = f"sources/{number}/{newest}"
         if (folder / name).exists():
             _log(folder, name, place)
+
+
+def _require_unread_files(folder: Path, place: str, read: list[Any]) -> None:
+    """Files that are planned for micro-batches, and not done, are still there.
+
+    Spark passes over one that is gone: it looks for the files of a micro-batch when it plans it,
+    and not again when it repeats it. `read` are the offsets of the last micro-batch that is done.
+    """
+    offsets = [offset.get("logOffset", -1) if isinstance(offset, dict) else -1 for offset in read]
+    logs = list((folder / "sources").glob("[0-9]*"))
+    least = min((offset for offset in offsets if offset >= 0), default=-1)
+    for log in logs:
+        own = offsets[int(log.name)] if len(logs) == len(offsets) else least
+        for path in log.iterdir():
+            number = path.name.removesuffix(".compact")
+            if not number.isdecimal() or int(number) <= own:
+                continue
+            for line in _text(path).splitlines()[1:]:
+                entry = _json(line)
+                if not isinstance(entry, dict) or entry.get("batchId", -1) <= own:
+                    continue
+                file = local_path(unquote(str(entry.get("path"))))
+                if file is not None and not file.exists():
+                    raise StateError(
+                        f"a file that the stream still has to read is gone: {file}\n"
+                        "  hint: put it back; Spark would pass over it, and its matches would be "
+                        "missing. To go on without it, name a new folder for the checkpoint"
+                    )
 
 
 def _require_state(folder: Path, place: str) -> None:

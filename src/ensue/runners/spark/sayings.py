@@ -171,8 +171,8 @@ def _worker_gone(_: Match[str]) -> EnsueError:
 def _worker_not_started(_: Match[str]) -> EnsueError:
     return RunnerError(
         "a Python worker of Spark did not start in time, or could not start at all\n"
-        "  hint: if the machine is busy, run fewer streams or tasks at a time; otherwise check that "
-        f"PYSPARK_PYTHON names a Python that works; {_GO_ON}"
+        "  hint: if the machine is busy, run fewer streams or tasks at a time; otherwise check "
+        f"that PYSPARK_PYTHON names a Python that works; {_GO_ON}"
     )
 
 
@@ -203,7 +203,7 @@ def _disk_full(found: Match[str]) -> EnsueError:
 
 _FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
 _SAYINGS = (
-    _saying(r"No space left on device|Disk quota exceeded|not enough space on the disk", _disk_full),
+    _saying(r"No space left on device|Disk quota exceeded|enough space on the disk", _disk_full),
     _saying(
         r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.*?"
         r"in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]\.",
