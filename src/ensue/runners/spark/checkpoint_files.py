@@ -67,7 +67,7 @@ def require_sound(place: str) -> None:
         _log(folder, f"commits/{done}", place)
     _require_sources(folder, place, offsets[1:])
     read = _log(folder, f"offsets/{done}", place)[1:] if done >= 0 else []
-    _require_unread_files(folder, place, read)
+    _require_unread_files(folder, read)
     if done >= 0:
         _require_state(folder, place)
 
@@ -130,7 +130,7 @@ def _require_sources(folder: Path, place: str, offsets: list[Any]) -> None:
             _log(folder, name, place)
 
 
-def _require_unread_files(folder: Path, place: str, read: list[Any]) -> None:
+def _require_unread_files(folder: Path, read: list[Any]) -> None:
     """Files that are planned for micro-batches, and not done, are still there.
 
     Spark passes over one that is gone: it looks for the files of a micro-batch when it plans it,
