@@ -111,6 +111,7 @@ SAYINGS = [
         "damaged: /data/state/commits/2 is missing, empty",
     ),
     ("Unexpected end-of-input in field name", StateError, "a file of its logs"),
+    ("Unexpected character ('w' (code 119)): was expecting", StateError, "a file of its logs"),
     (
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.",
         StateError, "a file of its state is missing",
@@ -233,7 +234,7 @@ def checkpoint(tmp_path: Path) -> Path:
         "sources/0/0": f'v1\n{{"path":"{tmp_path.as_uri()}/1.parquet","batchId":0}}',
         "sources/0/1": f'v1\n{{"path":"{tmp_path.as_uri()}/2.parquet","batchId":1}}',
         "state/0/_metadata/v2/0": f"v2\n{json.dumps(described)}",
-        str(schema.relative_to(folder)): "schema",
+        str(schema.relative_to(folder)): '\0\2v3\0ensue_head\0{"type":"struct"}\0{"fields":[]}',
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -318,9 +319,19 @@ def test_a_checkpoint_of_something_else(checkpoint):
         require_sound(str(checkpoint))
 
 
-def test_the_description_of_a_state_is_cut_short(checkpoint):
-    (checkpoint / "state/0/_metadata/v2/0").write_text("v2\n{")
-    with pytest.raises(StateError, match="state/0/_metadata/v2/0 is empty, truncated"):
+@pytest.mark.parametrize("how", ["empty", "half", "overwritten"])
+@pytest.mark.parametrize("name", ["_metadata/v2/0", "_stateSchema/default/0_4b1e"])
+def test_the_description_of_a_state_is_damaged(checkpoint, name, how):
+    """Of most of these Spark gives no reason."""
+    file = checkpoint / "state" / "0" / name
+    text = file.read_text()
+    damages = {
+        "empty": "",
+        "half": text[: len(text) // 2],
+        "overwritten": text.replace('":', "w:"),
+    }
+    file.write_text(damages[how])
+    with pytest.raises(StateError, match=f"state/0/{name} is empty, truncated or overwritten"):
         require_sound(str(checkpoint))
 
 

@@ -166,12 +166,16 @@ def _require_state(folder: Path, place: str) -> None:
         if not path.name.startswith(".")
     ]
     texts = [_text(path) for path in described]
+    for path, text in zip(described, texts, strict=True):
+        if not text or _json(text.splitlines()[-1]) is None:
+            raise _damaged(place, str(path.relative_to(folder)), folder)
     if any(OURS in text for text in texts):
-        for schema in _SCHEMA.findall("".join(texts)):
-            _require_unmoved(place, str(_json(schema)))
+        for name in _SCHEMA.findall("".join(texts)):
+            schema = local_path(str(_json(name)))
+            if schema is not None:
+                _require_unmoved(place, schema)
+                _require_schema(place, schema)
         return
-    if not all(text and _json(text.splitlines()[-1]) for text in texts):
-        raise _damaged(place, str(described[0].relative_to(folder)), folder)
     raise StateError(
         f"the checkpoint {place} has no state of an Ensue query: it belongs to another stream, "
         "or its state folder is missing\n"
@@ -179,10 +183,23 @@ def _require_state(folder: Path, place: str) -> None:
     )
 
 
-def _require_unmoved(place: str, schema: str) -> None:
+def _require_schema(place: str, path: Path) -> None:
+    """The schemas of our state variables: of a damaged file of them Spark says nothing."""
+    text = path.read_bytes().decode("utf-8", "replace")
+    found = 0
+    while (start := text.find("{", found)) >= 0:
+        try:
+            _, found = json.JSONDecoder().raw_decode(text, start)
+        except ValueError:
+            found = 0
+            break
+    if not found or OURS not in text:
+        raise _damaged(place, str(path.relative_to(path.parents[4])), path.parents[4])
+
+
+def _require_unmoved(place: str, path: Path) -> None:
     """Spark notes where the checkpoint was begun, and looks there for a part of it."""
-    path = local_path(schema)
-    if path is not None and not path.exists():
+    if not path.exists():
         raise StateError(
             f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
             f"of it there: {path.relative_to(path.parents[4])} is gone\n"

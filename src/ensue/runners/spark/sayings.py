@@ -226,7 +226,8 @@ _SAYINGS = (
     _saying(r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_", _broken_state),
     _saying(
         r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\.jackson"
-        r"|Unexpected end-of-input|Input length = 1 SQLSTATE|assertion failed SQLSTATE",
+        r"|Unexpected end-of-input|Unexpected character \('|Input length = 1 SQLSTATE"
+        r"|assertion failed SQLSTATE",
         _broken_json,
     ),
     _saying(
