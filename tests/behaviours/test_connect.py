@@ -32,6 +32,12 @@ QUERIES = {
     "return": "SEQ(A a, B b) WHERE [k] RETURN a.x AS low, b.x - a.x AS rise HAVING b.x > a.x",
     "whole stream": "SEQ(A a, B b) WHERE strict_contiguity(a, b) { 1 = 1 }",
 }
+CLAUSE = """
+    SELECT m.match_id, m.k, m.n FROM events MATCH_RECOGNIZE (
+        PARTITION BY k ORDER BY at MEASURES count(*) AS n
+        PATTERN (L H+) WITHIN 100 DEFINE H AS x > PREV(x)
+    ) AS m WHERE m.n > 1"""
+COUNTERS = ("events", "before_cut", "partial_matches")
 TABLES_QUERY = "SEQ(Shelf s, Exit e) WHERE [tag] RETURN s.weight AS w, e.weight AS v"
 
 CLIENT = """
@@ -67,10 +73,24 @@ stream = session.readStream.schema(events.schema).option("maxFilesPerTrigger", 1
 stream = stream.parquet(folder + "/events")
 matches = ensue.match(stream, task["queries"]["negation"], time="at", type="type", watermark=2)
 ran = ensue.start(
-    matches, folder + "/table", checkpoint=folder + "/checkpoint", once=True, flush=True
+    matches, folder + "/table", checkpoint=folder + "/checkpoint", once=True, flush=True,
+    history=events.where("at < 3"),
 )
 progress = ensue.progress_of(ran)
 found["stream"] = {"rows": sum(p.input_rows for p in progress), "batches": len(progress)}
+found["stream"] |= {name: sum(getattr(p, name) for p in progress) for name in task["counters"]}
+
+stream = session.readStream.schema(events.schema).parquet(folder + "/events")
+rises = ensue.sql(task["clause"], tables={"events": stream}, watermark=2)
+ensue.start(rises, folder + "/rises", checkpoint=folder + "/rising", once=True, flush=True)
+for wrong in ({"archives": {"past": events}}, {}):
+    try:
+        matches = ensue.match(
+            stream, task["queries"]["sequence"], time="at", type="type", watermark=2, **wrong
+        )
+        ensue.start(matches, folder + "/a", checkpoint=folder + "/b", archive=events)
+    except ensue.EnsueError as error:
+        found.setdefault("archive", []).append(str(error))
 print("ANSWER " + json.dumps(found))
 session.stop()
 """
@@ -100,19 +120,19 @@ def answers(folder):
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     task = {"events": EVENTS.to_pylist(), "queries": QUERIES, "tables query": TABLES_QUERY}
-    task["folder"] = str(folder)
+    task |= {"folder": str(folder), "clause": CLAUSE, "counters": COUNTERS}
     ended = subprocess.run(
         [sys.executable, "-c", CLIENT],
         input=json.dumps(task),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         env=os.environ | settings,
         check=False,
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith("ANSWER ")]
     assert lines, ended.stderr[-4000:]
-    return json.loads(lines[0].removeprefix("ANSWER "))
+    return json.loads(lines[0].removeprefix("ANSWER ")) | {"printed": ended.stderr}
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -132,9 +152,35 @@ def test_tables_by_type(answers):
     assert (row["w"], row["v"]) == (10, "light")
 
 
-def test_a_stream_gives_the_matches_of_the_batch_run(answers, folder):
+def test_a_stream_with_a_history_gives_the_matches_of_the_batch_run(answers, folder):
     here = ensue.match(EVENTS, QUERIES["negation"], time="at", type="type")
     table = pq.read_table(folder / "table")
     assert sorted(table["match_id"].to_pylist()) == sorted(here["match_id"].to_pylist())
     assert answers["stream"]["rows"] == EVENTS.num_rows
     assert answers["stream"]["batches"] >= 2
+
+
+def test_progress_counts(answers):
+    counted = answers["stream"]
+    assert counted["events"] + counted["before_cut"] == EVENTS.num_rows
+    assert counted["partial_matches"] > 0
+
+
+@pytest.mark.usefixtures("answers")
+def test_what_is_left_of_a_stream_of_sql_goes_through_the_query(folder):
+    here = ensue.sql(CLAUSE, tables={"events": EVENTS})
+    given = pq.read_table(folder / "rises").select(here.column_names)
+    assert sorted(map(str, given.to_pylist())) == sorted(map(str, here.to_pylist()))
+    assert here.num_rows > 0
+
+
+def test_a_frame_is_no_archive(answers):
+    of_match, of_start = answers["archive"]
+    assert "archives['past'] is no archive but of type DataFrame" in of_match
+    assert "archive= must be the name of an archive" in of_start
+
+
+def test_a_stream_starts_without_printing_its_schemas(answers):
+    """What PySpark's own process prints for it goes to the terminal of the server."""
+    assert "Received UDF from JVM" not in answers["printed"]
+    assert "execution of UDF" not in answers["printed"]

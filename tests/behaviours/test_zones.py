@@ -16,6 +16,7 @@ from ensue.algebra.functions.record import Takes
 from ensue.algebra.zones import zone_named
 from ensue.columns.zone_clocks import instants, on_clocks
 from ensue.errors import QueryError
+from ensue.workload.arguments import Arguments
 from ensue.workload.lanes.state import check_same
 from ensue.workload.text import FORMAT
 
@@ -288,20 +289,40 @@ def test_a_checkpoint_of_another_zone_is_refused():
         return json.dumps({"format": FORMAT, "asked": [{"name": None, "query": "E a"}], **zone})
 
     zurich = described(zone="Europe/Zurich")
-    for now in (described(), described(zone="Asia/Tokyo")):
-        with pytest.raises(ensue.StateError, match="another zone of the session") as error:
-            check_same(zurich, now)
-        assert "spark.sql.session.timeZone" in str(error.value)
-    check_same(described(), zurich)  # who wrote it knew no zone
+    for then in (described(zone="UTC"), described(zone="Asia/Tokyo")):
+        for pair in ((zurich, then), (then, zurich)):
+            with pytest.raises(ensue.StateError, match="another zone of the session") as error:
+                check_same(*pair)
+            assert "spark.sql.session.timeZone" in str(error.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["UTC", "Etc/UTC", "GMT", "Asia/Tokyo"])
+def test_what_a_checkpoint_stores_names_the_zone_of_the_session(spark, name):
+    from ensue.runners.spark.stream import read
+
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", name)
+    try:
+        frame = spark.createDataFrame([], "ts timestamp, n long")
+        _, source = read(frame, Arguments(time="ts"))
+        assert source.described()["zone"] == ("Asia/Tokyo" if name == "Asia/Tokyo" else "UTC")
+        _, source = read(frame.select("n"), Arguments(time="n"))
+        assert "zone" not in source.described()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("first", "then"), [("Europe/Zurich", "UTC"), ("UTC", "Europe/Zurich")], ids=str
+)
+def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path, first, then):
     import pyarrow.parquet as pq
 
     before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Zurich")
+    spark.conf.set("spark.sql.session.timeZone", first)
     source, found = tmp_path / "events", tmp_path / "found"
     source.mkdir()
 
@@ -319,12 +340,12 @@ def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path):
         run()
         later = [TURNS[-1] + timedelta(days=1, minutes=30) * k for k in range(1, 4)]
         pq.write_table(events("UTC", later).select(["ts", "n"]), source / "2.parquet")
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.session.timeZone", then)
         with pytest.raises(ensue.EnsueError, match="another zone of the session"):
             run()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
-    zone = ZoneInfo("Europe/Zurich")
+    zone = ZoneInfo(first)
     rows = pq.read_table(found).column("n").to_pylist()
     assert set(rows) <= {n for n, t in enumerate(TURNS) if t.astimezone(zone).hour == 2}
     assert rows

@@ -58,6 +58,33 @@ OTHER_TYPE = (
     "file:///in/2.parquet. Data type mismatches when reading Parquet column [row]. Expected "
     "Spark type bigint, actual Parquet type BINARY."
 )
+IN_JAVA = (
+    "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in "
+    "foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: "
+    "Traceback (most recent call last):\n"
+    '  File "/x/site-packages/py4j/protocol.py", line 327, in get_return_value\n'
+    "    raise Py4JJavaError(\n"
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1922.parquet.\n"
+    ": org.apache.spark.SparkException: {}\n"
+    "\tat org.apache.spark.scheduler.Task.run(Task.scala:147)\n"
+    "Caused by: org.apache.hadoop.fs.FSError: {}\n\t... 41 more\n"
+)
+NO_SPACE = "java.io.IOException: No space left on device"
+FULL_OUTPUT = IN_JAVA.format(
+    "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/t. SQLSTATE: 58030", NO_SPACE
+)
+FULL_STATE = IN_JAVA.format(
+    "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files. SQLSTATE: 58030",
+    NO_SPACE,
+)
+STATE_GONE = (
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent "
+    "call last):\n"
+    '  File "/x/pyspark/sql/streaming/stateful_processor_api_client.py", line 490, in _receive\n'
+    "    length = read_int(self.sockfile)\n"
+    '  File "/x/pyspark.zip/pyspark/serializers.py", line 606, in read_int\n'
+    "    raise EOFError\nEOFError\n"
+)
 SAYINGS = [
     (
         NOT_MATCH.format(OURS, OURS.replace(")]", f"){TWICE}]")), StateError,
@@ -84,6 +111,7 @@ SAYINGS = [
         "damaged: /data/state/commits/2 is missing, empty",
     ),
     ("Unexpected end-of-input in field name", StateError, "a file of its logs"),
+    ("Unexpected character ('w' (code 119)): was expecting", StateError, "a file of its logs"),
     (
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.",
         StateError, "a file of its state is missing",
@@ -115,6 +143,12 @@ SAYINGS = [
         "[STDS_COMMITTED_BATCH_UNAVAILABLE] No committed batch found, ...", StateError,
         "no micro-batch has finished",
     ),
+    (FULL_OUTPUT, RunnerError, "the disk is full: Spark cannot write the output /out/t"),
+    (FULL_STATE, RunnerError, "the disk is full: Spark cannot write the state of the checkpoint"),
+    (NO_SPACE, RunnerError, "the disk is full"),
+    ("OSError: No space left on device: '/mnt/x'", RunnerError, "cannot write /mnt/x"),
+    (STATE_GONE, RunnerError, "the state store has failed"),
+    ("Python worker failed to connect back.", RunnerError, "did not start in time"),
     ("", RunnerError, "Spark failed without giving a reason"),
 ]  # fmt: skip
 
@@ -132,6 +166,18 @@ def test_what_spark_says_in_a_line_or_two(text, kind, said):
 
 def test_what_nobody_has_met_is_said_as_spark_says_it():
     error = failure(Exception(failed_with("[NEW_CONDITION] Something new.")))
+    assert (type(error), str(error)) == (RunnerError, "Something new.")
+
+
+def test_what_java_says_where_a_sink_called_it_is_said_with_its_cause():
+    text = IN_JAVA.format("[TASK_WRITE_FAILED] Task failed. SQLSTATE: 58030", "read-only disk")
+    assert str(failure(Exception(failed_with(text)))) == "Task failed: read-only disk"
+
+
+def test_texts_of_a_query_are_no_reason():
+    """Spark ends with the plan of the query, whose conditions may hold any text."""
+    plan = "Logical Plan:\n+- Filter (message = No space left on device)"
+    error = failure(Exception(failed_with("[NEW_CONDITION] Something new.") + plan))
     assert (type(error), str(error)) == (RunnerError, "Something new.")
 
 
@@ -185,13 +231,15 @@ def checkpoint(tmp_path: Path) -> Path:
         "offsets/1": 'v1\n{"batchWatermarkMs":7}\n{"logOffset":1}',
         "commits/0": 'v1\n{"nextBatchWatermarkMs":7}',
         "commits/1": 'v1\n{"nextBatchWatermarkMs":7}',
-        "sources/0/0": 'v1\n{"path":"file:///in/1.parquet","batchId":0}',
-        "sources/0/1": 'v1\n{"path":"file:///in/2.parquet","batchId":1}',
+        "sources/0/0": f'v1\n{{"path":"{tmp_path.as_uri()}/1.parquet","batchId":0}}',
+        "sources/0/1": f'v1\n{{"path":"{tmp_path.as_uri()}/2.parquet","batchId":1}}',
         "state/0/_metadata/v2/0": f"v2\n{json.dumps(described)}",
-        str(schema.relative_to(folder)): "schema",
+        str(schema.relative_to(folder)): '\0\2v3\0ensue_head\0{"type":"struct"}\0{"fields":[]}',
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    for name in ("1.parquet", "2.parquet"):
+        (tmp_path / name).touch()
     require_sound(str(folder))
     return folder
 
@@ -215,6 +263,34 @@ def test_a_damaged_file_of_a_checkpoint_is_named(checkpoint, name, how):
     assert f"is damaged: {name} is " in str(raised.value)
     assert ("is gone" in str(raised.value)) == (how == "gone")
     assert "hint: restore the folder" in str(raised.value)
+
+
+@pytest.mark.parametrize("done", [-1, 0, 1])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_file_that_is_to_be_read_again_must_be_there(checkpoint, tmp_path, done, compacted):
+    """Spark would pass over it."""
+    there, gone = tmp_path / "there 1.parquet", tmp_path / "gone 2.parquet"
+    there.touch()
+    entries = [
+        json.dumps({"path": file.as_uri(), "batchId": k}) for k, file in enumerate((there, gone))
+    ]
+    source = checkpoint / "sources" / "0"
+    if compacted:
+        shutil.rmtree(source)
+        source.mkdir()
+        (source / "1.compact").write_text("\n".join(["v1", *entries]))
+    else:
+        for k, entry in enumerate(entries):
+            (source / str(k)).write_text(f"v1\n{entry}")
+    for number in range(done + 1, 2):
+        (checkpoint / "commits" / str(number)).unlink()
+    if done == 1:
+        require_sound(str(checkpoint))  # it was read: who removes it then may do so
+        return
+    with pytest.raises(StateError, match=r"still has to read is gone: .*/gone 2\.parquet"):
+        require_sound(str(checkpoint))
+    gone.touch()
+    require_sound(str(checkpoint))
 
 
 def test_a_stream_that_is_read_twice_has_one_list_of_files(checkpoint):
@@ -243,9 +319,19 @@ def test_a_checkpoint_of_something_else(checkpoint):
         require_sound(str(checkpoint))
 
 
-def test_the_description_of_a_state_is_cut_short(checkpoint):
-    (checkpoint / "state/0/_metadata/v2/0").write_text("v2\n{")
-    with pytest.raises(StateError, match="state/0/_metadata/v2/0 is empty, truncated"):
+@pytest.mark.parametrize("how", ["empty", "half", "overwritten"])
+@pytest.mark.parametrize("name", ["_metadata/v2/0", "_stateSchema/default/0_4b1e"])
+def test_the_description_of_a_state_is_damaged(checkpoint, name, how):
+    """Of most of these Spark gives no reason."""
+    file = checkpoint / "state" / "0" / name
+    text = file.read_text()
+    damages = {
+        "empty": "",
+        "half": text[: len(text) // 2],
+        "overwritten": text.replace('":', "w:"),
+    }
+    file.write_text(damages[how])
+    with pytest.raises(StateError, match=f"state/0/{name} is empty, truncated or overwritten"):
         require_sound(str(checkpoint))
 
 

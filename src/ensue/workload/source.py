@@ -85,10 +85,10 @@ class Source:
             "order": self.order,
             "location": self.location,
             **({} if self.space == "plane" else {"space": self.space}),
-            **({} if self.zone is None else {"zone": self.zone}),
             "columns": [f"{f.name} {f.type}" for f in self.arrow],
             "tables": None if self.by_type is None else dict(self.by_type),
             "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+            **({} if self.zone is None else {"zone": self.zone}),
         }
 
     @classmethod

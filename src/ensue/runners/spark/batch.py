@@ -26,6 +26,7 @@ from ensue.runners.spark.frames import (
 )
 from ensue.runners.spark.lanes import lane_count, lane_keys, spark_hash
 from ensue.runners.spark.matches import OUTPUT_ROWS, Frames, SeveralMatches
+from ensue.runners.spark.python_workers import freeze_loaded_code
 from ensue.runners.spark.types import spark_schema
 from ensue.runners.spark.whole_results import finished_frame
 from ensue.workload.arguments import Arguments
@@ -161,6 +162,7 @@ class Only:
         for _, matches in stage.delivered(stage.matched(Fed(ordered, {}, (ARRIVAL,)))):
             given = output.given(matches).cast(output.schema)
             yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
+        freeze_loaded_code()
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ class First:
             events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
         if events.num_rows:
             yield from staged_rows(chain, 0, _matched(chain, 0, events, {}))
+        freeze_loaded_code()
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,7 @@ class Next:
         # what no event has to do with may be found as well, where a lane has work of its own
         if blobs or (self.number == 0 and self.chain.spreads is not None):
             yield from staged_rows(self.chain, self.number, taken(self.chain, self.number, blobs))
+        freeze_loaded_code()
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from ensue.errors import StateError
 
@@ -66,6 +66,8 @@ def require_sound(place: str) -> None:
     if done >= 0:
         _log(folder, f"commits/{done}", place)
     _require_sources(folder, place, offsets[1:])
+    read = _log(folder, f"offsets/{done}", place)[1:] if done >= 0 else []
+    _require_unread_files(folder, read)
     if done >= 0:
         _require_state(folder, place)
 
@@ -128,6 +130,34 @@ def _require_sources(folder: Path, place: str, offsets: list[Any]) -> None:
             _log(folder, name, place)
 
 
+def _require_unread_files(folder: Path, read: list[Any]) -> None:
+    """Files that are planned for micro-batches, and not done, are still there.
+
+    Spark passes over one that is gone: it looks for the files of a micro-batch when it plans it,
+    and not again when it repeats it. `read` are the offsets of the last micro-batch that is done.
+    """
+    offsets = [offset.get("logOffset", -1) if isinstance(offset, dict) else -1 for offset in read]
+    logs = list((folder / "sources").glob("[0-9]*"))
+    least = min((offset for offset in offsets if offset >= 0), default=-1)
+    for log in logs:
+        own = offsets[int(log.name)] if len(logs) == len(offsets) else least
+        for path in log.iterdir():
+            number = path.name.removesuffix(".compact")
+            if not number.isdecimal() or int(number) <= own:
+                continue
+            for line in _text(path).splitlines()[1:]:
+                entry = _json(line)
+                if not isinstance(entry, dict) or entry.get("batchId", -1) <= own:
+                    continue
+                file = local_path(unquote(str(entry.get("path"))))
+                if file is not None and not file.exists():
+                    raise StateError(
+                        f"a file that the stream still has to read is gone: {file}\n"
+                        "  hint: put it back; Spark would pass over it, and its matches would be "
+                        "missing. To go on without it, name a new folder for the checkpoint"
+                    )
+
+
 def _require_state(folder: Path, place: str) -> None:
     """The state of every operator of ours says so in its description."""
     described = [
@@ -136,12 +166,16 @@ def _require_state(folder: Path, place: str) -> None:
         if not path.name.startswith(".")
     ]
     texts = [_text(path) for path in described]
+    for path, text in zip(described, texts, strict=True):
+        if not text or _json(text.splitlines()[-1]) is None:
+            raise _damaged(place, str(path.relative_to(folder)), folder)
     if any(OURS in text for text in texts):
-        for schema in _SCHEMA.findall("".join(texts)):
-            _require_unmoved(place, str(_json(schema)))
+        for name in _SCHEMA.findall("".join(texts)):
+            schema = local_path(str(_json(name)))
+            if schema is not None:
+                _require_unmoved(place, schema)
+                _require_schema(place, schema)
         return
-    if not all(text and _json(text.splitlines()[-1]) for text in texts):
-        raise _damaged(place, str(described[0].relative_to(folder)), folder)
     raise StateError(
         f"the checkpoint {place} has no state of an Ensue query: it belongs to another stream, "
         "or its state folder is missing\n"
@@ -149,10 +183,23 @@ def _require_state(folder: Path, place: str) -> None:
     )
 
 
-def _require_unmoved(place: str, schema: str) -> None:
+def _require_schema(place: str, path: Path) -> None:
+    """The schemas of our state variables: of a damaged file of them Spark says nothing."""
+    text = path.read_bytes().decode("utf-8", "replace")
+    found = 0
+    while (start := text.find("{", found)) >= 0:
+        try:
+            _, found = json.JSONDecoder().raw_decode(text, start)
+        except ValueError:
+            found = 0
+            break
+    if not found or OURS not in text:
+        raise _damaged(place, str(path.relative_to(path.parents[4])), path.parents[4])
+
+
+def _require_unmoved(place: str, path: Path) -> None:
     """Spark notes where the checkpoint was begun, and looks there for a part of it."""
-    path = local_path(schema)
-    if path is not None and not path.exists():
+    if not path.exists():
         raise StateError(
             f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
             f"of it there: {path.relative_to(path.parents[4])} is gone\n"

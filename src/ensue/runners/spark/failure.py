@@ -23,6 +23,8 @@ _CLASS = re.compile(r"^(: )?((java|py4j|org\.apache)\.[\w.$]*(Exception|Error)?:
 _STREAM = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _CONDITION = re.compile(r"^\[([A-Z0-9_.]+)\] ")
 _STATE = re.compile(r"(\s*SQLSTATE: \w+;?)+\s*$")
+_PLAN = "\n=== Streaming Query ==="
+_CAUSE = "Caused by: "
 _TRACEBACK = "Traceback (most recent call last):"
 # what a Python traceback ends with, unless Spark itself has raised it
 _PYTHON = re.compile(r"^(?!pyspark\.|py4j\.)(?:[\w.]+\.)?([A-Za-z_]\w*)(?:: (.*))?$")
@@ -49,7 +51,7 @@ def failure(error: BaseException) -> EnsueError:
     """
     if isinstance(error, EnsueError):
         return error
-    text = str(error).strip()
+    text = str(error).partition(_PLAN)[0].strip()  # a plan holds any text of the query
     lines = text.splitlines()
     for number, line in enumerate(lines):
         ours = _OURS.match(line.strip())
@@ -62,6 +64,7 @@ def failure(error: BaseException) -> EnsueError:
     told = [line.strip() for line in lines if line.strip()]
     inside = [found[1] for found in map(_PYSPARK.match, told) if found]
     outside = [line for line in told if line.startswith(_OTHERS)]
+    outside = outside or _in_java(told)
     said = [line for line in told if not line.startswith(_NOTHING_SAID)]
     return RunnerError(_bare((inside or outside or said or [""])[0]) or _SILENT)
 
@@ -91,6 +94,17 @@ def _in_python(lines: list[str]) -> EnsueError | None:
             said = f": {_bare(raised[2])}" if raised[2] else ""
             found = RunnerError(f"{raised[1]}{said}{where}")  # the last one is the innermost
     return found
+
+
+def _in_java(lines: list[str]) -> list[str]:
+    """What Java says where Python called it, and the innermost cause of it.
+
+    >>> _in_java([": java.lang.X: [WRITE_FAILED] Not written.", "Caused by: java.lang.Y: locked"])
+    ['Not written: locked']
+    """
+    said = [_bare(line).rstrip(".") for line in lines if line.startswith((": java.", ": org."))]
+    causes = [_bare(line.removeprefix(_CAUSE)) for line in lines if line.startswith(_CAUSE)]
+    return [": ".join(dict.fromkeys([said[-1], *causes[-1:]]))] if said else []
 
 
 def _bare(line: str) -> str:

@@ -88,10 +88,11 @@ def frame_of(
 
 def _in_session(shape: Shape, frame: DataFrame) -> Shape:
     """The shape of events whose times with a zone are in that of a session."""
-    zone = session_zone(frame.sparkSession)
-    if is_utc(zone) or not shape.schema.zones:  # they are so anyway
+    if not shape.schema.zones:
         return shape
-    return replace(shape, schema=replace(shape.schema, session=zone))
+    zone = session_zone(frame.sparkSession)
+    session = "UTC" if is_utc(zone) else zone  # a checkpoint compares it by its name
+    return replace(shape, schema=replace(shape.schema, session=session))
 
 
 def read_frame(

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 
 from ensue.engine.state import from_bytes
 from ensue.results.whole_results import Finished
+from ensue.runners.spark.python_workers import freeze_loaded_code
 from ensue.runners.spark.types import spark_schema
 from ensue.runners.spark.whole_results import finished_frame
 from ensue.workload.lanes.packing import LATE_EVENTS
@@ -123,6 +124,7 @@ class Unpack:
             for blob in batch.column("matches"):
                 table = from_bytes(blob.as_py()).cast(self.schema)
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
+        freeze_loaded_code()
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class UnpackOnly:
             for row in batch.to_pylist():
                 table = self._rows(from_bytes(row["matches"]), late=row["query"] == LATE_EVENTS)
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
+        freeze_loaded_code()
 
     def _rows(self, table: pa.Table, *, late: bool) -> pa.Table:
         if self.events is None:

@@ -75,7 +75,9 @@ def past_events(session: SparkSession, history: Any, workload: Workload, since: 
 
 
 def _is_archive(history: object) -> bool:
-    return all(hasattr(history, name) for name in ("pinned", "described", "layout", "read"))
+    # of its class: over Spark Connect, a DataFrame has an attribute of any name
+    methods = ("pinned", "described", "layout", "read")
+    return all(hasattr(type(history), name) for name in methods)
 
 
 # -------------------------------------------------------------------------------- frames

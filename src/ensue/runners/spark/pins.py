@@ -104,7 +104,7 @@ def _owning(workload: Workload, wanted: Wanted) -> Workload:
 
 
 def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
-    if not hasattr(archive, "described"):
+    if not hasattr(type(archive), "described"):  # of Connect's DataFrames any name is a column
         raise EventError(
             "archive= must be the name of an archive, or the result of ensue.archive, not "
             f"{archive!r}"

@@ -84,7 +84,7 @@ def progress_of(query: Any) -> list[BatchProgress]:
 def read(progress: Any) -> BatchProgress:
     """One report of Spark."""
     observed = dict(progress["observedMetrics"] or {}).items()
-    several: list[Mapping[str, Any]] = [row.asDict() for name, row in observed if is_ours(name)]
+    several: list[Mapping[str, Any]] = [_counts(row) for name, row in observed if is_ours(name)]
 
     def count(name: str) -> int:
         return sum(int(counts.get(name) or 0) for counts in several)
@@ -125,6 +125,20 @@ def read(progress: Any) -> BatchProgress:
         shed_keys=count("shed_keys"),
         shed_partial_matches=count("shed_partial_matches"),
     )
+
+
+def _counts(row: Any) -> dict[str, Any]:
+    """The counters of a report; over Connect, Spark sends their values and their schema apart.
+
+    >>> from pyspark.sql import Row
+    >>> _counts(Row(values=[3], schema={"fields": [{"name": "matches"}]}))
+    {'matches': 3}
+    """
+    counts: dict[str, Any] = row.asDict()
+    if set(counts) != {"values", "schema"}:
+        return counts
+    names = [field["name"] for field in counts["schema"]["fields"]]
+    return dict(zip(names, counts["values"], strict=True))
 
 
 def _moment(ms: int | None, *, numbers: bool) -> datetime | int | None:

@@ -8,6 +8,7 @@ from re import Match
 from ensue.errors import EnsueError, EventError, RunnerError, StateError
 
 _NEW_CHECKPOINT = "use the checkpoint this stream began with, or name a new folder"
+_GO_ON = "then start the stream again: it continues from its checkpoint and loses nothing"
 _RESTORE = "restore the checkpoint from a copy, or name a new folder; a table gets no match twice"
 
 
@@ -163,12 +164,46 @@ def _worker_gone(_: Match[str]) -> EnsueError:
     return RunnerError(
         "a Python worker of Spark was killed, or crashed\n"
         "  hint: the machine may have run out of memory: fewer lanes at a time, or memory= for "
-        "each; restart the stream: it continues from its checkpoint and loses nothing"
+        f"each; {_GO_ON}"
+    )
+
+
+def _worker_not_started(_: Match[str]) -> EnsueError:
+    return RunnerError(
+        "a Python worker of Spark did not start in time, or could not start at all\n"
+        "  hint: if the machine is busy, run fewer streams or tasks at a time; otherwise check "
+        f"that PYSPARK_PYTHON names a Python that works; {_GO_ON}"
+    )
+
+
+def _connection_lost(_: Match[str]) -> EnsueError:
+    return RunnerError(
+        "Spark stopped answering a Python worker that was reading or writing its state: the state "
+        "store has failed\n"
+        "  hint: look whether the disk of the checkpoint or of spark.local.dir is full; Spark's "
+        f"log has more; {_GO_ON}"
+    )
+
+
+def _disk_full(found: Match[str]) -> EnsueError:
+    places = (
+        (r"Task failed while writing rows to " + _FILE + r"\s", "the output "),
+        (r"No space left on device: '([^']+)'", ""),
+    )
+    named = ((role, re.search(pattern, found.string)) for pattern, role in places)
+    where = next((f"{role}{_plain(place[1])}" for role, place in named if place), None)
+    if where is None:
+        state = re.search(r"STATE_STORE|/state/|rocksdb", found.string, re.IGNORECASE)
+        where = "the state of the checkpoint" if state else "the checkpoint or the output"
+    return RunnerError(
+        f"the disk is full: Spark cannot write {where}\n"
+        f"  hint: make room on the disks of checkpoint, output and spark.local.dir; {_GO_ON}"
     )
 
 
 _FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
 _SAYINGS = (
+    _saying(r"No space left on device|Disk quota exceeded|enough space on the disk", _disk_full),
     _saying(
         r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.*?"
         r"in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]\.",
@@ -191,7 +226,8 @@ _SAYINGS = (
     _saying(r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_", _broken_state),
     _saying(
         r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\.jackson"
-        r"|Unexpected end-of-input|Input length = 1 SQLSTATE|assertion failed SQLSTATE",
+        r"|Unexpected end-of-input|Unexpected character \('|Input length = 1 SQLSTATE"
+        r"|assertion failed SQLSTATE",
         _broken_json,
     ),
     _saying(
@@ -204,4 +240,6 @@ _SAYINGS = (
     _saying(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s", _nowhere),
     _saying(r"org\.apache\.kafka\.common\.errors\.TimeoutException", _no_broker),
     _saying(r"Python worker exited unexpectedly", _worker_gone),
+    _saying(r"Python worker failed to connect back", _worker_not_started),
+    _saying(r"stateful_processor_api_client\.py\".*?\n\s*EOFError\b", _connection_lost),
 )

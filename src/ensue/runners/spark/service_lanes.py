@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.runners.spark.lanes import lane_keys
+from ensue.runners.spark.python_workers import freeze_loaded_code, silence_init_worker
 from ensue.runners.spark.service_files import STEPS
 from ensue.runners.spark.state import LaneStore
 from ensue.runners.spark.stream import shelf
@@ -96,6 +97,7 @@ class Deal:
             if hand
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=DEALT)
+        freeze_loaded_code()
 
 
 class LaneProcessor(StatefulProcessor):
@@ -103,6 +105,10 @@ class LaneProcessor(StatefulProcessor):
 
     def __init__(self, work: Work) -> None:
         self.work = work
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        silence_init_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.store = LaneStore(handle)
@@ -122,6 +128,9 @@ class LaneProcessor(StatefulProcessor):
         for position, table in found:
             yield Row(lane=place, position=position, found=table, counted=None)
         yield Row(lane=place, position=lane.position, found=None, counted=lane.counted())
+
+    def close(self) -> None:
+        freeze_loaded_code()
 
 
 def steps_packed(steps: Sequence[Step]) -> bytes:

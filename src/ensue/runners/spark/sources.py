@@ -129,8 +129,8 @@ def _sampled(session: "SparkSession", options: dict[str, str]) -> "StructType":
 def _no_connector(release: str) -> str:
     return (
         "this Spark has no connector to Kafka\n"
-        f"  hint: --packages org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{release}, "
-        "or its jars with --jars"
+        "  hint: its jars with --jars (ensue.testing.kafka.jars() fetches them), or --packages "
+        f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{release} if Maven has that release"
     )
 
 

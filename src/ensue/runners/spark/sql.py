@@ -9,9 +9,9 @@ from ensue.errors import EnsueError, QueryError, did_you_mean
 from ensue.languages.sql.clauses import ALONE, function_of_clauses
 from ensue.languages.sql.query import Clause, SqlQuery
 from ensue.languages.sql.rewriting import Rewritten, around, input_of
-from ensue.runners.spark.around import Around, remember
 from ensue.runners.spark.failure import condition_of, failure, spark_errors
 from ensue.runners.spark.frames import quoted
+from ensue.runners.spark.recipes import Around, note_around
 from ensue.runners.sql_tables import Recognize, recognized
 from ensue.span import Span
 
@@ -45,7 +45,7 @@ def run(
             return found  # type: ignore[no-any-return]
         session.found[clause.number] = found
     whole = session.asked(around(query, _named, _MARK))
-    return remember(whole, session.rest()) if whole.isStreaming else whole
+    return note_around(whole, session.rest()) if whole.isStreaming else whole
 
 
 def _named(clause: Clause) -> str:

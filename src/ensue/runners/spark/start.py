@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from ensue.errors import EventError
 from ensue.runners.spark.apart import Folder, require_apart
-from ensue.runners.spark.around import Around, around_of
 from ensue.runners.spark.backfill import Past
 from ensue.runners.spark.checkpoint_files import has_begun, require_sound
 from ensue.runners.spark.concerns import listen
@@ -28,7 +27,7 @@ from ensue.runners.spark.paths import place, require_readable
 from ensue.runners.spark.pins import Pinned, Wanted, pinned
 from ensue.runners.spark.places import seen_from_here
 from ensue.runners.spark.progress import progress_of
-from ensue.runners.spark.recipes import known_recipe, recipe_of
+from ensue.runners.spark.recipes import Around, around_of, known_recipe, recipe_of
 from ensue.runners.spark.shed_keys import delivered_and_listed, require_shed
 from ensue.runners.spark.sinks import THOROUGH, DeltaTable, ParquetBatches, ParquetTable, Sink
 from ensue.runners.spark.stream import packed_flow

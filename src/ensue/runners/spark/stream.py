@@ -36,6 +36,7 @@ from ensue.runners.spark.frames import (
 from ensue.runners.spark.lanes import lane_count, lane_keys
 from ensue.runners.spark.matches import LATE, Frames, SeveralMatches, frames_of
 from ensue.runners.spark.micro_batches import micro_batch, no_micro_batch
+from ensue.runners.spark.python_workers import freeze_loaded_code, silence_init_worker
 from ensue.runners.spark.recipes import Recipe, note
 from ensue.runners.spark.state import LaneStore
 from ensue.runners.spark.time import Watched, before, with_watermark
@@ -265,6 +266,7 @@ class Pack:
         if chain.grouped_by == "lane":
             rows = [row | {"lane": row["through"]} for row in rows]
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
+        freeze_loaded_code()
 
     def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[Packed], str | None]:
         """The events for their lanes, and the version of what is asked."""
@@ -297,6 +299,10 @@ class StageProcessor(StatefulProcessor):
         self.number = number
         self.delay_ms = delay_ms  # of the watermark, if it is known
         self.cut = cut  # of a history, if there must not be a gap behind it
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        silence_init_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -354,6 +360,9 @@ class StageProcessor(StatefulProcessor):
         expiredTimerInfo: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         yield from self._run(key[0], timerValues, [])
+
+    def close(self) -> None:
+        freeze_loaded_code()
 
     @property
     def _more(self) -> bool:

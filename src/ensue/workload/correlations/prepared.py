@@ -87,7 +87,7 @@ def pasts_of(archives: object, own: object, *, streaming: bool = False) -> Pasts
             '  hint: archives={"trades": ensue.archive(place, time=..., key=...)}'
         )
     for name, archive in archives.items():
-        if not hasattr(archive, "pinned"):
+        if not hasattr(type(archive), "pinned"):  # a DataFrame may have a column of that name
             raise EventError(
                 f"archives[{name!r}] is no archive but of type {type(archive).__name__}\n"
                 "  hint: wrap it, as in ensue.archive(table, time=..., key=...)"

@@ -233,8 +233,6 @@ def check_same(then_: str, now_: str, what: str = "checkpoint") -> None:
             f"  hint: {_RESTART}"
         )
     for name in {**given, **written}:
-        if name == "zone" and name not in written:
-            continue  # who wrote it knew none; a query that reads clocks has another text by now
         if written.get(name) != given.get(name):
             then, now = _short(written.get(name)), _short(given.get(name))
             shown = "" if name == "arrow" else f":\n  then: {then}\n  now:  {now}"
@@ -315,8 +313,8 @@ _REMEDY = {
     "subscriptions": "ensue.Subscriptions(folder=...) is a set that may change; else go on with "
     "the one that it was written with, or start with a new checkpoint",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
-    "zone": "set spark.sql.session.timeZone as it was: functions of the query read clocks of "
-    "that zone",
+    "zone": "set spark.sql.session.timeZone as it was: functions such as hour() read clocks of "
+    "that zone, and so does Spark where the times of events are text without a zone",
     "archives": "ensue.start goes on with the versions it began with; else pass them: "
     "ensue.archive(..., version=)",
 }
