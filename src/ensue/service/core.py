@@ -26,7 +26,7 @@ from ensue.service.notes import Note
 from ensue.service.noting import Noting
 from ensue.service.objects import Objects
 from ensue.service.pace import Pace
-from ensue.service.refusals import IntakeStoppedError
+from ensue.service.refusals import IntakeStoppedError, NoRoomError
 from ensue.service.settings import Limits
 from ensue.service.store import audit, batches, keys, outbox, positions
 from ensue.service.store import subscriptions as store
@@ -35,6 +35,7 @@ from ensue.service.subscribed import Published
 from ensue.service.turn import Turn
 
 MOST_ROWS = 50_000  # events that are matched together
+LEAST_FREE = 1 << 16  # bytes on the disk, without which nothing can be written
 RECENT = 100_000  # events by which objects are known at the start
 
 
@@ -122,6 +123,7 @@ class Core:
 
     def load(self, db: Connection) -> None:
         """Goes on where the file says that it stopped."""
+        self._look_at_disk()
         self.matching.load(db)
         recent = batches.recent_events(db, self.columns.arrow, RECENT)
         self.objects.take(recent)
@@ -295,9 +297,10 @@ class Core:
         """Stops intake before the disk is full, so that delivery and cursors have room."""
         self._checked_disk = time.monotonic()
         free = shutil.disk_usage(Path(self.path).absolute().parent).free
-        if free < self.limits.free_bytes:
-            least = self.limits.free_bytes >> 20
-            self.stopped = f"the disk has {free >> 20} MB left, and it needs {least} to continue"
+        least = max(self.limits.free_bytes, LEAST_FREE)
+        if free < least:
+            needed = f"{max(1, least >> 20)} to continue"
+            self.stopped = f"the disk has {free >> 20} MB left, and it needs {needed}"
         else:
             self.stopped = None
 
@@ -305,7 +308,7 @@ class Core:
         if time.monotonic() - self._checked_disk > 1.0 or self.stopped:
             self._look_at_disk()
         if self.stopped:
-            raise IntakeStoppedError(
+            raise NoRoomError(
                 f"no events are accepted: {self.stopped}\n"
                 "  hint: free some space, or shorten retention; existing notes are still delivered"
             )

@@ -28,6 +28,7 @@ from ensue.service.database import Database
 from ensue.service.delivery.courier import Courier
 from ensue.service.delivery.signing import from_stored
 from ensue.service.delivery.sinks import Sinks
+from ensue.service.file_lock import FileLock
 from ensue.service.intake import Intake
 from ensue.service.listening import Kept, Listeners
 from ensue.service.looking import Trial
@@ -128,7 +129,20 @@ class Service:
             Columns(self._given)  # what does not fit together must not get into a file
         elif not Path(self.path).exists():
             raise self._new()
-        database = Database(self.path, synchronous=self._synchronous)
+        lock = FileLock(self.path)
+        try:
+            await self._open(Database(self.path, synchronous=self._synchronous))
+        except BaseException:
+            lock.release()
+            raise
+        self._lock = lock
+        self.began = clock.time()
+        self._tasks = [self._loop.create_task(self._keep_house(), name="ensue house")]
+        for source in self._sources:
+            self.add_source(source)
+        return self
+
+    async def _open(self, database: Database) -> None:
         try:
             stream, shared = await database.write(self._settled)
             self.columns = Columns(stream)
@@ -152,11 +166,6 @@ class Service:
             self._core = self._database = None
             await asyncio.to_thread(database.close)
             raise
-        self.began = clock.time()
-        self._tasks = [self._loop.create_task(self._keep_house(), name="ensue house")]
-        for source in self._sources:
-            self.add_source(source)
-        return self
 
     async def close(self) -> None:
         """Takes no more, finishes what has begun, and closes the file."""
@@ -170,10 +179,14 @@ class Service:
         await self.sinks.close()
         core, database = self._core, self._database
         if core.matching.save_due_at_end:
-            await database.write(core.matching.save)
+            try:
+                await database.write(core.matching.save)
+            except IntakeStoppedError as error:  # it starts from an older one
+                _LOG.warning("no snapshot was written: %s", error)
         await asyncio.to_thread(core.matching.close)
         self._core = self._database = None
         await asyncio.to_thread(database.close)
+        self._lock.release()
         for one in (*core.in_hand, *core.offered):
             if not one.answer.done():
                 one.answer.set_exception(ServiceError("the service was closed"))
@@ -239,7 +252,10 @@ class Service:
                 "  hint: leave it out, or name another file"
             )
         shared = json.loads(known.get("regions", "{}")) | self._regions
-        db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
+        if json.dumps(shared) != known.get("regions"):  # a full disk takes nothing
+            db.execute(
+                "INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),)
+            )
         return stream, shared
 
     # ---------------------------------------------------------------------------- work
