@@ -20,7 +20,7 @@ import pyarrow as pa
 from ensue.errors import EventError
 from ensue.service.catalogue import Catalogue
 from ensue.service.columns import Columns
-from ensue.service.intake import Taken
+from ensue.service.intake import Bad, Taken
 from ensue.service.matching.contract import Matching
 from ensue.service.notes import Note
 from ensue.service.noting import Noting
@@ -28,7 +28,7 @@ from ensue.service.objects import Objects
 from ensue.service.pace import Pace
 from ensue.service.refusals import IntakeStoppedError, NoRoomError
 from ensue.service.settings import Limits
-from ensue.service.store import audit, batches, keys, outbox, positions
+from ensue.service.store import audit, bad_events, batches, keys, outbox, positions
 from ensue.service.store import subscriptions as store
 from ensue.service.store.counters import WHOLE, count, count_all
 from ensue.service.subscribed import Published
@@ -130,6 +130,22 @@ class Core:
         if recent.num_rows:
             self.newest_event = float(self.columns.seconds(recent).max())
             self.last_event_at = self.clock()
+
+    def reset_watermark(self, db: Connection) -> None:
+        """Drops events that are too far ahead of the clock, and begins the stream's time anew.
+
+        Partial matches are lost: their windows ended when time jumped ahead.
+        """
+        latest = self.clock() + self.limits.max_ahead
+        dropped = 0
+        if self.columns.calendar:
+            dropped = batches.drop_events_after(
+                db, self.columns.arrow, latest, self.columns.seconds
+            )
+        self.matching.reset(db)
+        count(db, WHOLE, "events_bad", dropped)
+        said = f"{dropped} events were ahead of the clock"
+        audit.record(db, audit.NOBODY, "reset watermark", self.path, said)
 
     # ---------------------------------------------------------------------------- events
 
@@ -248,11 +264,16 @@ class Core:
             positions.move_on(db, one.producer, one.user, last + 1, now)
         return table, taken.count - len(new), len(bad)
 
-    def _put_aside(self, db: Connection, one: Offered, bad: Sequence[Any], now: float) -> None:
-        db.executemany(
-            "INSERT INTO bad_events (at, user, producer, reason, event) VALUES (?, ?, ?, ?, ?)",
-            ((now, one.user, one.producer, b.reason, b.event) for b in bad),
-        )
+    def _put_aside(self, db: Connection, one: Offered, bad: Sequence[Bad], now: float) -> None:
+        some = ((b.reason, b.event) for b in bad)
+        bad_events.add_bad_events(db, now, one.user, one.producer, some)
+
+    def put_aside(
+        self, db: Connection, event: str, reason: str, producer: str | None, user: int
+    ) -> None:
+        """Sets aside what could not be read as events at all."""
+        bad_events.add_bad_events(db, self.clock(), user, producer, [(reason, event)])
+        count(db, WHOLE, "events_bad")
 
     def advance(self, db: Connection, to: float) -> int:
         """Time has passed without events; how many notes that made."""
@@ -285,10 +306,7 @@ class Core:
         keys.forget(db, at=now)
         audit.forget(db, now - self.limits.audit_age)
         db.execute("DELETE FROM sessions WHERE expires < ?", (now,))
-        db.execute(
-            "DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",
-            (self.limits.bad_events,),
-        )
+        bad_events.forget(db, self.limits.bad_events)
         if self.matching.decided is not None:
             db.execute("DELETE FROM quiet WHERE until < ?", (self.matching.decided,))
         self._look_at_disk()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SHOWN = 100  # matches of a trial that are shown
 BARS = 60  # of its histogram
 _TRIED = "0"  # the name of the subscription in a trial
+_RECENTLY = 3_600.0  # seconds in which bad events are a problem
 _AROUND = 0.25  # of a match's length, that is shown of its tracks before and behind it
 
 
@@ -246,6 +247,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
     return {
         "state": "running" if core.stopped is None else "intake stopped",
         "reason": core.stopped,
+        "problems": problems(db, service),
         "matching_trouble": core.matching.trouble,
         "began": service.began,
         "events": totals.get("events", 0),
@@ -280,6 +282,64 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
         ],
         **core.matching.counters(),
     }
+
+
+def problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
+    """What is wrong with a service: all of it, or what concerns one user."""
+    core = service.core
+    found = [*_stream_problems(service), *_paused(db, user)]
+    if user is not None:
+        return found
+    for source in service.sources:
+        trouble = service.stopped_sources.get(source.name, source.progress.trouble)
+        if trouble is not None:
+            found.append(_problem("source", f"the source {source.name} does not read: {trouble}"))
+    since = core.clock() - _RECENTLY
+    bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
+    if bad:
+        said = f"{bad:,} events of the last hour were set aside"
+        found.append(_problem("bad events", said, "GET /api/v1/events/bad says why, and whose"))
+    troubled = db.execute("SELECT count(*) FROM targets WHERE state <> 'on'").fetchone()[0]
+    if troubled:
+        said = f"{troubled:,} targets fail or are switched off"
+        found.append(_problem("targets", said, "each user sees them in /api/v1/health/targets"))
+    return found
+
+
+def _stream_problems(service: "Service") -> list[dict[str, str]]:
+    """What is wrong for everybody."""
+    core, found = service.core, []
+    if core.stopped is not None:
+        found.append(_problem("intake", f"no events are accepted: {core.stopped}"))
+    if core.matching.trouble is not None:
+        found.append(_problem("matching", f"nothing is matched: {core.matching.trouble}"))
+    watermark, now = core.matching.now, core.clock()
+    if columns_have_clock(service.columns) and watermark is not None:
+        ahead = watermark - now
+        if ahead > service.limits.max_ahead:
+            said = f"the watermark is {ahead:,.0f} seconds ahead of the clock: events are late"
+            hint = "stop the service, and start it once with --reset-watermark"
+            found.append(_problem("watermark", said, hint))
+    return found
+
+
+def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:
+    """Subscriptions that the service has paused, not their users."""
+    count = db.execute(
+        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL "
+        "AND (?2 IS NULL OR user = ?2)",
+        (PAUSED, user),
+    ).fetchone()[0]
+    if not count:
+        return []
+    said = f"{count:,} subscriptions were paused because they exceeded a limit"
+    return [_problem("paused", said, "each says why; change it, then resume it")]
+
+
+def _problem(kind: str, detail: str, hint: str | None = None) -> dict[str, str]:
+    first, _, own = detail.partition("\n  hint: ")
+    said = hint or own
+    return {"kind": kind, "detail": first, **({"hint": said} if said else {})}
 
 
 def columns_have_clock(columns: Columns) -> bool:

@@ -35,6 +35,7 @@ class Limits:
     bad_events: int = 10_000  # that are kept to be looked at
     snapshot_events: int = 200_000  # matched again at most, after a crash
     snapshot_seconds: float = 60.0
+    max_ahead: float = 86_400.0  # seconds that an event may be ahead of this machine's clock
     free_bytes: int = 64 << 20  # on the disk, below which no events are taken
     webhook_attempts: int = 12
     webhook_seconds: float = 15.0

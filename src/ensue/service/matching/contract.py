@@ -56,6 +56,10 @@ class Matching(Protocol):
         """Goes on where the file says that it stopped."""
         ...
 
+    def reset(self, db: Connection) -> None:
+        """Forgets partial matches and the watermark: the next event begins the stream's time."""
+        ...
+
     def check(self, change: Change) -> None:
         """QueryError if a subscription cannot be matched."""
         ...

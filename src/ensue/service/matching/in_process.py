@@ -41,15 +41,7 @@ class InProcess:
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot, and matches again what came behind it."""
         position, version, saved = batches.snapshot(db)
-        self._log = MemoryLog(version, subscriptions.alive(db, version))
-        fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
-        self._live = live(
-            fleet,
-            schema=self.columns.arrow,
-            watermark=self.columns.stream.watermark,
-            bad_events="drop",
-            max_matches=self.limits.matches_per_publish,
-        )
+        self._live = self._new(db, version)
         if saved is not None:
             self._live.restore(saved)
         self.replayed = 0
@@ -63,6 +55,21 @@ class InProcess:
                 self.replayed += events.num_rows
         self._follow(db, subscriptions.version_of(db))
         self._since_snapshot = self.replayed
+
+    def _new(self, db: Connection, version: int) -> Live:
+        """A matcher of the set at a version, that has seen nothing."""
+        self._log = MemoryLog(version, subscriptions.alive(db, version))
+        return live(
+            Subscriptions.over(self._log, **self.columns.subscriptions()),
+            schema=self.columns.arrow,
+            watermark=self.columns.stream.watermark,
+            bad_events="drop",
+            max_matches=self.limits.matches_per_publish,
+        )
+
+    def reset(self, db: Connection) -> None:
+        self._live = self._new(db, subscriptions.version_of(db))
+        self.save(db)
 
     def _follow(self, db: Connection, version: int) -> None:
         """Brings the set to a version, as the file has it."""

@@ -139,6 +139,12 @@ class SparkMatching:
             raise
         self._service.database.committed.append(self._pump.wake)
 
+    def reset(self, db: Connection) -> None:  # noqa: ARG002
+        raise StateError(
+            "the watermark of a service on Spark cannot be reset: its stream has it in its state\n"
+            "  hint: continue with a new file"
+        )
+
     def _settle_lanes(self, db: Connection, settled: "Settled") -> int:
         """How many lanes there are, for ever."""
         lanes = settled.lanes or self._lanes or self._session.tasks()
