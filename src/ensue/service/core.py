@@ -4,6 +4,7 @@ All of it runs inside transactions of the file, one piece of work after the othe
 matches and changes of the set have one order, which a crash does not change.
 """
 
+import logging
 import shutil
 import sqlite3
 import time
@@ -17,11 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.errors import EventError
+from ensue.errors import EventError, ServiceError
+from ensue.service.budgets import Budgets
 from ensue.service.catalogue import Catalogue
 from ensue.service.columns import Columns
 from ensue.service.intake import Bad, Taken
-from ensue.service.matching.contract import Matching
+from ensue.service.matching.contract import Found, Matching
 from ensue.service.notes import Note
 from ensue.service.noting import Noting
 from ensue.service.objects import Objects
@@ -34,6 +36,7 @@ from ensue.service.store.counters import WHOLE, count, count_all
 from ensue.service.subscribed import Published
 from ensue.service.turn import Turn
 
+_LOG = logging.getLogger(__name__)
 MOST_ROWS = 50_000  # events that are matched together
 LEAST_FREE = 1 << 16  # bytes on the disk, without which nothing can be written
 RECENT = 100_000  # events by which objects are known at the start
@@ -83,6 +86,7 @@ class Core:
         self.catalogue = Catalogue(
             columns, matching, limits, self.noting, shared_regions, self.turn, clock
         )
+        self.budgets = Budgets(matching, self.catalogue, limits, clock)
         self._checked_disk = 0.0
 
     # ---------------------------------------------------------------------------- transactions
@@ -172,14 +176,14 @@ class Core:
             return list(zip(some, self._apart(db, some), strict=True))
         except Exception as error:  # noqa: BLE001 - whoever offered it is told
             if len(some) == 1 or not db.in_transaction:
-                return [(one, error) for one in some]
+                return [(one, _for_publishers(error)) for one in some]
         return [(one, self._alone(db, one)) for one in some]  # one of them is the cause
 
     def _alone(self, db: Connection, one: Offered) -> Published | Exception:
         try:
             return self._apart(db, [one])[0]
         except Exception as error:  # noqa: BLE001 - whoever offered it is told
-            return error
+            return _for_publishers(error)
 
     def _apart(self, db: Connection, some: list[Offered]) -> list[Published]:
         """Takes offers in a savepoint of their own."""
@@ -206,8 +210,7 @@ class Core:
         late: list[int] = [0] * len(some)
         position, notes = 0, 0
         if events.num_rows:
-            found = self.matching.feed(db, events)
-            self.turn.ahead = True
+            found = self._matched(db, lambda: self.matching.feed(db, events))
             if any(found.late):
                 late, first = [], 0
                 for table in tables:
@@ -216,8 +219,7 @@ class Core:
                 events = events.filter(pa.array([not one for one in found.late]))
                 count_all(db, ((s, "late", n) for s, n in found.late_by_subscription.items()))
             position = self._keep(db, events, now)
-            if found.matches is not None:
-                notes = self.turn.tell(self.noting.matched(db, found.matches))
+            notes = self._note(db, found.matches)
             self.last_event_at = now
             self.pace.count(events.num_rows)
         totals = {
@@ -277,16 +279,31 @@ class Core:
 
     def advance(self, db: Connection, to: float) -> int:
         """Time has passed without events; how many notes that made."""
-        found = self.matching.advance(db, to)
-        self.turn.ahead = True
+        found = self._matched(db, lambda: self.matching.advance(db, to))
         batches.keep_advance(db, store.version_of(db), self.clock(), to)
-        if found.matches is None:
-            return 0
-        return self.turn.tell(self.noting.matched(db, found.matches))
+        return self._note(db, found.matches)
 
     def found_elsewhere(self, db: Connection, matches: pa.Table) -> int:
         """Matches that were found on Spark; how many notes they made."""
-        return self.turn.tell(self.noting.matched(db, matches))
+        return self._note(db, matches)
+
+    def _matched(self, db: Connection, match: Callable[[], Found]) -> Found:
+        """Matches without the subscriptions because of which that fails: they are paused."""
+        while True:
+            self.turn.ahead = True
+            try:
+                return match()
+            except Exception as error:
+                if not self.budgets.pause_failed(db, self.matching.blamed(), error):
+                    raise
+
+    def _note(self, db: Connection, matches: pa.Table | None) -> int:
+        """Makes notes of matches; how many. Those who found too many are paused."""
+        if matches is None:
+            return 0
+        told = self.turn.tell(self.noting.matched(db, matches))
+        self.budgets.check_matches(db, self.noting.found)
+        return told
 
     # ---------------------------------------------------------------------------- housekeeping
 
@@ -296,6 +313,7 @@ class Core:
         for id in store.expired(db, now):
             self.catalogue.cancel(db, id, None, "expired")
             count(db, id, "expired")
+        self.budgets.check_usage(db)
         if self.matching.save_due:
             self.matching.save(db)
         before = now - self.limits.retention
@@ -330,3 +348,13 @@ class Core:
                 f"no events are accepted: {self.stopped}\n"
                 "  hint: free some space, or shorten retention; existing notes are still delivered"
             )
+
+
+def _for_publishers(error: Exception) -> Exception:
+    """An error without the queries of others, for those who publish."""
+    if isinstance(error, EventError | ServiceError | sqlite3.Error):
+        return error
+    _LOG.error("events cannot be matched", exc_info=error)
+    return IntakeStoppedError(
+        "the events cannot be matched at the moment\n  hint: the log of the service says why"
+    )

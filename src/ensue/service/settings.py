@@ -14,7 +14,10 @@ class Limits:
 
     body_bytes: int = 16 << 20  # of a request
     events_per_request: int = 100_000
-    matches_per_publish: int = 1_000_000  # more are an error, and the events are not taken
+    # Shares of a user: a subscription that exceeds one is paused.
+    matches_per_publish: int = 1_000_000
+    memory_per_user: int = 256 << 20  # bytes of partial matches
+    seconds_per_minute: float = 30.0  # of the processor, while several users have subscriptions
     connections_per_user: int = 20  # listeners at a time
     connections: int = 10_000
     subscriptions_per_user: int = 10_000

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,27 @@ class Matching(Protocol):
 
     def failed(self) -> None:
         """What was given last is not in the file: forget it."""
+        ...
+
+    def blamed(self) -> Mapping[str, float]:
+        """The subscriptions because of which `feed` or `advance` failed last, with their shares.
+
+        None: the error is not that of a subscription.
+        """
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """About how much all subscriptions hold."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that matching took since `usage` was asked last."""
+        ...
+
+    def usage(self) -> Usage:
+        """What each subscription holds, and the processor time since it was asked last."""
         ...
 
     def explain(self) -> str:
