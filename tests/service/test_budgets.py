@@ -12,6 +12,7 @@ from ensue.service.access import add_user
 from ensue.service.refusals import IntakeStoppedError
 from ensue.service.store.counters import counted
 from support.http_service import web
+from support.service_lanes import Here, answered, on
 from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, point, run, service
 
 # Every subset of the events is a partial match.
@@ -47,9 +48,10 @@ async def people(s):
 
 
 @pytest.mark.parametrize(
-    ("greedy", "memory"), [(GREEDY, 500_000), (PAIRS, 20_000)], ids=["a pattern", "opsl"]
+    ("greedy", "memory", "at_once"),
+    [(GREEDY, 500_000, True), (GREEDY, 500_000, False), (PAIRS, 20_000, True)],
+    ids=["a pattern, at once", "a pattern, one by one", "opsl"],
 )
-@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
 def test_a_subscription_that_holds_too_much_is_paused_and_others_go_on(
     tmp_path, greedy, memory, at_once
 ):
@@ -195,6 +197,17 @@ def test_an_error_of_no_subscription_is_not_blamed_on_one(tmp_path, monkeypatch)
     run(story)
 
 
+def test_a_trial_that_takes_too_much_is_cut(tmp_path):
+    async def story():
+        async with service(tmp_path / "a.db", limits=SMALL) as s:
+            await s.publish(events_of(40))
+            found = await s.trial(GREEDY)
+            assert found.cut.startswith("it fires too often")
+            assert found.events < 40
+
+    run(story)
+
+
 # -------------------------------------------------------------------------------- by user
 
 
@@ -256,5 +269,68 @@ def test_processor_time_is_bounded_where_others_wait_for_it(tmp_path):
             found = await s.subscription(slow.id, user=ann)
             assert (found.state, "seconds_per_minute" in found.reason) == ("paused", True)
             assert (await s.subscription(other.id, user=bob)).state == "active"
+
+    run(story)
+
+
+# -------------------------------------------------------------------------------- on Spark
+
+
+@pytest.mark.parametrize(
+    ("greedy", "lost"), [(GREEDY, 0.4), (PAIRS, 0.0)], ids=["a pattern, repeated", "opsl"]
+)
+def test_lanes_go_on_without_the_one_that_makes_them_fail(tmp_path, greedy, lost):
+    chance = random.Random(3)
+
+    async def story():
+        path = tmp_path / "a.db"
+        here = Here(lose=lambda: chance.random() < lost)
+        limits = {"memory_per_user": 20_000}
+        s = await service(path, limits=limits, matching=on(here)).start()
+        ann, bob = await people(s)
+        others = {}
+        for text in (HERE.format(id=1), LEFT.format(id=1), NEXT):
+            others[(await s.subscribe(text, user=bob)).id] = text
+        bad = await s.subscribe(greedy, user=ann)
+        events = events_of(70)
+        for one in events[:15]:
+            await s.publish(one)
+        await s.publish(events[15:60])
+        await answered(s)
+        found = await s.subscription(bad.id, user=ann)
+        assert (found.state, "memory_per_user" in found.reason) == ("paused", True)
+        assert [n.kind for n in await all_notes(s, user=ann)].count("ended") == 1
+        await s.close()
+        s = await service(path, limits=limits, matching=on(here)).start()
+        for one in events[60:]:
+            await s.publish(one)
+        await answered(s)
+        told = [m["match_id"] for m in await matches(s, user=bob)]
+        assert len(told) == len(set(told))
+        assert set(told) == alone(others, events)
+        await s.change(bad.id, text=NEXT, user=ann)
+        await s.resume(bad.id, user=ann)  # it is told again, and not paused again
+        more = [point(200, 1, 0.0), point(201, 2, 0.0)]
+        await s.publish(more)
+        await answered(s)
+        assert (await s.subscription(bad.id, user=ann)).state == "active"
+        assert [m["end"] for m in await matches(s, user=ann)] == [201]
+        await s.close()
+
+    run(story)
+
+
+def test_too_many_matches_found_by_lanes_pause_the_one_that_has_most(tmp_path):
+    async def story():
+        limits = {"matches_per_publish": 15}
+        async with service(tmp_path / "a.db", limits=limits, matching=on(Here())) as s:
+            ann, bob = await people(s)
+            every = await s.subscribe("(ARITH:id > 0)", user=ann)
+            some = await s.subscribe("(ARITH:id = 1)", user=bob)
+            await s.publish(events_of(20))
+            await answered(s)
+            assert (await s.subscription(every.id, user=ann)).state == "paused"
+            assert (await s.subscription(some.id, user=bob)).state == "active"
+            assert len(await matches(s, user=bob)) == 7
 
     run(story)

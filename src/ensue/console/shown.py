@@ -37,6 +37,7 @@ _COUNTERS = {
     "late": "Late events that it missed",
     "expired": "Removed before delivery",
     "doubled": "Found twice, sent once",
+    "paused": "Paused by the service",
 }
 
 # Of each number its title, and how it is marked unless it is 0.

@@ -7,7 +7,7 @@ crash changes nothing, and the matches of all others are the same as without it.
 import json
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from sqlite3 import Connection
 from typing import Any
@@ -40,7 +40,9 @@ class Budgets:
         self.catalogue = catalogue
         self.limits = limits
         self.clock = clock
-        self._spent: Counter[int] = Counter()  # seconds of this minute, by subscription
+        self._spent: defaultdict[int, float] = defaultdict(
+            float
+        )  # seconds of this minute, by subscription
         self._since = clock()
 
     def pause_failed(self, db: Connection, blamed: Mapping[str, float], error: Exception) -> bool:
@@ -55,18 +57,33 @@ class Budgets:
             for id, user in users.items()
             if user == users[largest] and shares[id] >= _ALIKE * shares[largest]
         ]
-        limits = limits_of(db, users[largest], self.limits)
-        if isinstance(error, LimitError):
-            reason = (
-                f"it needs more than {size_text(limits.memory_per_user)} for partial matches, or "
-                f"finds more than {limits.matches_per_publish:,} matches at once: the limits "
-                "memory_per_user and matches_per_publish"
-            )
-        else:
+        if not isinstance(error, LimitError):
             _LOG.error("subscriptions %s cannot be matched", own, exc_info=error)
-            reason = f"it cannot be matched: {type(error).__name__}, see the log of the service"
-        self.catalogue.pause_over(db, own, reason)
+        self.catalogue.pause_over(db, own, self._reason(db, largest, type(error).__name__))
         return True
+
+    def _reason(self, db: Connection, id: int, kind: str) -> str:
+        """Why a subscription is paused because of which matching failed with such an error."""
+        if kind != LimitError.__name__:
+            return f"it cannot be matched: {kind}, see the log of the service"
+        row = store.subscription_of(db, id)
+        assert row is not None
+        limits = limits_of(db, row["user"], self.limits)
+        return (
+            f"it needs more than {size_text(limits.memory_per_user)} for partial matches, or "
+            f"finds more than {limits.matches_per_publish:,} matches at once: the limits "
+            "memory_per_user and matches_per_publish"
+        )
+
+    def pause_left_out(self, db: Connection, left_out: Mapping[str, tuple[int, str]]) -> None:
+        """Pauses those that lanes go on without: by name, the newest version then, and why."""
+        over: dict[str, list[int]] = {}
+        for name, (version, kind) in left_out.items():
+            id = int(name)
+            if self._users(db, {id: 0}) and store.came_with(db, id) <= version:
+                over.setdefault(kind, []).append(id)
+        for kind, ids in over.items():
+            self.catalogue.pause_over(db, ids, self._reason(db, ids[0], kind))
 
     def check_matches(self, db: Connection, found: Mapping[int, int]) -> None:
         """Pauses subscriptions of users whose subscriptions found too many matches at once."""
@@ -84,7 +101,8 @@ class Budgets:
         if not memory and not slow:
             return
         usage = self.matching.usage()
-        self._spent.update({int(name): spent for name, spent in usage.seconds.items()})
+        for name, spent in usage.seconds.items():
+            self._spent[int(name)] += spent
         if memory:
             held = {int(name): size for name, size in usage.bytes.items()}
             reason = "partial matches of its user take {held:,.0f} bytes, and {most:,} is the "
@@ -108,12 +126,12 @@ class Budgets:
     ) -> None:
         """Pauses the largest subscriptions of each user who is over a limit, until that holds."""
         users = self._users(db, held)
-        totals: Counter[int] = Counter()
+        totals: defaultdict[int, float] = defaultdict(float)
         for id, user in users.items():
-            totals[user] += held[id]  # type: ignore[assignment]
+            totals[user] += held[id]
         for user, total in totals.items():
             most = getattr(limits_of(db, user, self.limits), limit)
-            over, left = [], float(total)
+            over, left = [], total
             for id in sorted(users, key=lambda number: -held[number]):
                 if left <= most:
                     break
@@ -133,7 +151,7 @@ class Budgets:
 
     def _least(self, db: Connection, limit: str) -> float:
         """The lowest value that a limit has for any user."""
-        return min([getattr(self.limits, limit), *quotas_of(db, limit)])
+        return min([float(getattr(self.limits, limit)), *quotas_of(db, limit)])
 
     def _several_users(self, db: Connection) -> bool:
         """Whether one user's subscriptions can slow down another's."""

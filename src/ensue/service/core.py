@@ -283,9 +283,13 @@ class Core:
         batches.keep_advance(db, store.version_of(db), self.clock(), to)
         return self._note(db, found.matches)
 
-    def found_elsewhere(self, db: Connection, matches: pa.Table) -> int:
-        """Matches that were found on Spark; how many notes they made."""
-        return self._note(db, matches)
+    def found_elsewhere(
+        self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]
+    ) -> int:
+        """Matches that were found on Spark, without some subscriptions; how many notes."""
+        told = self._note(db, matches)
+        self.budgets.pause_left_out(db, left_out)
+        return told
 
     def _matched(self, db: Connection, match: Callable[[], Found]) -> Found:
         """Matches without the subscriptions because of which that fails: they are paused."""

@@ -4,16 +4,15 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ensue.errors import StateError
 
-try:
+if sys.platform != "win32":  # which has no such locks
     import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
 
 
 class FileLock:
@@ -33,7 +32,7 @@ class FileLock:
                 "  hint: name a file in a folder that you can write to"
             ) from None
         _held.add(self)
-        if fcntl is None:
+        if sys.platform == "win32":
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,13 +44,13 @@ class FileLock:
                 "  hint: stop that one first, the lock ends with its process; or name another file"
             ) from None
         with contextlib.suppress(OSError):  # on a full disk nobody is told who holds it
-            holder = {
+            own = {
                 "process": os.getpid(),
                 "host": socket.gethostname(),
                 "since": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, json.dumps(holder).encode(), 0)
+            os.pwrite(self._file, json.dumps(own).encode(), 0)
 
     def release(self) -> None:
         """Lets another service use the file."""

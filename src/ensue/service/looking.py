@@ -29,6 +29,7 @@ from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import fleet_of
 from ensue.workload.subscriptions.matcher import matched_in
+from ensue.workload.subscriptions.shapes.running import LEAST
 from ensue.workload.subscriptions.subscribed import Subscribed as Set
 from ensue.workload.subscriptions.why_not import why_not_of
 
@@ -85,7 +86,7 @@ def trial(
 
     cut = None
     found: pa.Table | None = None
-    bounds = MatchLimits.given(limits.trial_matches, None, None)
+    bounds = MatchLimits.given(limits.trial_matches, None, max(LEAST, limits.memory_per_user))
     while found is None:
         try:
             ordered = in_order(events, columns.shape)
@@ -287,7 +288,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
 def problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
     """What is wrong with a service: all of it, or what concerns one user."""
     core = service.core
-    found = [*_stream_problems(service), *_paused(db, user)]
+    found = [*_stream_problems(service, user), *_paused(db, user)]
     if user is not None:
         return found
     for source in service.sources:
@@ -306,13 +307,14 @@ def problems(db: Connection, service: "Service", user: int | None = None) -> lis
     return found
 
 
-def _stream_problems(service: "Service") -> list[dict[str, str]]:
-    """What is wrong for everybody."""
+def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str]]:
+    """What is wrong for everybody; errors may quote queries, so users are told less."""
     core, found = service.core, []
     if core.stopped is not None:
         found.append(_problem("intake", f"no events are accepted: {core.stopped}"))
     if core.matching.trouble is not None:
-        found.append(_problem("matching", f"nothing is matched: {core.matching.trouble}"))
+        why = f": {core.matching.trouble}" if user is None else " at the moment"
+        found.append(_problem("matching", f"nothing is matched{why}"))
     watermark, now = core.matching.now, core.clock()
     if columns_have_clock(service.columns) and watermark is not None:
         ahead = watermark - now

@@ -145,8 +145,7 @@ class InProcess:
         try:
             found = matcher.feed(events)
         except BaseException:
-            self._blamed = self._blame()
-            self.failed()
+            self._give_up()
             raise
         self._since_snapshot += events.num_rows
         return Found(found, late.tolist(), by_subscription)
@@ -156,9 +155,14 @@ class InProcess:
         try:
             return Found(matcher.advance(self.columns.moment(to)))
         except BaseException:
-            self._blamed = self._blame()
-            self.failed()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """Notes who is to blame. A snapshot is due: the next failure shall replay little."""
+        self._blamed = self._blame()
+        self._snapshot_at = float("-inf")
+        self.failed()
 
     def _blame(self) -> dict[str, float]:
         return {name: share for m in self._matchers for name, share in m.blamed().items()}

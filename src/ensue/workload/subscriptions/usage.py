@@ -38,7 +38,7 @@ class Meter:
             self.seconds += max(0.0, spent)
 
 
-class _Compiling(numba_events.Listener):
+class _Compiling(numba_events.Listener):  # type: ignore[misc]
     """How long Numba has compiled in this process, in seconds."""
 
     def __init__(self) -> None:

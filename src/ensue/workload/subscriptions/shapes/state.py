@@ -1,7 +1,7 @@
 """What is held of the subscriptions in the pattern language: an engine for each shape."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -168,8 +168,8 @@ class PatternState:
 
     def usage(self) -> Usage:
         """What each subscription holds, and the processor time it took since it was asked last."""
-        sizes: Counter[str] = Counter()
-        seconds: Counter[str] = Counter()
+        sizes: defaultdict[str, float] = defaultdict(float)
+        seconds: defaultdict[str, float] = defaultdict(float)
         for running in self.running.values():
             size = int(running.engine.state_bytes)
             spent, running.meter.seconds = running.meter.seconds, 0.0
