@@ -202,7 +202,7 @@ def test_events_are_refused_with_a_clear_state_while_intake_is_stopped(tmp_path)
     async def story():
         async with web(tmp_path, limits={"free_bytes": 1 << 60}) as w:
             answer = await w.ask("ann", "POST", "/events", json=[point(1, 1, 0.0)])
-            found = told(answer, 503, "intake-stopped")
+            found = told(answer, 507, "intake-stopped")
             assert "disk" in found["detail"]
             assert int(answer.headers["retry-after"]) > 0
             alive = await w.ask(None, "GET", "/health#")

@@ -5,7 +5,6 @@ and may be stopped, repeated or begun anew between any two things that it does.
 """
 
 import asyncio
-import copy
 import json
 import os
 import shutil
@@ -23,8 +22,8 @@ import pytest
 
 import ensue
 from ensue.errors import RunnerError, StateError
-from ensue.runners.spark.service_files import FOUND, FoundFiles, StepFiles, steps_in
-from ensue.runners.spark.service_lanes import KeptLane, steps_of, steps_packed
+from ensue.runners.spark.service_files import FoundFiles, StepFiles
+from ensue.runners.spark.service_lanes import KeptLane
 from ensue.service.columns import Columns
 from ensue.service.matching.lanes import ServiceWork
 from ensue.service.matching.mirror import Mirror
@@ -33,10 +32,10 @@ from ensue.service.matching.steps import Step
 from ensue.service.settings import Stream
 from ensue.service.store import batches
 from ensue.service.store.counters import WHOLE, counted
-from ensue.workload.lanes.shelf import Shelf, forget_live
+from ensue.workload.lanes.shelf import forget_live
 from ensue.workload.subscriptions.catalogue.log import Log
 from ensue.workload.subscriptions.catalogue.ready import forget
-from support.lanes import DictStore
+from support.service_lanes import Here, answered, on
 from support.services import HERE, LEFT, all_notes, matches, point, run, service
 
 QUIET = "!(A; 5)B, A = (ARITH:id = {id}), B = (ARITH:id = {id})"
@@ -53,88 +52,10 @@ OUT_OF_ORDER = RunnerError("out of order")
 # ------------------------------------------------------------------------------ without Spark
 
 
-class Here:
-    """A stream in this process, in the place of Spark. It lives on when a service is restarted."""
-
-    def __init__(self, lanes=2, lose=None, broken=None):
-        self.lanes = lanes
-        self.broken = broken  # why it does not go on
-        self.lose = lose or (lambda: False)  # whether a micro-batch is lost before it is committed
-        self.batch = 0
-        self.stores = [DictStore() for _ in range(lanes)]
-        self.offset = self.planned = 0
-        self.repeated = 0
-        self.parcels = []  # how many steps each of them had
-
-    def tasks(self):
-        return self.lanes
-
-    def stream(self, work, folder):
-        self.work, self.folder = work, folder
-        return self
-
-    def start(self):
-        pass
-
-    stop = close = start
-
-    def failure(self):
-        """Called with every round: then it goes on by a micro-batch."""
-        if self.broken is not None:
-            return self.broken
-        self.planned = max(self.planned, self.offset)
-        if self.planned == self.offset:  # else it is done again, up to where it was
-            self.planned = StepFiles(self.folder).last
-        if self.planned > self.offset:
-            self.step(self.planned)
-        return None
-
-    def step(self, last):
-        rows = [
-            row
-            for piece in StepFiles(self.folder).between(self.offset, last)
-            for row in steps_in(*piece).to_pylist()
-        ]
-        hands = [self.work.dealt(row["head"], row["body"]) for row in rows]
-        stores = copy.deepcopy(self.stores)
-        found = []
-        for place in range(self.lanes):
-            some = [(r["position"], r["head"], h[place]) for r, h in zip(rows, hands, strict=True)]
-            kept = KeptLane(stores[place], self.work, place, Shelf())
-            given = [steps_packed(some)]
-            tables = kept.lane.take(steps_of(given))
-            kept.keep(given)
-            found += [(place, position, table, None) for position, table in tables]
-            found.append((place, kept.lane.position, None, kept.lane.counted()))
-        table = pa.Table.from_pylist(
-            [dict(zip(FOUND.names, row, strict=True)) for row in found], schema=FOUND
-        )
-        FoundFiles(self.folder).put(self.batch, table)
-        if self.lose():  # whoever goes on does all of it again
-            forget_live()
-            self.repeated += 1
-            return
-        self.stores, self.offset = stores, last
-        self.batch += 1
-        self.parcels.append(len(rows))
-
-
 @pytest.fixture
 def quick(monkeypatch):
     """A stream that has failed is started again at once."""
     monkeypatch.setattr("ensue.service.matching.pump._FIRST_WAIT", 0.01)
-
-
-def on(here):
-    return lambda columns, limits, s: SparkMatching(columns, limits, s, here, here.lanes)
-
-
-async def answered(s, seconds=60.0):
-    """Waits until all that was accepted is matched."""
-    progress = s.core.matching.progress
-    async with asyncio.timeout(seconds):
-        while progress.delivered < await s.look(batches.last_position):
-            await asyncio.sleep(0.01)
 
 
 # ------------------------------------------------------------------------------ scripts

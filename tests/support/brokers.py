@@ -92,6 +92,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.bad: list[str] = []
+        self.put_asides: list[tuple[bytes, str, str | None]] = []
         self.positions: dict[str, int] = {}
         self.calls = 0
         self.at_once = 0
@@ -130,6 +131,11 @@ class Recorder:
         finally:
             self._now -= 1
         return None
+
+    async def put_aside(
+        self, payload: bytes, reason: str, *, producer: str | None = None
+    ) -> None:
+        self.put_asides.append((payload, reason, producer))
 
     async def position(self, producer: str) -> int | None:
         return self.positions.get(producer)

@@ -88,6 +88,11 @@ def _work(parser: ArgumentParser) -> None:
         help="FULL survives a power cut, NORMAL a crash of the process; default: FULL",
     )
     group.add_argument(
+        "--reset-watermark",
+        action="store_true",
+        help="drop events that are far ahead of the clock, and forget partial matches",
+    )
+    group.add_argument(
         "--spark",
         nargs="?",
         const="local[2]",

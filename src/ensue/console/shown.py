@@ -15,6 +15,7 @@ from ensue.service.columns import iso
 from ensue.service.notes import Note
 from ensue.service.service import Service
 from ensue.service.store import audit, outbox, targets
+from ensue.service.store.bad_events import newest as newest_bad_events
 from ensue.service.store.counters import counted
 from ensue.service.subscribed import Subscribed
 from ensue.service.templates import TEMPLATES
@@ -36,6 +37,7 @@ _COUNTERS = {
     "late": "Late events that it missed",
     "expired": "Removed before delivery",
     "doubled": "Found twice, sent once",
+    "paused": "Paused by the service",
 }
 
 # Of each number its title, and how it is marked unless it is 0.
@@ -211,6 +213,7 @@ def health(db: Connection, service: Service, access: Access) -> dict[str, Any]:
     )
     return {
         **{name: found[name] for name in (*_OF_STREAM, "began")},
+        "problems": looking.problems(db, service, access.user),
         "subscriptions": active.fetchone()[0],
         "bad": bad.fetchone()[0],
         "listeners": service.listeners.connections(access.user),
@@ -273,19 +276,10 @@ def moment(value: Any) -> str:
 
 def bad_events(db: Connection, access: Access) -> list[dict[str, Any]]:
     """Events that were put aside: a user's own, of an administrator all."""
-    rows = db.execute(
-        "SELECT at, producer, reason, event FROM bad_events WHERE ?1 IS NULL OR user = ?1 "
-        "ORDER BY id DESC LIMIT ?2",
-        (None if access.may(ADMIN) else access.user, BAD),
-    )
+    user = None if access.may(ADMIN) else access.user
     return [
-        {
-            "at": iso(row["at"]),
-            "producer": row["producer"],
-            "reason": row["reason"],
-            "event": _text(row["event"]),
-        }
-        for row in rows
+        {**row, "at": iso(row["at"]), "event": _text(row["event"])}
+        for row in newest_bad_events(db, user=user, most=BAD)
     ]
 
 

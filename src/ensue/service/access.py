@@ -37,7 +37,8 @@ _IMPLIED = {SUBSCRIBE: (READ,), ADMIN: SCOPES}  # who publishes need not see any
 QUOTAS = (
     "body_bytes", "events_per_request", "connections_per_user", "subscriptions_per_user",
     "corners_per_user", "notes_per_minute", "targets_per_subscription", "token_age", "buffer",
-    "trial_events", "trial_seconds", "trial_matches", "why_not_events",
+    "trial_events", "trial_seconds", "trial_matches", "why_not_events", "matches_per_publish",
+    "memory_per_user", "seconds_per_minute",
 )  # fmt: skip
 
 LOCAL = "local"  # the user of an open service

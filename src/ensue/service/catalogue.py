@@ -23,6 +23,7 @@ from ensue.service.refusals import ConflictError, NotFoundError, OverLimitError
 from ensue.service.settings import Limits
 from ensue.service.store import audit, keys, regions, targets
 from ensue.service.store import subscriptions as store
+from ensue.service.store.counters import count
 from ensue.service.store.subscriptions import ACTIVE, ENDED, PAUSED
 from ensue.service.subscribed import Subscribed
 from ensue.service.templating import filled
@@ -287,6 +288,17 @@ class Catalogue:
             self._change(db, [Change.cancel(str(id))])
         return self._own(db, id, user)
 
+    def pause_over(self, db: Connection, ids: Sequence[int], reason: str) -> None:
+        """Pauses subscriptions that exceed a limit, and tells their users."""
+        for id in ids:
+            row = store.subscription_of(db, id)
+            assert row is not None
+            store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
+            self.turn.tell(self.noting.ended(db, id, f"paused: {reason}"))
+            audit.record(db, row["user"], "pause", f"subscription {id}", reason)
+            count(db, id, "paused")
+        self._change(db, [Change.cancel(str(id)) for id in ids])
+
     def resume(self, db: Connection, id: int, user: int) -> Subscribed:
         """Puts a subscription that was paused back into the set."""
         found = self._going(db, id, user)
@@ -295,7 +307,7 @@ class Catalogue:
                 str(id), found.text, language=found.language, regions=dict(found.regions)
             )
             self.matching.check(change)
-            store.change_subscription(db, id, state=ACTIVE, changed=self.clock())
+            store.change_subscription(db, id, state=ACTIVE, reason=None, changed=self.clock())
             audit.record(db, user, "resume", f"subscription {id}", "")
             self._change(db, [change])
             self._begin(db, id)

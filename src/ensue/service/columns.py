@@ -151,7 +151,10 @@ def iso(seconds: float) -> str:
     >>> iso(0.5)
     '1970-01-01T00:00:00.500000Z'
     """
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    except (ValueError, OverflowError):  # years that Python does not know, but Arrow does
+        return f"{np.datetime64(int(seconds), 's')}Z"
 
 
 def _type(name: str, text: str) -> pa.DataType:

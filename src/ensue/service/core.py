@@ -4,6 +4,7 @@ All of it runs inside transactions of the file, one piece of work after the othe
 matches and changes of the set have one order, which a crash does not change.
 """
 
+import logging
 import shutil
 import sqlite3
 import time
@@ -17,24 +18,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.errors import EventError
+from ensue.errors import EventError, ServiceError
+from ensue.service.budgets import Budgets
 from ensue.service.catalogue import Catalogue
 from ensue.service.columns import Columns
-from ensue.service.intake import Taken
-from ensue.service.matching.contract import Matching
+from ensue.service.intake import Bad, Taken
+from ensue.service.matching.contract import Found, Matching
 from ensue.service.notes import Note
 from ensue.service.noting import Noting
 from ensue.service.objects import Objects
 from ensue.service.pace import Pace
-from ensue.service.refusals import IntakeStoppedError
+from ensue.service.refusals import IntakeStoppedError, NoRoomError
 from ensue.service.settings import Limits
-from ensue.service.store import audit, batches, keys, outbox, positions
+from ensue.service.store import audit, bad_events, batches, keys, outbox, positions
 from ensue.service.store import subscriptions as store
 from ensue.service.store.counters import WHOLE, count, count_all
 from ensue.service.subscribed import Published
 from ensue.service.turn import Turn
 
+_LOG = logging.getLogger(__name__)
 MOST_ROWS = 50_000  # events that are matched together
+LEAST_FREE = 1 << 16  # bytes on the disk, without which nothing can be written
 RECENT = 100_000  # events by which objects are known at the start
 
 
@@ -82,6 +86,7 @@ class Core:
         self.catalogue = Catalogue(
             columns, matching, limits, self.noting, shared_regions, self.turn, clock
         )
+        self.budgets = Budgets(matching, self.catalogue, limits, clock)
         self._checked_disk = 0.0
 
     # ---------------------------------------------------------------------------- transactions
@@ -122,12 +127,29 @@ class Core:
 
     def load(self, db: Connection) -> None:
         """Goes on where the file says that it stopped."""
+        self._look_at_disk()
         self.matching.load(db)
         recent = batches.recent_events(db, self.columns.arrow, RECENT)
         self.objects.take(recent)
         if recent.num_rows:
             self.newest_event = float(self.columns.seconds(recent).max())
             self.last_event_at = self.clock()
+
+    def reset_watermark(self, db: Connection) -> None:
+        """Drops events that are too far ahead of the clock, and begins the stream's time anew.
+
+        Partial matches are lost: their windows ended when time jumped ahead.
+        """
+        latest = self.clock() + self.limits.max_ahead
+        dropped = 0
+        if self.columns.calendar:
+            dropped = batches.drop_events_after(
+                db, self.columns.arrow, latest, self.columns.seconds
+            )
+        self.matching.reset(db)
+        count(db, WHOLE, "events_bad", dropped)
+        said = f"{dropped} events were ahead of the clock"
+        audit.record(db, audit.NOBODY, "reset watermark", self.path, said)
 
     # ---------------------------------------------------------------------------- events
 
@@ -154,14 +176,14 @@ class Core:
             return list(zip(some, self._apart(db, some), strict=True))
         except Exception as error:  # noqa: BLE001 - whoever offered it is told
             if len(some) == 1 or not db.in_transaction:
-                return [(one, error) for one in some]
+                return [(one, _for_publishers(error)) for one in some]
         return [(one, self._alone(db, one)) for one in some]  # one of them is the cause
 
     def _alone(self, db: Connection, one: Offered) -> Published | Exception:
         try:
             return self._apart(db, [one])[0]
         except Exception as error:  # noqa: BLE001 - whoever offered it is told
-            return error
+            return _for_publishers(error)
 
     def _apart(self, db: Connection, some: list[Offered]) -> list[Published]:
         """Takes offers in a savepoint of their own."""
@@ -188,8 +210,7 @@ class Core:
         late: list[int] = [0] * len(some)
         position, notes = 0, 0
         if events.num_rows:
-            found = self.matching.feed(db, events)
-            self.turn.ahead = True
+            found = self._matched(db, lambda: self.matching.feed(db, events))
             if any(found.late):
                 late, first = [], 0
                 for table in tables:
@@ -198,8 +219,7 @@ class Core:
                 events = events.filter(pa.array([not one for one in found.late]))
                 count_all(db, ((s, "late", n) for s, n in found.late_by_subscription.items()))
             position = self._keep(db, events, now)
-            if found.matches is not None:
-                notes = self.turn.tell(self.noting.matched(db, found.matches))
+            notes = self._note(db, found.matches)
             self.last_event_at = now
             self.pace.count(events.num_rows)
         totals = {
@@ -246,24 +266,48 @@ class Core:
             positions.move_on(db, one.producer, one.user, last + 1, now)
         return table, taken.count - len(new), len(bad)
 
-    def _put_aside(self, db: Connection, one: Offered, bad: Sequence[Any], now: float) -> None:
-        db.executemany(
-            "INSERT INTO bad_events (at, user, producer, reason, event) VALUES (?, ?, ?, ?, ?)",
-            ((now, one.user, one.producer, b.reason, b.event) for b in bad),
-        )
+    def _put_aside(self, db: Connection, one: Offered, bad: Sequence[Bad], now: float) -> None:
+        some = ((b.reason, b.event) for b in bad)
+        bad_events.add_bad_events(db, now, one.user, one.producer, some)
+
+    def put_aside(
+        self, db: Connection, event: str, reason: str, producer: str | None, user: int
+    ) -> None:
+        """Sets aside what could not be read as events at all."""
+        bad_events.add_bad_events(db, self.clock(), user, producer, [(reason, event)])
+        count(db, WHOLE, "events_bad")
 
     def advance(self, db: Connection, to: float) -> int:
         """Time has passed without events; how many notes that made."""
-        found = self.matching.advance(db, to)
-        self.turn.ahead = True
+        found = self._matched(db, lambda: self.matching.advance(db, to))
         batches.keep_advance(db, store.version_of(db), self.clock(), to)
-        if found.matches is None:
-            return 0
-        return self.turn.tell(self.noting.matched(db, found.matches))
+        return self._note(db, found.matches)
 
-    def found_elsewhere(self, db: Connection, matches: pa.Table) -> int:
-        """Matches that were found on Spark; how many notes they made."""
-        return self.turn.tell(self.noting.matched(db, matches))
+    def found_elsewhere(
+        self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]
+    ) -> int:
+        """Matches that were found on Spark, without some subscriptions; how many notes."""
+        told = self._note(db, matches)
+        self.budgets.pause_left_out(db, left_out)
+        return told
+
+    def _matched(self, db: Connection, match: Callable[[], Found]) -> Found:
+        """Matches without the subscriptions because of which that fails: they are paused."""
+        while True:
+            self.turn.ahead = True
+            try:
+                return match()
+            except Exception as error:
+                if not self.budgets.pause_failed(db, self.matching.blamed(), error):
+                    raise
+
+    def _note(self, db: Connection, matches: pa.Table | None) -> int:
+        """Makes notes of matches; how many. Those who found too many are paused."""
+        if matches is None:
+            return 0
+        told = self.turn.tell(self.noting.matched(db, matches))
+        self.budgets.check_matches(db, self.noting.found)
+        return told
 
     # ---------------------------------------------------------------------------- housekeeping
 
@@ -273,6 +317,7 @@ class Core:
         for id in store.expired(db, now):
             self.catalogue.cancel(db, id, None, "expired")
             count(db, id, "expired")
+        self.budgets.check_usage(db)
         if self.matching.save_due:
             self.matching.save(db)
         before = now - self.limits.retention
@@ -283,10 +328,7 @@ class Core:
         keys.forget(db, at=now)
         audit.forget(db, now - self.limits.audit_age)
         db.execute("DELETE FROM sessions WHERE expires < ?", (now,))
-        db.execute(
-            "DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",
-            (self.limits.bad_events,),
-        )
+        bad_events.forget(db, self.limits.bad_events)
         if self.matching.decided is not None:
             db.execute("DELETE FROM quiet WHERE until < ?", (self.matching.decided,))
         self._look_at_disk()
@@ -295,9 +337,10 @@ class Core:
         """Stops intake before the disk is full, so that delivery and cursors have room."""
         self._checked_disk = time.monotonic()
         free = shutil.disk_usage(Path(self.path).absolute().parent).free
-        if free < self.limits.free_bytes:
-            least = self.limits.free_bytes >> 20
-            self.stopped = f"the disk has {free >> 20} MB left, and it needs {least} to continue"
+        least = max(self.limits.free_bytes, LEAST_FREE)
+        if free < least:
+            needed = f"{max(1, least >> 20)} to continue"
+            self.stopped = f"the disk has {free >> 20} MB left, and it needs {needed}"
         else:
             self.stopped = None
 
@@ -305,7 +348,17 @@ class Core:
         if time.monotonic() - self._checked_disk > 1.0 or self.stopped:
             self._look_at_disk()
         if self.stopped:
-            raise IntakeStoppedError(
+            raise NoRoomError(
                 f"no events are accepted: {self.stopped}\n"
                 "  hint: free some space, or shorten retention; existing notes are still delivered"
             )
+
+
+def _for_publishers(error: Exception) -> Exception:
+    """An error without the queries of others, for those who publish."""
+    if isinstance(error, EventError | ServiceError | sqlite3.Error):
+        return error
+    _LOG.error("events cannot be matched", exc_info=error)
+    return IntakeStoppedError(
+        "the events cannot be matched at the moment\n  hint: the log of the service says why"
+    )

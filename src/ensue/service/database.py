@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ensue.errors import EnsueError, ServiceError, StateError
-from ensue.service.refusals import IntakeStoppedError
+from ensue.service.refusals import IntakeStoppedError, NoRoomError
 from ensue.service.tables import make_tables
 
 T = TypeVar("T")
@@ -19,6 +19,9 @@ MOST_IN_GROUP = 1_000  # pieces of work in one transaction
 READERS = 4
 _BUSY = 30.0  # seconds to wait for another process that looks at the file
 SYNCHRONOUS = ("FULL", "NORMAL")
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE)
+# The index of the write-ahead log is in memory, not in a file: for this process only.
+_IN_MEMORY_INDEX = "unix-excl"
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Database:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ensue-read")
         self._closed = False
+        self._vfs: str | None = None  # of SQLite; None: the usual one
         self.committed: list[Callable[[], None]] = []  # called on the writer behind each commit
         self.rolled_back: list[Callable[[BaseException], None]] = []
         writer = self._opened()
@@ -112,21 +116,42 @@ class Database:
 
     def _opened(self, *, read_only: bool = False) -> sqlite3.Connection:
         try:
-            db = sqlite3.connect(
-                self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
-            )
-            db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA synchronous = {self._synchronous}")
-            db.execute("PRAGMA cache_size = -65536")
-            db.execute("PRAGMA wal_autocheckpoint = 16384")
-            if read_only:
-                db.execute("PRAGMA query_only = ON")
+            try:
+                return self._connected(read_only=read_only)
+            except sqlite3.Error as error:
+                if self._vfs is not None or not is_no_room(error):
+                    raise
+                self._vfs = _IN_MEMORY_INDEX  # a full disk has no room for the file of the index
+                return self._connected(read_only=read_only)
         except sqlite3.Error as error:
             raise StateError(
                 f"{self.path} cannot be opened as the file of a service: {error}\n"
                 "  hint: name a file in a folder that you can write to"
             ) from None
+
+    def _connected(self, *, read_only: bool) -> sqlite3.Connection:
+        file = self.path
+        if self._vfs is not None:
+            file = f"{Path(self.path).absolute().as_uri()}?vfs={self._vfs}"
+        db = sqlite3.connect(
+            file,
+            timeout=_BUSY,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=self._vfs is not None,
+        )
+        try:
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {self._synchronous}")
+            db.execute("PRAGMA cache_size = -65536")
+            db.execute("PRAGMA wal_autocheckpoint = 16384")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if read_only:
+                db.execute("PRAGMA query_only = ON")
+        except BaseException:
+            db.close()
+            raise
         return db
 
     def _write_all(self, db: sqlite3.Connection) -> None:
@@ -186,4 +211,12 @@ def _said(error: BaseException) -> EnsueError:
     """Why nothing could be written, in words."""
     if isinstance(error, EnsueError):
         return error
-    return IntakeStoppedError(f"the file cannot be written: {error}")
+    said = f"the file cannot be written: {error}"
+    if isinstance(error, sqlite3.Error) and is_no_room(error):
+        return NoRoomError(f"{said}\n  hint: free some space; what is kept can be read")
+    return IntakeStoppedError(said)
+
+
+def is_no_room(error: sqlite3.Error) -> bool:
+    """Whether SQLite failed because the disk is full."""
+    return getattr(error, "sqlite_errorcode", None) in _NO_ROOM

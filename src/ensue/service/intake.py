@@ -1,6 +1,7 @@
 """Events as they come in, as a table of the stream's columns; what does not fit is put aside."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from ensue.columns.buffers import Bools
 from ensue.columns.stream import with_time
 from ensue.errors import EventError
 from ensue.service.columns import Columns
@@ -44,8 +46,15 @@ class Taken:
 class Intake:
     """Reads events of a stream."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        max_ahead: float = float("inf"),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.columns = columns
+        self.max_ahead = max_ahead
+        self.clock = clock
         self._times = {
             field.name: field.type
             for field in columns.arrow
@@ -76,25 +85,34 @@ class Intake:
         return self._timed(table, list(range(table.num_rows)), [], table.num_rows)
 
     def _timed(self, table: pa.Table, places: Sequence[int], bad: list[Bad], count: int) -> Taken:
-        """Puts aside events that have no usable time."""
+        """Puts aside events that have no usable time, or one too far ahead of the clock."""
         marked = table.append_column("__place", pa.array(np.arange(table.num_rows)))
         shape = self.columns.shape
         try:
             usable, dropped = with_time(marked, shape, "drop", finite=True)
         except EventError as error:  # times that lie too far apart for one stream
             raise EventError(f"{error}") from None
-        if not dropped:
+        ahead = self._ahead(usable)
+        if not dropped and not ahead.any():
             return Taken(table, places, bad, count)
-        kept = usable.column("__place").to_numpy()
-        out = np.setdiff1d(np.arange(table.num_rows), kept)
-        for row in out.tolist():
-            event = orjson.dumps(
-                table.slice(row, 1).to_pylist()[0], default=str, option=orjson.OPT_NON_STR_KEYS
-            )
-            why = "it has no usable time: missing, not a number, or it ends before it starts"
-            bad.append(Bad(places[row], why, event.decode()[:_SHOWN]))
-        left = usable.drop_columns(["__place"])
-        return Taken(left, [places[row] for row in kept.tolist()], bad, count)
+        timed = usable.column("__place").to_numpy()
+        untimed = np.setdiff1d(np.arange(table.num_rows), timed)
+        why = "it has no usable time: missing, not a number, or it ends before it starts"
+        bad += [Bad(places[row], why, _shown(table, row)) for row in untimed.tolist()]
+        why = f"its time is more than {self.max_ahead:g} seconds ahead of the service's clock"
+        bad += [Bad(places[row], why, _shown(table, row)) for row in timed[ahead].tolist()]
+        left = usable.drop_columns(["__place"]).filter(pa.array(~ahead))
+        return Taken(left, [places[row] for row in timed[~ahead].tolist()], bad, count)
+
+    def _ahead(self, events: pa.Table) -> Bools:
+        """Which events are too far ahead of the clock: one would make all others late.
+
+        Numbers have no clock that they could be compared with.
+        """
+        if not self.columns.calendar or not events.num_rows:
+            return np.zeros(events.num_rows, np.bool_)
+        found: Bools = self.columns.seconds(events) > self.clock() + self.max_ahead
+        return found
 
     # ---------------------------------------------------------------------------- rows
 
@@ -172,7 +190,7 @@ def _json(data: bytes, *, lines: bool) -> tuple[list[Any], list[Bad]]:
             rows.append(orjson.loads(text))
         except orjson.JSONDecodeError as error:
             rows.append(None)
-            bad.append(Bad(place, f"it is no JSON: {error}", _text(text)))
+            bad.append(Bad(place, f"it is no JSON: {error}", shown_text(text)))
     known = {one.place for one in bad}
     return rows, bad + [one for one in _no_objects(rows) if one.place not in known]
 
@@ -186,7 +204,19 @@ def _no_objects(rows: list[Any]) -> list[Bad]:
     ]
 
 
-def _text(data: bytes) -> str:
+def _shown(table: pa.Table, row: int) -> str:
+    """An event of a table as a text."""
+    one = table.slice(row, 1)
+    try:
+        event = one.to_pylist()[0]
+    except (ValueError, OverflowError):  # Python's years end with 9999, Arrow's do not
+        event = {name: str(one.column(name).cast(pa.string())[0]) for name in one.column_names}
+    shown = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS)
+    return shown.decode()[:_SHOWN]
+
+
+def shown_text(data: bytes) -> str:
+    """The beginning of what could not be read."""
     return data.decode("utf-8", "replace")[:_SHOWN]
 
 

@@ -29,6 +29,7 @@ from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import fleet_of
 from ensue.workload.subscriptions.matcher import matched_in
+from ensue.workload.subscriptions.shapes.running import LEAST
 from ensue.workload.subscriptions.subscribed import Subscribed as Set
 from ensue.workload.subscriptions.why_not import why_not_of
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 SHOWN = 100  # matches of a trial that are shown
 BARS = 60  # of its histogram
 _TRIED = "0"  # the name of the subscription in a trial
+_RECENTLY = 3_600.0  # seconds in which bad events are a problem
 _AROUND = 0.25  # of a match's length, that is shown of its tracks before and behind it
 
 
@@ -84,7 +86,7 @@ def trial(
 
     cut = None
     found: pa.Table | None = None
-    bounds = MatchLimits.given(limits.trial_matches, None, None)
+    bounds = MatchLimits.given(limits.trial_matches, None, max(LEAST, limits.memory_per_user))
     while found is None:
         try:
             ordered = in_order(events, columns.shape)
@@ -246,6 +248,7 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
     return {
         "state": "running" if core.stopped is None else "intake stopped",
         "reason": core.stopped,
+        "problems": problems(db, service),
         "matching_trouble": core.matching.trouble,
         "began": service.began,
         "events": totals.get("events", 0),
@@ -280,6 +283,65 @@ def health(db: Connection, service: "Service") -> dict[str, Any]:
         ],
         **core.matching.counters(),
     }
+
+
+def problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
+    """What is wrong with a service: all of it, or what concerns one user."""
+    core = service.core
+    found = [*_stream_problems(service, user), *_paused(db, user)]
+    if user is not None:
+        return found
+    for source in service.sources:
+        trouble = service.stopped_sources.get(source.name, source.progress.trouble)
+        if trouble is not None:
+            found.append(_problem("source", f"the source {source.name} does not read: {trouble}"))
+    since = core.clock() - _RECENTLY
+    bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
+    if bad:
+        said = f"{bad:,} events of the last hour were set aside"
+        found.append(_problem("bad events", said, "GET /api/v1/events/bad says why, and whose"))
+    troubled = db.execute("SELECT count(*) FROM targets WHERE state <> 'on'").fetchone()[0]
+    if troubled:
+        said = f"{troubled:,} targets fail or are switched off"
+        found.append(_problem("targets", said, "each user sees them in /api/v1/health/targets"))
+    return found
+
+
+def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str]]:
+    """What is wrong for everybody; errors may quote queries, so users are told less."""
+    core, found = service.core, []
+    if core.stopped is not None:
+        found.append(_problem("intake", f"no events are accepted: {core.stopped}"))
+    if core.matching.trouble is not None:
+        why = f": {core.matching.trouble}" if user is None else " at the moment"
+        found.append(_problem("matching", f"nothing is matched{why}"))
+    watermark, now = core.matching.now, core.clock()
+    if columns_have_clock(service.columns) and watermark is not None:
+        ahead = watermark - now
+        if ahead > service.limits.max_ahead:
+            said = f"the watermark is {ahead:,.0f} seconds ahead of the clock: events are late"
+            hint = "stop the service, and start it once with --reset-watermark"
+            found.append(_problem("watermark", said, hint))
+    return found
+
+
+def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:
+    """Subscriptions that the service has paused, not their users."""
+    count = db.execute(
+        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL "
+        "AND (?2 IS NULL OR user = ?2)",
+        (PAUSED, user),
+    ).fetchone()[0]
+    if not count:
+        return []
+    said = f"{count:,} subscriptions were paused because they exceeded a limit"
+    return [_problem("paused", said, "each says why; change it, then resume it")]
+
+
+def _problem(kind: str, detail: str, hint: str | None = None) -> dict[str, str]:
+    first, _, own = detail.partition("\n  hint: ")
+    said = hint or own
+    return {"kind": kind, "detail": first, **({"hint": said} if said else {})}
 
 
 def columns_have_clock(columns: Columns) -> bool:

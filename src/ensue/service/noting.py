@@ -43,6 +43,7 @@ class Noting:
         self.columns = columns
         self.limits = limits
         self.clock = clock
+        self.found: dict[int, int] = {}  # matches that came last, by subscription
         self._known: dict[int, Known] = {}
         self._minute: dict[int, tuple[float, int]] = {}  # user: since when, how many
 
@@ -57,6 +58,7 @@ class Noting:
 
     def matched(self, db: Connection, matches: pa.Table) -> list[Note]:
         """Notes of matches that subscribers are told of; the others are counted."""
+        self.found = {}
         if not matches.num_rows:
             return []
         matches = _in_order(matches)
@@ -66,9 +68,8 @@ class Noting:
         which = codes.indices.to_numpy(zero_copy_only=False)
         known = [self._of(db, id) for id in ids]
         counted = np.bincount(which, minlength=len(ids))
-        told: list[tuple[int, str, int]] = [
-            (id, "matches", n) for id, n in zip(ids, counted.tolist(), strict=True)
-        ]
+        self.found = dict(zip(ids, counted.tolist(), strict=True))
+        told: list[tuple[int, str, int]] = [(id, "matches", n) for id, n in self.found.items()]
         kept = np.ones(matches.num_rows, np.bool_)
         if any(one is None or one.quiet for one in known):
             self._hush(db, matches, ids, which, known, kept, told)

@@ -29,3 +29,7 @@ class OverLimitError(ServiceError):
 
 class IntakeStoppedError(ServiceError):
     """No events are taken at the moment, because they could not be kept."""
+
+
+class NoRoomError(IntakeStoppedError):
+    """Nothing can be written because the disk is full; what is kept can be read."""

@@ -28,7 +28,8 @@ from ensue.service.database import Database
 from ensue.service.delivery.courier import Courier
 from ensue.service.delivery.signing import from_stored
 from ensue.service.delivery.sinks import Sinks
-from ensue.service.intake import Intake
+from ensue.service.file_lock import FileLock
+from ensue.service.intake import Intake, shown_text
 from ensue.service.listening import Kept, Listeners
 from ensue.service.looking import Trial
 from ensue.service.matching.contract import Matching
@@ -61,6 +62,7 @@ class Service:
 
     `synchronous="NORMAL"` is quicker, and loses the last moments in a power cut, though not in a
     crash of the process. `limits` are those of `ensue.service.settings.Limits`, by name.
+    `reset_watermark=True` continues a file whose watermark is far ahead of the clock.
 
     >>> import asyncio
     >>> import tempfile
@@ -94,6 +96,7 @@ class Service:
         synchronous: str = "FULL",
         matching: Callable[[Columns, Limits, "Service"], Matching] | None = None,
         sources: Iterable[Source] = (),
+        reset_watermark: bool = False,
     ) -> None:
         self.path = str(path)
         self.limits = Limits.given(limits)
@@ -110,6 +113,7 @@ class Service:
         self._synchronous = synchronous
         self._matching = matching
         self._sources = list(sources)
+        self._reset_watermark = reset_watermark
         self.sources: list[Source] = []  # that are being read
         self.stopped_sources: dict[str, str] = {}  # that broke, and why
         self._tasks: list[asyncio.Task[None]] = []
@@ -128,20 +132,35 @@ class Service:
             Columns(self._given)  # what does not fit together must not get into a file
         elif not Path(self.path).exists():
             raise self._new()
-        database = Database(self.path, synchronous=self._synchronous)
+        lock = FileLock(self.path)
+        try:
+            await self._open(Database(self.path, synchronous=self._synchronous))
+        except BaseException:
+            lock.release()
+            raise
+        self._lock = lock
+        self.began = clock.time()
+        self._tasks = [self._loop.create_task(self._keep_house(), name="ensue house")]
+        for source in self._sources:
+            self.add_source(source)
+        return self
+
+    async def _open(self, database: Database) -> None:
         try:
             stream, shared = await database.write(self._settled)
             self.columns = Columns(stream)
             make = self._matching or (lambda columns, limits, _: InProcess(columns, limits))
             matching = make(self.columns, self.limits, self)
             core = Core(self.path, self.columns, matching, self.limits, shared)
-            self.intake = Intake(self.columns)
+            self.intake = Intake(self.columns, self.limits.max_ahead)
             self.listeners = Listeners(self.limits)
             self._room = asyncio.Semaphore(max(1, self.limits.waiting))
             database.committed.append(self._committed)
             database.rolled_back.append(core.rolled_back)
             self._database, self._core = database, core
             self.local = await database.write(local_user)
+            if self._reset_watermark:
+                await database.write(core.reset_watermark)
             await database.write(core.load)
             self.sinks = Sinks(self.limits)
             self.courier = Courier(database, self.sinks.makes, self.limits)
@@ -152,11 +171,6 @@ class Service:
             self._core = self._database = None
             await asyncio.to_thread(database.close)
             raise
-        self.began = clock.time()
-        self._tasks = [self._loop.create_task(self._keep_house(), name="ensue house")]
-        for source in self._sources:
-            self.add_source(source)
-        return self
 
     @property
     def runs(self) -> bool:
@@ -175,10 +189,14 @@ class Service:
         await self.sinks.close()
         core, database = self._core, self._database
         if core.matching.save_due_at_end:
-            await database.write(core.matching.save)
+            try:
+                await database.write(core.matching.save)
+            except IntakeStoppedError as error:  # it starts from an older one
+                _LOG.warning("no snapshot was written: %s", error)
         await asyncio.to_thread(core.matching.close)
         self._core = self._database = None
         await asyncio.to_thread(database.close)
+        self._lock.release()
         for one in (*core.in_hand, *core.offered):
             if not one.answer.done():
                 one.answer.set_exception(ServiceError("the service was closed"))
@@ -244,7 +262,10 @@ class Service:
                 "  hint: leave it out, or name another file"
             )
         shared = json.loads(known.get("regions", "{}")) | self._regions
-        db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
+        if json.dumps(shared) != known.get("regions"):  # a full disk takes nothing
+            db.execute(
+                "INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),)
+            )
         return stream, shared
 
     # ---------------------------------------------------------------------------- work
@@ -333,6 +354,22 @@ class Service:
             if core.offer(offered):
                 database.submit(core.take_offered).add_done_callback(self._answer)
             return await asyncio.wrap_future(offered.answer)
+
+    async def put_aside(
+        self,
+        payload: bytes,
+        reason: str,
+        *,
+        producer: str | None = None,
+        user: int | None = None,
+    ) -> None:
+        """Sets aside what could not be read as events at all, for the operators."""
+        who = self.local if user is None else user
+        event, why = shown_text(payload), reason.partition("\n")[0]
+        try:
+            await self.do(lambda db: self.core.put_aside(db, event, why, producer, who))
+        except IntakeStoppedError as error:  # the disk is full: who sent it knows the reason
+            _LOG.warning("could not be set aside (%s): %s", error, why)
 
     def _answer(self, done: "Future[Any]") -> None:
         """In the core thread, behind the commit: tells publishers what came of their events."""

@@ -14,7 +14,10 @@ class Limits:
 
     body_bytes: int = 16 << 20  # of a request
     events_per_request: int = 100_000
-    matches_per_publish: int = 1_000_000  # more are an error, and the events are not taken
+    # Shares of a user: a subscription that exceeds one is paused.
+    matches_per_publish: int = 1_000_000
+    memory_per_user: int = 256 << 20  # bytes of partial matches
+    seconds_per_minute: float = 30.0  # of the processor, while several users have subscriptions
     connections_per_user: int = 20  # listeners at a time
     connections: int = 10_000
     subscriptions_per_user: int = 10_000
@@ -35,6 +38,7 @@ class Limits:
     bad_events: int = 10_000  # that are kept to be looked at
     snapshot_events: int = 200_000  # matched again at most, after a crash
     snapshot_seconds: float = 60.0
+    max_ahead: float = 86_400.0  # seconds that an event may be ahead of this machine's clock
     free_bytes: int = 64 << 20  # on the disk, below which no events are taken
     webhook_attempts: int = 12
     webhook_seconds: float = 15.0

@@ -8,7 +8,7 @@ A lane is deterministic, so its state is a snapshot and the log of what it was g
 `workload/lanes/state.py`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from ensue.workload.lanes.shelf import Shelf, next_stamp
 from ensue.workload.lanes.state import FORMAT, PART, SMALL, Head, Store, digest
 
 Step = tuple[int, str, bytes]
+Blamed = Mapping[str, tuple[int, str]]  # since when, and why
 DEALT = pa.schema({"lane": pa.int32(), "first": pa.int64(), "steps": pa.binary()})
 
 
@@ -43,6 +44,12 @@ class Lane(Protocol):
 
     def take(self, steps: Sequence[Step]) -> list[tuple[int, bytes]]:
         """What the next steps find, each with its number."""
+
+    def blamed(self) -> Blamed:
+        """What `take` failed because of, by name; none: it would always fail."""
+
+    def leave_out(self, blamed: Blamed) -> None:
+        """Goes on without what `take` failed because of."""
 
     def counted(self) -> str:
         """What it holds, as a text."""
@@ -122,7 +129,7 @@ class LaneProcessor(StatefulProcessor):
         given = [bytes(row.steps) for row in sorted(rows, key=lambda row: row.first)]
         place = lane_keys(self.work.lanes).index(key[0])
         kept = KeptLane(self.store, self.work, place, shelf())
-        found = kept.lane.take(steps_of(given))
+        found = kept.take(steps_of(given))
         kept.keep(given)
         lane = kept.lane
         for position, table in found:
@@ -180,15 +187,35 @@ class KeptLane:
         found: Lane | None = live
         return found
 
-    def _rebuilt(self, head: Head) -> Lane:
+    def _rebuilt(self, head: Head, left_out: Blamed | None = None) -> Lane:
         self.shelf.drop_others(head.stamp)
         lane = self.work.lane(self.place)
         if head.parts:
             lane.restore(b"".join(self.store.parts(head.parts)))
+        if left_out:
+            lane.leave_out(left_out)
         for entry in self.store.entries(head.entries):
             _, _, blobs = unpacked(entry)
-            lane.take(steps_of(blobs.values()))  # what it finds was delivered before
+            try:
+                lane.take(steps_of(blobs.values()))  # what it finds was delivered before
+            except Exception:
+                if not (blamed := lane.blamed()):
+                    raise
+                return self._rebuilt(head, {**(left_out or {}), **blamed})
         return lane
+
+    def take(self, steps: Sequence[Step]) -> list[tuple[int, bytes]]:
+        """What the next steps find, without what makes the lane fail."""
+        left_out: dict[str, tuple[int, str]] = {}
+        while True:
+            try:
+                return self.lane.take(steps)
+            except Exception:
+                blamed = self.lane.blamed()
+                if not blamed.keys() - left_out.keys():
+                    raise
+                left_out |= blamed
+                self.lane = self._rebuilt(self.head, left_out)
 
     def keep(self, given: Sequence[bytes]) -> None:
         """Writes down what the lane was given since it was opened."""

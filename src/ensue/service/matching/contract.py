@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ensue.workload.subscriptions.catalogue.change import Change
+from ensue.workload.subscriptions.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,10 @@ class Matching(Protocol):
         """Goes on where the file says that it stopped."""
         ...
 
+    def reset(self, db: Connection) -> None:
+        """Forgets partial matches and the watermark: the next event begins the stream's time."""
+        ...
+
     def check(self, change: Change) -> None:
         """QueryError if a subscription cannot be matched."""
         ...
@@ -78,6 +83,27 @@ class Matching(Protocol):
 
     def failed(self) -> None:
         """What was given last is not in the file: forget it."""
+        ...
+
+    def blamed(self) -> Mapping[str, float]:
+        """The subscriptions because of which `feed` or `advance` failed last, with their shares.
+
+        None: the error is not that of a subscription.
+        """
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """About how much all subscriptions hold."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that matching took since `usage` was asked last."""
+        ...
+
+    def usage(self) -> Usage:
+        """What each subscription holds, and the processor time since it was asked last."""
         ...
 
     def explain(self) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from sqlite3 import Connection
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 from ensue.api import Subscriptions, explain, live
 from ensue.errors import StateError
 from ensue.runners.live import Live
+from ensue.service.budgets import limits_of_each
 from ensue.service.columns import Columns
 from ensue.service.matching.contract import Found
 from ensue.service.settings import Limits
@@ -21,6 +22,7 @@ from ensue.workload.subscriptions.catalogue.change import Change
 from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.following import Following
+from ensue.workload.subscriptions.usage import Usage
 
 
 class InProcess:
@@ -30,6 +32,7 @@ class InProcess:
         self.columns = columns
         self.limits = limits
         self._live: Live | None = None
+        self._blamed: dict[str, float] = {}
         self._log = MemoryLog()
         self._checking = Fleet(columns.shape, streaming=True)
         self._since_snapshot = 0
@@ -41,15 +44,7 @@ class InProcess:
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot, and matches again what came behind it."""
         position, version, saved = batches.snapshot(db)
-        self._log = MemoryLog(version, subscriptions.alive(db, version))
-        fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
-        self._live = live(
-            fleet,
-            schema=self.columns.arrow,
-            watermark=self.columns.stream.watermark,
-            bad_events="drop",
-            max_matches=self.limits.matches_per_publish,
-        )
+        self._live = self._new(db, version)
         if saved is not None:
             self._live.restore(saved)
         self.replayed = 0
@@ -63,6 +58,32 @@ class InProcess:
                 self.replayed += events.num_rows
         self._follow(db, subscriptions.version_of(db))
         self._since_snapshot = self.replayed
+        self._bound(db)
+
+    def _new(self, db: Connection, version: int) -> Live:
+        """A matcher of the set at a version, that has seen nothing."""
+        self._log = MemoryLog(version, subscriptions.alive(db, version))
+        return live(
+            Subscriptions.over(self._log, **self.columns.subscriptions()),
+            schema=self.columns.arrow,
+            watermark=self.columns.stream.watermark,
+            bad_events="drop",
+        )
+
+    def reset(self, db: Connection) -> None:
+        self._live = self._new(db, subscriptions.version_of(db))
+        self.save(db)
+
+    def _bound(self, db: Connection) -> None:
+        """Bounds new events. What was accepted before has fitted, and is not refused again."""
+        for matcher in self._matchers:
+            matcher.bound_each(limits_of_each(db, self.limits))
+
+    @property
+    def _matchers(self) -> list[Following]:
+        matchers = [] if self._live is None else self._work.matchers
+        assert all(isinstance(matcher, Following) for matcher in matchers)
+        return list(matchers)
 
     def _follow(self, db: Connection, version: int) -> None:
         """Brings the set to a version, as the file has it."""
@@ -124,7 +145,7 @@ class InProcess:
         try:
             found = matcher.feed(events)
         except BaseException:
-            self.failed()
+            self._give_up()
             raise
         self._since_snapshot += events.num_rows
         return Found(found, late.tolist(), by_subscription)
@@ -134,14 +155,38 @@ class InProcess:
         try:
             return Found(matcher.advance(self.columns.moment(to)))
         except BaseException:
-            self.failed()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """Notes who is to blame. A snapshot is due: the next failure shall replay little."""
+        self._blamed = self._blame()
+        self._snapshot_at = float("-inf")
+        self.failed()
+
+    def _blame(self) -> dict[str, float]:
+        return {name: share for m in self._matchers for name, share in m.blamed().items()}
+
+    def blamed(self) -> Mapping[str, float]:
+        found, self._blamed = self._blamed, {}
+        return found
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(matcher.state_bytes for matcher in self._matchers)
+
+    @property
+    def seconds(self) -> float:
+        return sum(matcher.seconds for matcher in self._matchers)
+
+    def usage(self) -> Usage:
+        found = [matcher.usage() for matcher in self._matchers]
+        return found[0] if found else Usage()
 
     def _looking_at(self, events: pa.Table) -> dict[int, int]:
         """How many of some events each subscription would have looked at."""
         found: Counter[int] = Counter()
-        for matcher in self._work.matchers:
-            assert isinstance(matcher, Following)
+        for matcher in self._matchers:
             for row in range(events.num_rows):
                 found.update(map(int, matcher.names_looking_at(events.slice(row, 1))))
         return dict(found)

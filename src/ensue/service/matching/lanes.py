@@ -6,7 +6,7 @@ micro-batches.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ from ensue.workload.subscriptions.subscribed import Subscribed
 from ensue.workload.twins import Twins
 
 FORMAT = 1  # of the state of a lane
+ALIKE = 0.5  # of the largest share, from which on others are left out with it
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,14 @@ class ServiceWork:
     log: Log
     source: Source
     lanes: int
+    each: Limits | None = None  # of one subscription
 
     @classmethod
-    def over(cls, log: Log, columns: Columns, lanes: int) -> "ServiceWork":
+    def over(
+        cls, log: Log, columns: Columns, lanes: int, each: Limits | None = None
+    ) -> "ServiceWork":
         """The work on the subscriptions of a log."""
-        return cls(log, columns.source, lanes)
+        return cls(log, columns.source, lanes, each)
 
     @cached_property
     def stage(self) -> PatientStage:
@@ -78,7 +82,7 @@ class ServiceWork:
 
     def lane(self, place: int) -> "ServiceLane":
         """A lane to which nothing has happened yet."""
-        return ServiceLane(self.stage, place, self.lanes)
+        return ServiceLane(self.stage, place, self.lanes, self.each)
 
 
 class Given(Twins):
@@ -109,9 +113,17 @@ class NumberedStore(EventStore):
 class NumberedMatcher(LaneMatcher):
     """A lane of such events."""
 
+    def __init__(
+        self, stage: PatientStage, lane: int, lanes: int, each: Limits | None = None
+    ) -> None:
+        self._each = each
+        super().__init__(stage, lane, lanes)
+
     def _begin(self, fleet: Fleet) -> None:
         super()._begin(fleet)
         self.store: NumberedStore = NumberedStore(fleet.shape)
+        if self._each is not None:
+            self.bound_each(self._each)
 
     def expect(self, numbers: Ints) -> None:
         """The numbers of the events that are fed next."""
@@ -121,11 +133,18 @@ class NumberedMatcher(LaneMatcher):
 class ServiceLane:
     """Some subscriptions of a service, and all that happened to them."""
 
-    def __init__(self, stage: PatientStage, place: int, lanes: int) -> None:
+    def __init__(
+        self, stage: PatientStage, place: int, lanes: int, each: Limits | None = None
+    ) -> None:
         self.position = 0
         self.now: float | None = None
         self._stage = stage
-        self._matcher = NumberedMatcher(stage, place, lanes)
+        self._each, self._lanes = each, lanes
+        self._matcher = NumberedMatcher(stage, place, lanes, each)
+        # Subscriptions that made the lane fail: the version then, and why. They are left out
+        # until the service, which is told of them, has paused them.
+        self._left_out: dict[str, tuple[int, str]] = {}
+        self._failed = (0, "")  # the version of the step that failed last, and the kind of error
 
     def take(self, steps: Sequence[tuple[int, str, bytes]]) -> list[tuple[int, bytes]]:
         """What the next steps find. Those that it had before are left out."""
@@ -140,7 +159,11 @@ class ServiceLane:
                     f"after {step.after}: the steps in between are missing\n"
                     "  hint: the folder of the stream belongs to its file; restore both"
                 )
-            table = self._matched(step, body)
+            try:
+                table = self._matched(step, body)
+            except Exception as error:
+                self._failed = step.version, type(error).__name__
+                raise
             self.position, self.now = position, step.now
             if table.num_rows:
                 found.append((position, to_bytes(table)))
@@ -151,6 +174,7 @@ class ServiceLane:
         if matcher.told != told:
             matcher.stage = self._stage.from_floor(step.floor)
             matcher.renew(told)
+            self._leave_out()
         tables = [no_rows(matcher.schema)]
         if body:
             events = from_bytes(body)
@@ -164,6 +188,35 @@ class ServiceLane:
         table = pa.concat_tables(tables)
         return fleet.seen(table, step.version) if isinstance(fleet, PatientFleet) else table
 
+    # ---------------------------------------------------------------------------- limits
+
+    def blamed(self) -> dict[str, tuple[int, str]]:
+        """The subscriptions because of which a step failed: its version, and the error."""
+        shares = self._matcher.blamed()
+        largest = max(shares.values(), default=0.0)
+        return {name: self._failed for name, share in shares.items() if share >= ALIKE * largest}
+
+    def leave_out(self, blamed: Mapping[str, tuple[int, str]]) -> None:
+        """Goes on without some subscriptions that came with a version or before."""
+        self._left_out |= blamed
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        fleet = self._matcher.fleet
+        if not self._left_out or not isinstance(fleet, PatientFleet):
+            return
+        for name, (version, _) in self._left_out.items():
+            if fleet.came_with(name, version):
+                fleet.end(name)
+        fleet.settle()
+
+    def _usage(self) -> dict[str, float]:
+        """What subscriptions hold, if a user may hold too much."""
+        each = None if self._each is None else self._each.memory
+        if each is None or self.state_bytes * self._lanes <= each:
+            return {}
+        return dict(self._matcher.usage().bytes)
+
     # ---------------------------------------------------------------------------- state
 
     def counted(self) -> str:
@@ -173,6 +226,8 @@ class ServiceLane:
                 "now": self.now,
                 "partial_matches": self._matcher.partial_matches,
                 "state_bytes": self.state_bytes,
+                "left_out": self._left_out,
+                "bytes": self._usage(),
             }
         )
 
@@ -186,7 +241,7 @@ class ServiceLane:
         told = self._matcher.told
         header = {
             "service_lane": FORMAT, "position": self.position, "now": self.now,
-            "floor": 0 if told is None else told.batch,
+            "floor": 0 if told is None else told.batch, "left_out": self._left_out,
         }  # fmt: skip
         return packed(header, {}, {"matcher": self._matcher.save()})
 
@@ -202,4 +257,6 @@ class ServiceLane:
             )
         self.position, self.now = header["position"], header["now"]
         self._matcher.stage = self._stage.from_floor(header["floor"])
+        self._left_out = {name: (v, kind) for name, (v, kind) in header["left_out"].items()}
         self._matcher.restore(blobs["matcher"])
+        self._leave_out()

@@ -1,6 +1,7 @@
 """What goes to the stream of a service together, and what comes back."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,21 @@ class Answer:
         """The matches of steps behind a position, as one table."""
         tables = [table for at, table in self.matches if at > position]
         return pa.concat_tables([nothing, *tables])
+
+    @property
+    def left_out(self) -> dict[str, tuple[int, str]]:
+        """Subscriptions that lanes go on without: the newest version then, and why."""
+        return {
+            name: (v, why) for one in self.counted for name, (v, why) in one["left_out"].items()
+        }
+
+    @property
+    def held_bytes(self) -> Counter[str]:
+        """What subscriptions hold, if lanes hold much, by name."""
+        found: Counter[str] = Counter()
+        for one in self.counted:
+            found.update(one["bytes"])
+        return found
 
     def total(self, name: str) -> int:
         """A counter, added up over lanes."""

@@ -48,6 +48,14 @@ class PatientFleet(Fleet):
         self.ending.pop(name, None)
         self.cancel(name)
 
+    def came_with(self, name: str, version: int) -> bool:
+        """Whether there is a subscription of a name that came with a version or before."""
+        pattern = self.patterns.members.get(name)
+        if pattern is not None:
+            return pattern.since <= version
+        member = self.members.get(name)
+        return member is not None and self.nodes.arrays().since[member.number] <= version
+
     def seen(self, found: pa.Table, version: int) -> pa.Table:
         """What was found with events of a version, without what had ended by then."""
         if not found.num_rows or not self.ending:

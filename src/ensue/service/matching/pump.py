@@ -7,7 +7,7 @@ in files that are whole, what is delivered is noted with the notes it made.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
@@ -45,6 +45,7 @@ class Progress:
     now: float | None = None  # how far time had come there, in the matcher's time
     partial_matches: int = 0
     state_bytes: int = 0
+    held_bytes: Mapping[str, float] = field(default_factory=dict)  # by subscription, if it is much
     failures: int = 0
     trouble: str | None = None  # why it stands still
     saved: tuple[int, int, bytes] | None = field(default=None, repr=False)  # position, version

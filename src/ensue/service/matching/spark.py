@@ -13,7 +13,7 @@ out to lanes; so the same matches are found, and which micro-batch finds them do
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
@@ -29,6 +29,7 @@ from ensue.plan.limits import Limits as MatcherLimits
 from ensue.results.notified import notified_schema
 from ensue.runners.live import moment
 from ensue.runners.spark.service_files import StepFiles, make_folders
+from ensue.service.budgets import limits_of_each
 from ensue.service.columns import Columns
 from ensue.service.matching.contract import Found, Matching
 from ensue.service.matching.lanes import ServiceWork
@@ -43,6 +44,7 @@ from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.following import Following
 from ensue.workload.subscriptions.subscribed import Subscribed
+from ensue.workload.subscriptions.usage import Usage
 
 if TYPE_CHECKING:
     from ensue.service.service import Service
@@ -127,7 +129,8 @@ class SparkMatching:
         self.progress.delivered, self.progress.now = settled.delivered, settled.now
         self.progress.sent = max(settled.delivered, sent)
         try:
-            work = ServiceWork.over(mirror.log, self.columns, self._settle_lanes(db, settled))
+            lanes, each = self._settle_lanes(db, settled), limits_of_each(db, self.limits)
+            work = ServiceWork.over(mirror.log, self.columns, lanes, each)
             self._pump = Pump(
                 self._service.database, self._stepping(db, self.progress.sent), mirror,
                 self.folder, self._session.stream(work, self.folder), self._deliver,
@@ -138,6 +141,12 @@ class SparkMatching:
             self._session.close()
             raise
         self._service.database.committed.append(self._pump.wake)
+
+    def reset(self, db: Connection) -> None:  # noqa: ARG002
+        raise StateError(
+            "the watermark of a service on Spark cannot be reset: its stream has it in its state\n"
+            "  hint: continue with a new file"
+        )
 
     def _settle_lanes(self, db: Connection, settled: "Settled") -> int:
         """How many lanes there are, for ever."""
@@ -233,7 +242,8 @@ class SparkMatching:
 
         def noted(db: Connection) -> Settled:
             settled = Settled.read(db)
-            core.found_elsewhere(db, answer.behind(settled.delivered, self._nothing))
+            matches = answer.behind(settled.delivered, self._nothing)
+            core.found_elsewhere(db, matches, answer.left_out)
             if answer.upto > settled.delivered:
                 settled = Settled(settled.lanes, answer.upto, answer.counted[0]["now"])
                 settled.keep(db)
@@ -244,6 +254,7 @@ class SparkMatching:
         progress.delivered, progress.now = settled.delivered, settled.now
         progress.partial_matches = answer.total("partial_matches")
         progress.state_bytes = answer.total("state_bytes")
+        progress.held_bytes = answer.held_bytes
 
     # ---------------------------------------------------------------------------- state
 
@@ -265,6 +276,20 @@ class SparkMatching:
                 "INSERT INTO snapshots VALUES (?, ?, ?, ?)", (position, version, time.time(), data)
             )
             subscriptions.forget_changes(db, version)
+
+    def blamed(self) -> Mapping[str, float]:
+        return {}  # lanes go on without those that they fail because of
+
+    @property
+    def state_bytes(self) -> int:
+        return self.progress.state_bytes
+
+    @property
+    def seconds(self) -> float:
+        return 0.0  # others do not wait for what workers do
+
+    def usage(self) -> Usage:
+        return Usage(self.progress.held_bytes)
 
     def explain(self) -> str:
         mirror = Mirror(self.folder / "subscriptions", self.columns)

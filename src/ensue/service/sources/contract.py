@@ -22,6 +22,10 @@ class Taker(Protocol):
         """Takes events, with their positions; returns once they are safely kept."""
         ...
 
+    async def put_aside(self, payload: bytes, reason: str, *, producer: str | None = None) -> None:
+        """Sets aside what it will never read as events, for the operators."""
+        ...
+
     async def position(self, producer: str) -> int | None:
         """The number that is expected next; None: nothing has come from this producer."""
         ...

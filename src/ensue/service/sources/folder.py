@@ -113,16 +113,22 @@ class FolderSource:
         position = await service.position(producer) or 0
         if position and before is not None and look.is_no_more_of(before):
             said = f"{name} was replaced after {position} rows of it were taken"
-            self.progress.put_aside(f"{said}\n  hint: give new events a file of a new name")
+            hint = "give new events a file of a new name"
+            await self._put_aside(f"{said}\n  hint: {hint}", producer, service)
             return
         try:
             chunks = chunks_of(self._path / name, position, self._most)
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 await self._offer(chunk, producer, service)
         except UNREADABLE as error:
-            self.progress.put_aside(f"{name}: {_reason(error)}")
+            await self._put_aside(f"{name}: {_reason(error)}", producer, service)
         except EventError as error:
-            self.progress.put_aside(f"{name}: {error}")
+            await self._put_aside(f"{name}: {error}", producer, service)
+
+    async def _put_aside(self, why: str, producer: str, service: Taker) -> None:
+        """Leaves out a file, or a row of it, and tells the operators."""
+        self.progress.put_aside(why)
+        await service.put_aside(b"", why, producer=producer)
 
     async def _offer(self, chunk: Chunk, producer: str, service: Taker) -> None:
         numbers = range(chunk.first, chunk.first + chunk.count)
@@ -140,7 +146,8 @@ class FolderSource:
                 for half in chunk.halves():
                     await self._offer(half, producer, service)
             else:
-                self.progress.put_aside(f"{producer}, row {chunk.first}: {error}")
+                why = f"{producer}, row {chunk.first}: {error}"
+                await self._put_aside(why, producer, service)
         else:
             self.progress.count("messages", chunk.count)
 

@@ -128,6 +128,8 @@ async def _one_by_one(
         number = piece.messages[0].number
         where = f"message {number}: " if number is not None else ""
         progress.put_aside(f"{where}{error}")
+        payload = piece.messages[0].payload
+        await service.put_aside(payload, f"{where}{error}", producer=producer)
         return
     middle = len(piece.messages) // 2
     for half in (piece.messages[:middle], piece.messages[middle:]):

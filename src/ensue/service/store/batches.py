@@ -1,6 +1,6 @@
 """Events as they were accepted, and how far the matcher had come: what a crash is mended from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Any
@@ -36,11 +36,7 @@ def keep_batch(
     db: Connection, version: int, at: float, events: pa.Table, span: tuple[float, float]
 ) -> int:
     """Keeps events; gives their position."""
-    sink = pa.BufferOutputStream()
-    options = _WRITING if events.num_rows >= LARGE else None
-    with pa.ipc.new_stream(sink, events.schema, options=options) as writer:
-        writer.write_table(events.combine_chunks())
-    data = sink.getvalue().to_pybytes()
+    data = _written(events)
     made = db.execute(
         "INSERT INTO batches (version, at, rows, bytes, least, greatest, data) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -48,6 +44,15 @@ def keep_batch(
     )
     _count_bytes(db, len(data))
     return int(made.lastrowid or 0)
+
+
+def _written(events: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = _WRITING if events.num_rows >= LARGE else None
+    with pa.ipc.new_stream(sink, events.schema, options=options) as writer:
+        writer.write_table(events.combine_chunks())
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 def keep_advance(db: Connection, version: int, at: float, to: float) -> int:
@@ -93,6 +98,37 @@ def recent_events(
         if left <= 0:
             break
     return pa.concat_tables([schema.empty_table(), *reversed(found)])
+
+
+def drop_events_after(
+    db: Connection, schema: pa.Schema, latest: float, seconds: Callable[[pa.Table], Any]
+) -> int:
+    """Drops events whose time is later than `latest`; gives how many."""
+    rows = db.execute(
+        "SELECT position, version, at, advance, data FROM batches WHERE rows > 0 AND greatest > ?",
+        (latest,),
+    ).fetchall()
+    dropped = 0
+    for batch in map(_batch, rows):
+        events = batch.events(schema)
+        kept = events.filter(pa.array(seconds(events) <= latest))
+        times = seconds(kept) if kept.num_rows else None
+        data = _written(kept)
+        db.execute(
+            "UPDATE batches SET rows = ?, bytes = ?, least = ?, greatest = ?, data = ? "
+            "WHERE position = ?",
+            (
+                kept.num_rows,
+                len(data),
+                None if times is None else float(times.min()),
+                None if times is None else float(times.max()),
+                data,
+                batch.position,
+            ),
+        )
+        _count_bytes(db, len(data) - len(batch.data or b""))
+        dropped += events.num_rows - kept.num_rows
+    return dropped
 
 
 def last_position(db: Connection) -> int:

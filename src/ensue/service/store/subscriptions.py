@@ -118,6 +118,15 @@ def alive(db: Connection, version: int) -> Iterator[tuple[int, Change]]:
         yield came, Change.add(change.name, change.text or "", **_rest(change))
 
 
+def came_with(db: Connection, id: int) -> int:
+    """The version that a subscription came with, or came again."""
+    row = db.execute(
+        "SELECT max(version) FROM changes WHERE subscription = ? AND kind <> ?",
+        (id, Kind.CANCEL.value),
+    ).fetchone()
+    return int(row[0] or 0)
+
+
 def forget_changes(db: Connection, version: int) -> None:
     """Lets go of changes up to a version that later ones have undone."""
     db.execute(

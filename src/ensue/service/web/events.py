@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 
 from ensue.errors import EventError
-from ensue.service.access import Access
+from ensue.service.access import ADMIN, Access
 from ensue.service.columns import iso
 from ensue.service.intake import ARROW, JSON, JSON_LINES, MEDIA
 from ensue.service.refusals import OverLimitError
 from ensue.service.service import Service
-from ensue.service.store import positions
+from ensue.service.store import bad_events, positions
 from ensue.service.web.answers import AuditPage, Items, PublishedAnswer
 from ensue.service.web.notes import Page
 from ensue.service.web.permission import Publisher, Reader
@@ -30,9 +30,6 @@ _DESCRIBED = {
         },
     }
 }
-_OWN_BAD = """
-    SELECT id, at, producer, reason, event FROM bad_events
-    WHERE user = ? AND id < ? ORDER BY id DESC LIMIT ?"""
 
 
 def event_routes(service: Service) -> APIRouter:
@@ -71,9 +68,13 @@ def event_routes(service: Service) -> APIRouter:
             if limits.events_per_request < service.limits.events_per_request:
                 read = await asyncio.to_thread(service.intake.read, body, kind)
                 _refuse_many(read.count, limits.events_per_request)
-            done = await service.publish(
-                body, media=kind, producer=producer, sequence=sequence, user=access.user
-            )
+            try:
+                done = await service.publish(
+                    body, media=kind, producer=producer, sequence=sequence, user=access.user
+                )
+            except EventError as error:  # as a whole: who publishes may see nothing else
+                await service.put_aside(body, str(error), producer=producer, user=access.user)
+                raise
         return done.as_dict()
 
     @routes.get("/events/bad", response_model=AuditPage)
@@ -82,13 +83,15 @@ def event_routes(service: Service) -> APIRouter:
         limit: Page = 100,
         before: Annotated[int, Query(ge=0, description="older than this one")] = (1 << 62),
     ) -> dict[str, Any]:
-        """Events that were put aside, the newest first, with what is wrong with each."""
+        """Events that were put aside, the newest first, with what is wrong with each.
 
-        def find(db: Connection) -> list[dict[str, Any]]:
-            rows = db.execute(_OWN_BAD, (access.user, before, limit))
-            return [{**dict(row), "at": iso(row["at"])} for row in rows]
-
-        items = await service.look(find)
+        An administrator sees those of all users, with whose they are.
+        """
+        user = None if access.may(ADMIN) else access.user
+        rows = await service.look(
+            lambda db: bad_events.newest(db, user=user, before=before, most=limit)
+        )
+        items = [{**row, "at": iso(row["at"])} for row in rows]
         return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
     @routes.get("/positions", response_model=Items)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 
 from ensue.errors import ServiceError
 from ensue.service.access import ADMIN
+from ensue.service.looking import problems
 from ensue.service.service import Service
 from ensue.service.store import targets
 from ensue.service.store.subscriptions import ACTIVE, PAUSED
@@ -33,7 +34,7 @@ def health_routes(service: Service) -> APIRouter:
         found |= {name: shown_moment(found[name]) for name in ("began", "outbox_oldest")}
         if access.may(ADMIN):
             return {**found, "slow_listeners_cut": service.listeners.slow}
-        own = await service.look(lambda db: _own(db, access.user))
+        own = await service.look(lambda db: _own(db, service, access.user))
         listeners = service.listeners.connections(access.user)
         return {**{name: found[name] for name in _OF_STREAM}, **own, "listeners": listeners}
 
@@ -74,7 +75,7 @@ def probe_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _own(db: Connection, user: int) -> dict[str, int]:
+def _own(db: Connection, service: Service, user: int) -> dict[str, Any]:
     states = dict(
         map(
             tuple,
@@ -86,6 +87,7 @@ def _own(db: Connection, user: int) -> dict[str, int]:
     found = targets.target_states(db, user)
     aside = "SELECT count(*) FROM bad_events WHERE user = ?"
     return {
+        "problems": problems(db, service, user),
         "subscriptions": states.get(ACTIVE, 0),
         "paused": states.get(PAUSED, 0),
         "bad": db.execute(aside, (user,)).fetchone()[0],

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,10 @@ async def metrics_text(service: Service, user: int | None) -> str:
             lines += _family(name, "gauge", says, [Sample(health[name], {})])
     up = [Sample(float(health["state"] == "running"), {})]
     lines += _family("taking_events", "gauge", "1 while events are taken", up)
+    if user is None:
+        kinds = Counter(problem["kind"] for problem in health["problems"])
+        some = [Sample(number, {"kind": kind}) for kind, number in kinds.items()]
+        lines += _family("problems", "gauge", "What /api/v1/health says is wrong", some)
     for name, value in sorted(whole.items()):
         lines += _family(f"{name}_total", "counter", "Over all", [Sample(value, {})])
     cut = [

@@ -25,6 +25,7 @@ from ensue.errors import (
 from ensue.service.refusals import (
     ConflictError,
     IntakeStoppedError,
+    NoRoomError,
     NotAllowedError,
     NotFoundError,
     OverLimitError,
@@ -104,7 +105,8 @@ def problem_of(error: Exception) -> Problem:
         case IntakeStoppedError():
             headers = {"retry-after": str(_RETRY)}
             title = "No events are taken at the moment"
-            return Problem(503, "intake-stopped", title, str(error), headers=headers)
+            status = 507 if isinstance(error, NoRoomError) else 503
+            return Problem(status, "intake-stopped", title, str(error), headers=headers)
         case EventError():
             return Problem(422, "events", "The events cannot be read", str(error))
         case LimitError() | OperatorError():

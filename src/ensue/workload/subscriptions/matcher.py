@@ -1,7 +1,7 @@
 """Matches all subscriptions of a set in events that come piece by piece."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ensue.workload.subscriptions.nodes.held import Delivered, NodeState
 from ensue.workload.subscriptions.shapes.running import Found
 from ensue.workload.subscriptions.shapes.state import PatternState
 from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
+from ensue.workload.subscriptions.usage import Usage
 from ensue.workload.work import Progress
 
 FORMAT = 1
@@ -43,7 +44,7 @@ class FleetMatcher:
 
     def __init__(self, fleet: Fleet, limits: Limits, lane: int = -1) -> None:
         self.fleet = fleet
-        bound = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+        self._bound = bound = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
         self.state = NodeState(
             fleet.nodes, fleet.time, fleet.space, fleet.region_table, lane,
@@ -55,6 +56,52 @@ class FleetMatcher:
         self.rows = 0  # events so far
         self.routed = 0  # of these, how many some subscription looks at
         self.version = 0  # of the set: events know which one they were routed by
+
+    # ---------------------------------------------------------------------------- limits
+
+    def bound_each(self, each: Limits) -> None:
+        """Bounds what each subscription may hold and find, on the average of those that share."""
+        self.patterns.each = each
+        self._bound_nodes()
+
+    def _bound_nodes(self) -> None:
+        each = self.patterns.each
+        if each is None:
+            return
+        subscriptions = max(1, len(self.fleet.members))
+        memory = min(self._bound, (each.memory or self._bound) * subscriptions)
+        self.state.most_held = int(min(2**40, memory // VALUE_BYTES))
+        if each.max_matches is not None:
+            self.state.most_found = each.max_matches * subscriptions
+
+    def blamed(self) -> dict[str, float]:
+        """Subscriptions, each with its share in what an error arose from; none: nobody's."""
+        if self.patterns.failed is not None:
+            return self.patterns.blamed()
+        return self._named(self.state.blamed)
+
+    def _named(self, shares: Mapping[int, float]) -> dict[str, float]:
+        members = ((self.fleet.members.at(number), share) for number, share in shares.items())
+        return {member.name: share for member, share in members if member is not None}
+
+    @property
+    def seconds(self) -> float:
+        """Processor time since `usage` was asked last, without compiling."""
+        return self.state.meter.seconds + self.patterns.seconds
+
+    def usage(self) -> Usage:
+        """What each subscription holds, and the processor time since it was asked last.
+
+        The time of nodes, which are matched together, is divided by what subscriptions hold.
+        """
+        found = self.patterns.usage()
+        spent, self.state.meter.seconds = self.state.meter.seconds, 0.0
+        held = self._named(self.state.shares())
+        total = sum(held.values())
+        size = self.state.saved_bytes
+        sizes = {name: share / total * size for name, share in held.items()}
+        seconds = {name: share / total * spent for name, share in held.items()}
+        return Usage({**sizes, **found.bytes}, {**seconds, **found.seconds})
 
     # ---------------------------------------------------------------------------- going on
 
@@ -80,6 +127,7 @@ class FleetMatcher:
         self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
     ) -> pa.Table:
         self.patterns.drop_gone(self.store)
+        self._bound_nodes()
         first = self.rows
         self.rows += events.num_rows
         self.routed += len(np.unique(rows))

@@ -15,6 +15,7 @@ from ensue.kernels.node_tables import Events, Found, Held
 from ensue.kernels.nodes import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, longer, longer_row, step
 from ensue.kernels.regions import RegionTable
 from ensue.workload.subscriptions.nodes.table import NodeTable
+from ensue.workload.subscriptions.usage import Meter
 
 Ints = npt.NDArray[np.int64]
 _FEW = 4_096  # values that are kept without asking which of them matter
@@ -53,6 +54,8 @@ class NodeState:
         self.lane = lane
         self.most_held = most_held
         self.most_found = most_found
+        self.meter = Meter()
+        self.blamed: dict[int, float] = {}  # by subscription, what an error arose from
         self.time = np.dtype(time)
         self.events = no_events(time, 0)
         self._kept = 0
@@ -102,17 +105,21 @@ class NodeState:
 
     def _run(self, rows: Any, leaves: Any, upto: Any, *, flush: bool) -> Delivered:
         found = Found(np.zeros((max(64, len(rows)), 4), np.int64), np.zeros(2, np.int64))
-        self.held, found = step(
-            self.table.arrays(), self.events, self.held, found, rows, leaves, self.regions(),
-            self.space, self.lane, upto, flush, self.most_held, self.most_found,
-        )  # fmt: skip
+        with self.meter.running():
+            self.held, found = step(
+                self.table.arrays(), self.events, self.held, found, rows, leaves, self.regions(),
+                self.space, self.lane, upto, flush, self.most_held, self.most_found,
+            )  # fmt: skip
         count, status = found.counted
         if status == TOO_MANY_HELD:
+            self.blamed = self.shares()
             raise LimitError(
                 f"subscriptions hold more than {self.most_held:,} partial matches\n"
                 "  hint: bound them with WITH within = ..., or raise max_partial_matches="
             )
         if status == TOO_MANY_FOUND:
+            numbers, matches = np.unique(found.rows[:count, 0], return_counts=True)
+            self.blamed = dict(zip(numbers.tolist(), matches.tolist(), strict=True))
             raise LimitError(
                 f"subscriptions have found more than {self.most_found:,} matches\n"
                 "  hint: WITH select = latest gives one for each event that completes any; "
@@ -222,6 +229,11 @@ class NodeState:
     def partial_matches(self) -> int:
         """How many values are held, those included that are let go when it is looked through."""
         return int(self.held.counted[1])
+
+    def shares(self) -> dict[int, float]:
+        """How many values each subscription holds, by its number; shared ones are divided."""
+        nodes = self.held.instances[: int(self.held.counted[0]), layout.NODE]
+        return self.table.shares(np.bincount(nodes[nodes >= 0], minlength=self.table.size))
 
     @property
     def nbytes(self) -> int:

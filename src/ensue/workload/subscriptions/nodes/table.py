@@ -1,5 +1,6 @@
 """The table of nodes: equal ones of different subscriptions are one row of it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,29 @@ class NodeTable:
                     left.append(above)
                 edge = self._edge.array[edge, 0]
         return found
+
+    def shares(self, counts: Any) -> dict[int, float]:
+        """What each subscription holds of so many values by node, where shared ones are divided.
+
+        >>> table = NodeTable(np.int64, None, None)
+        >>> table.shares(np.zeros(0))
+        {}
+        """
+        below: dict[int, set[int]] = {}
+        users: Counter[int] = Counter()
+        for number in self.placed:
+            left = [int(self._user_node.array[place]) for place in self.placed[number]]
+            seen: set[int] = set()
+            while left:
+                node = left.pop()
+                if node not in seen:
+                    seen.add(node)
+                    row = self.by_number[node]
+                    left += [child for child, _ in row.children] if row is not None else []
+            below[number] = {node for node in seen if counts[node]}
+            users.update(below[number])
+        each = {node: float(counts[node]) / count for node, count in users.items()}
+        return {number: sum(each[n] for n in nodes) for number, nodes in below.items() if nodes}
 
     def _use(self, node: int, subscription: int, root: Root) -> int:
         place = self._free_users.pop() if self._free_users else self._user.add()

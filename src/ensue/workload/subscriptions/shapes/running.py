@@ -15,9 +15,11 @@ from ensue.results.triggers import last_rows, limited
 from ensue.workload.held_events import WORTH, EventStore
 from ensue.workload.subscriptions.shapes.shape import PatternShape
 from ensue.workload.subscriptions.shapes.table import PatternMember, Patterns
+from ensue.workload.subscriptions.usage import Meter, shares_of
 
 Ints = npt.NDArray[np.int64]
 NONE = np.zeros(0, np.int64)
+LEAST = 1 << 20  # bytes that an engine may take in any case: it begins with tables of some size
 PIECE = 1 << 18  # rows that an engine is given together
 _FEW = 1_000  # rows that are kept without asking which of them matter
 
@@ -40,7 +42,9 @@ class Running:
         self.key = key  # of the only one
         self.engine = shape.engine(limits)
         self.own, self.rows, self.keys = NONE, NONE, NONE  # of what it holds
+        self.meter = Meter()
         self._needed = 0
+        self._bounded_for = 0  # subscriptions
 
     # ---------------------------------------------------------------------------- feeding
 
@@ -62,6 +66,28 @@ class Running:
             if given.num_rows > _FEW or len(self.own) > max(WORTH, 2 * self._needed):
                 self.keep()
         return _joined(self, found)
+
+    def bound_each(self, each: Limits, most: float) -> None:
+        """Bounds the engine by what each of its subscriptions may hold and find.
+
+        An engine that exceeds it has a subscription that does. `most` are bytes for all of them.
+        """
+        subscriptions = self.shape.users if self.key is None else 1
+        if subscriptions == self._bounded_for:
+            return
+        self._bounded_for = subscriptions
+        engine = self.engine
+        allowance = engine.room.allowance if isinstance(engine, Engine) else engine.allowance
+        memory = min(most, max(LEAST, (each.memory or most) * subscriptions))
+        matches = None if each.max_matches is None else each.max_matches * subscriptions
+        allowance.limits = replace(allowance.limits, max_matches=matches, memory=memory)
+        allowance.size = memory
+
+    def shares(self) -> dict[int, float]:
+        """The share of each subscription, by its key, in what the engine holds."""
+        keys, events = np.unique(self.keys, return_counts=True)
+        parts = shares_of(events.astype(np.float64), float(self.engine.partial_matches))
+        return dict(zip(keys.tolist(), parts.tolist(), strict=True))
 
     @property
     def is_idle(self) -> bool:

@@ -1,6 +1,9 @@
 """What is held of the subscriptions in the pattern language: an engine for each shape."""
 
-from collections.abc import Iterator
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -8,12 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.columns.stream import ends
+from ensue.engine.allowance import machine_memory
 from ensue.engine.state import packed, unpacked
 from ensue.plan.limits import Limits
 from ensue.workload.held_events import EventStore
 from ensue.workload.subscriptions.shapes.running import Found, Running, Told, told
 from ensue.workload.subscriptions.shapes.shape import ShapeId
 from ensue.workload.subscriptions.shapes.table import PatternMember, Patterns
+from ensue.workload.subscriptions.usage import Usage
 
 Ints = npt.NDArray[np.int64]
 NONE = np.zeros(0, np.int64)
@@ -30,6 +35,9 @@ class PatternState:
         self.limits = limits
         self.lane, self.lanes = lane, lanes
         self.running: dict[tuple[ShapeId, int | None], Running] = {}
+        self.each: Limits | None = None  # bounds of one subscription
+        self.failed: Running | None = None  # the engine in which an error arose
+        self._most = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
         self._dropped = table.cancelled
 
     # ---------------------------------------------------------------------------- going on
@@ -41,7 +49,8 @@ class PatternState:
         found = []
         for running, rows_of, numbers_of in self._dealt(rows, numbers, versions):
             keys, places = self.table.keys(numbers_of), self.table.places(numbers_of)
-            found.append(running.feed(events, first, rows_of, keys, places))
+            with self._metered(running):
+                found.append(running.feed(events, first, rows_of, keys, places))
         if events.num_rows and self.running:
             found += self._overdue(ends(events.slice(events.num_rows - 1), self.table.shape)[0])
         return [f for f in found if f.matches.count]
@@ -85,12 +94,17 @@ class PatternState:
         for running in self.running.values():
             waits = running.engine.deadline()
             if waits is not None and waits < now:
-                yield running.advance(now)
+                with self._metered(running):
+                    found = running.advance(now)
+                yield found
 
     def advance(self, now: float) -> list[Found]:
         """What only waited for time to pass."""
-        awake = [running for running in self.running.values() if not running.is_idle]
-        found = [running.advance(now) for running in awake]
+        found = []
+        for running in self.running.values():
+            if not running.is_idle:
+                with self._metered(running):
+                    found.append(running.advance(now))
         return [f for f in found if f.matches.count]
 
     def finish(self) -> list[Found]:
@@ -100,7 +114,20 @@ class PatternState:
 
     def told(self, found: Found, store: EventStore) -> Told:
         """Who is told of it."""
-        return told(found, self.table, store)
+        with self._metered(found.running):
+            return told(found, self.table, store)
+
+    @contextmanager
+    def _metered(self, running: Running) -> Iterator[None]:
+        """Bounds and measures what an engine does; an error is that engine's."""
+        if self.each is not None:
+            running.bound_each(self.each, self._most)
+        try:
+            with running.meter.running():
+                yield
+        except Exception:
+            self.failed = running
+            raise
 
     def deadline(self) -> float | None:
         times = [t for r in self.running.values() if (t := r.engine.deadline()) is not None]
@@ -134,6 +161,31 @@ class PatternState:
 
     def _is_gone(self, shape: ShapeId, key: int | None) -> bool:
         return shape not in self.table.shapes or (key is not None and key not in self.table.by_key)
+
+    def blamed(self) -> dict[str, float]:
+        """The subscriptions of the engine that failed, each with its share in what it holds."""
+        return {} if self.failed is None else self._named(self.failed.shares())
+
+    def usage(self) -> Usage:
+        """What each subscription holds, and the processor time it took since it was asked last."""
+        sizes: defaultdict[str, float] = defaultdict(float)
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for running in self.running.values():
+            size = int(running.engine.state_bytes)
+            spent, running.meter.seconds = running.meter.seconds, 0.0
+            for name, share in self._named(running.shares()).items():
+                sizes[name] += share * size
+                seconds[name] += share * spent
+        return Usage(sizes, seconds)
+
+    def _named(self, shares: Mapping[int, float]) -> dict[str, float]:
+        by_key = self.table.by_key
+        return {by_key[key].name: share for key, share in shares.items() if key in by_key}
+
+    @property
+    def seconds(self) -> float:
+        """Processor time since `usage` was asked last."""
+        return sum(running.meter.seconds for running in self.running.values())
 
     @property
     def partial_matches(self) -> int:

@@ -1,0 +1,91 @@
+"""The lanes of a service on Spark in this process, in the place of Spark."""
+
+import asyncio
+import copy
+
+import pyarrow as pa
+
+from ensue.runners.spark.service_files import FOUND, FoundFiles, StepFiles, steps_in
+from ensue.runners.spark.service_lanes import KeptLane, steps_of, steps_packed
+from ensue.service.matching.spark import SparkMatching
+from ensue.service.store import batches
+from ensue.workload.lanes.shelf import Shelf, forget_live
+from support.lanes import DictStore
+
+
+class Here:
+    """A stream in this process, in the place of Spark. It lives on when a service is restarted."""
+
+    def __init__(self, lanes=2, lose=None, broken=None):
+        self.lanes = lanes
+        self.broken = broken  # why it does not go on
+        self.lose = lose or (lambda: False)  # whether a micro-batch is lost before it is committed
+        self.batch = 0
+        self.stores = [DictStore() for _ in range(lanes)]
+        self.offset = self.planned = 0
+        self.repeated = 0
+        self.parcels = []  # how many steps each of them had
+
+    def tasks(self):
+        return self.lanes
+
+    def stream(self, work, folder):
+        self.work, self.folder = work, folder
+        return self
+
+    def start(self):
+        pass
+
+    stop = close = start
+
+    def failure(self):
+        """Called with every round: then it goes on by a micro-batch."""
+        if self.broken is not None:
+            return self.broken
+        self.planned = max(self.planned, self.offset)
+        if self.planned == self.offset:  # else it is done again, up to where it was
+            self.planned = StepFiles(self.folder).last
+        if self.planned > self.offset:
+            self.step(self.planned)
+        return None
+
+    def step(self, last):
+        rows = [
+            row
+            for piece in StepFiles(self.folder).between(self.offset, last)
+            for row in steps_in(*piece).to_pylist()
+        ]
+        hands = [self.work.dealt(row["head"], row["body"]) for row in rows]
+        stores = copy.deepcopy(self.stores)
+        found = []
+        for place in range(self.lanes):
+            some = [(r["position"], r["head"], h[place]) for r, h in zip(rows, hands, strict=True)]
+            kept = KeptLane(stores[place], self.work, place, Shelf())
+            given = [steps_packed(some)]
+            tables = kept.take(steps_of(given))
+            kept.keep(given)
+            found += [(place, position, table, None) for position, table in tables]
+            found.append((place, kept.lane.position, None, kept.lane.counted()))
+        table = pa.Table.from_pylist(
+            [dict(zip(FOUND.names, row, strict=True)) for row in found], schema=FOUND
+        )
+        FoundFiles(self.folder).put(self.batch, table)
+        if self.lose():  # whoever goes on does all of it again
+            forget_live()
+            self.repeated += 1
+            return
+        self.stores, self.offset = stores, last
+        self.batch += 1
+        self.parcels.append(len(rows))
+
+
+def on(here):
+    return lambda columns, limits, s: SparkMatching(columns, limits, s, here, here.lanes)
+
+
+async def answered(s, seconds=60.0):
+    """Waits until all that was accepted is matched."""
+    progress = s.core.matching.progress
+    async with asyncio.timeout(seconds):
+        while progress.delivered < await s.look(batches.last_position):
+            await asyncio.sleep(0.01)
