@@ -132,9 +132,7 @@ class Recorder:
             self._now -= 1
         return None
 
-    async def put_aside(
-        self, payload: bytes, reason: str, *, producer: str | None = None
-    ) -> None:
+    async def put_aside(self, payload: bytes, reason: str, *, producer: str | None = None) -> None:
         self.put_asides.append((payload, reason, producer))
 
     async def position(self, producer: str) -> int | None:

@@ -4,7 +4,15 @@ from collections.abc import Collection, Iterable
 from itertools import groupby
 from math import inf
 
-from ensue.algebra.form import bars_next, guards_entry, is_absence, is_sequence, parts, stands
+from ensue.algebra.form import (
+    bars_next,
+    guards_entry,
+    is_absence,
+    is_sequence,
+    optional,
+    parts,
+    stands,
+)
 from ensue.algebra.leaving import goes_on_at_the_end
 from ensue.algebra.pattern import Pattern
 from ensue.algebra.policy import CONTIGUOUS, Choice
@@ -84,7 +92,8 @@ def is_decided_by_neighbour(query: Query, binding: Binding) -> bool:
         return False
     bound = sorted((e.position, v) for v, events in binding.items() for e in events)
     rests = readings(query.pattern, tuple(variable for _, variable in bound))
-    going = [s for rest in rests for s in steps(rest) if goes_on_at_the_end(s)]
+    ends = [rest for rest in rests if optional(rest)]
+    going = [s for rest in ends for s in steps(rest) if goes_on_at_the_end(s, rest)]
     return all((step.how or query.strategy) in CONTIGUOUS for step in going)
 
 
