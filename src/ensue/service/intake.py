@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from ensue.columns.stream import with_time
 from ensue.errors import EventError
+from ensue.service.arrow_streams import read_stream, too_many_events
 from ensue.service.columns import Columns
+from ensue.service.settings import Limits
 
 JSON_LINES, JSON, ARROW = (
     "application/x-ndjson",
@@ -44,24 +46,33 @@ class Taken:
 class Intake:
     """Reads events of a stream."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, limits: Limits) -> None:
         self.columns = columns
+        self.limits = limits
         self._times = {
             field.name: field.type
             for field in columns.arrow
             if pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         }
 
-    def read(self, given: Any, media: str | None = None) -> Taken:
-        """Events from bytes of a media type, from rows, or from a table."""
+    def read(self, given: Any, media: str | None = None, *, limits: Limits | None = None) -> Taken:
+        """Events from bytes of a media type, from rows, or from a table.
+
+        Bytes that stand for more than the limits allow are refused before they are decoded.
+        """
+        limits = limits or self.limits
         if isinstance(given, str):
             given, media = given.encode(), media or JSON_LINES
         if isinstance(given, bytes | bytearray | memoryview):
             kind = (media or JSON_LINES).partition(";")[0].strip().lower()
             if kind == ARROW:
-                return self._table(_arrow(given))
+                most = limits.body_bytes, limits.events_per_request
+                return self._table(read_stream(given, *most))
             if kind in (JSON, JSON_LINES, "application/jsonl", "text/plain"):
-                return self._rows(*_json(bytes(given), lines=kind != JSON))
+                rows, bad = _json(bytes(given), lines=kind != JSON)
+                if len(rows) > limits.events_per_request:
+                    raise too_many_events(len(rows), limits.events_per_request)
+                return self._rows(rows, bad)
             raise EventError(f"events cannot be read as {kind}\n  hint: one of {', '.join(MEDIA)}")
         if isinstance(given, Mapping):
             return self._rows([given], [])
@@ -188,16 +199,6 @@ def _no_objects(rows: list[Any]) -> list[Bad]:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")[:_SHOWN]
-
-
-def _arrow(data: Any) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(data) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise EventError(f"the events are not an Arrow stream: {error}") from None
-    return table
 
 
 def _reason(error: EventError) -> str:

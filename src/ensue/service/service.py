@@ -21,6 +21,7 @@ from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
 from ensue.service import looking
 from ensue.service.access import limits_of, local_user
+from ensue.service.arrow_streams import too_many_events
 from ensue.service.catalogue import only_set
 from ensue.service.columns import Columns
 from ensue.service.core import Core, Offered
@@ -34,7 +35,7 @@ from ensue.service.looking import Trial
 from ensue.service.matching.contract import Matching
 from ensue.service.matching.in_process import InProcess
 from ensue.service.notes import Note
-from ensue.service.refusals import IntakeStoppedError, NotFoundError, OverLimitError
+from ensue.service.refusals import IntakeStoppedError, NotFoundError
 from ensue.service.settings import Limits, Stream
 from ensue.service.sources.contract import Source
 from ensue.service.store import outbox, positions, regions
@@ -135,7 +136,7 @@ class Service:
             make = self._matching or (lambda columns, limits, _: InProcess(columns, limits))
             matching = make(self.columns, self.limits, self)
             core = Core(self.path, self.columns, matching, self.limits, shared)
-            self.intake = Intake(self.columns)
+            self.intake = Intake(self.columns, self.limits)
             self.listeners = Listeners(self.limits)
             self._room = asyncio.Semaphore(max(1, self.limits.waiting))
             database.committed.append(self._committed)
@@ -297,24 +298,23 @@ class Service:
         sequence: int | None = None,
         sequences: Sequence[int] | None = None,
         user: int | None = None,
+        limits: Limits | None = None,
     ) -> Published:
         """Takes events; returns once they, and what they completed, are on disk.
 
         `events` are a table, an event as a dict, a list of such, or bytes of a media type. With a
         `producer` and the `sequence` number of the first event (or `sequences`, one for each),
-        events that had come before are dropped: numbers of a producer grow.
+        events that had come before are dropped: numbers of a producer grow. `limits` are those of
+        the user; None: those of the service.
         """
+        limits = limits or self.limits
         size = len(events) if isinstance(events, bytes | bytearray) else 0
         if size > _SMALL:
-            taken = await asyncio.to_thread(self.intake.read, events, media)
+            taken = await asyncio.to_thread(self.intake.read, events, media, limits=limits)
         else:
-            taken = self.intake.read(events, media)
-        if taken.count > self.limits.events_per_request:
-            raise OverLimitError(
-                "events_per_request",
-                f"{taken.count:,} events came at once, and {self.limits.events_per_request:,} "
-                "is the limit\n  hint: send them in several pieces",
-            )
+            taken = self.intake.read(events, media, limits=limits)
+        if taken.count > limits.events_per_request:
+            raise too_many_events(taken.count, limits.events_per_request)
         if producer is not None and sequence is None and sequences is None:
             raise EventError("a producer must number its events\n  hint: sequence= of the first")
         if sequence is not None:
