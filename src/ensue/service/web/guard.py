@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensue.service.access import Access, Accounts
@@ -65,6 +66,8 @@ class Guard:
                 scope = {**scope, "headers": _without_encoding(scope["headers"])}
                 bounded = _Decompressed(bounded, most)
             await self._app(scope, bounded, answer)
+        except ClientDisconnect:
+            return  # in the middle of its request: nobody is there to be answered
         except Exception as error:
             if answer.started:
                 raise

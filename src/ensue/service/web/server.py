@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ensue.errors import ServiceError
 from ensue.service.service import Service
 from ensue.service.web.app import Console, make_app
+from ensue.service.web.connections import Connections, protocol_of, raise_file_limit
 from ensue.service.web.guard import is_loopback
 from ensue.service.web.sse import TRANSPORT
 
@@ -56,6 +57,7 @@ class Server:
         self._proxies = list(proxies)
         self._access_log = access_log
         self._uvicorn: _Uvicorn | None = None
+        self.connections: Connections | None = None  # while it serves
         self._socket: socket.socket | None = None
 
     @property
@@ -76,6 +78,7 @@ class Server:
 
         `prepared` is called with the service once it runs, before it listens.
         """
+        raise_file_limit()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._run(started, prepared))
 
@@ -95,12 +98,13 @@ class Server:
 
     async def serve(self, started: Callable[[str], None] | None = None) -> None:
         """Serves a service that runs; `started` is told the address once it listens."""
+        self.connections = Connections(self._service.limits)
         app = make_app(self._service, console=self._console)
         place = _place(self._host, self._port)
         self._refuse_open(place.address[0], app.state.accounts.is_open)
         self._socket = place.bound()
         try:
-            self._uvicorn = _Uvicorn(self._config(app), self._service)
+            self._uvicorn = _Uvicorn(self._config(app, self.connections), self._service)
             self._uvicorn.told = lambda: started(self.address) if started is not None else None
             await self._uvicorn.serve([self._socket])
         finally:
@@ -119,10 +123,11 @@ class Server:
                 "or listen on 127.0.0.1"
             )
 
-    def _config(self, app: ASGIApp) -> uvicorn.Config:
+    def _config(self, app: ASGIApp, connections: Connections) -> uvicorn.Config:
         more: dict[str, Any] = dict(self._tls)
         return uvicorn.Config(
             _with_transports(app),
+            http=protocol_of(connections),
             lifespan="off",
             ws="none",
             log_config=None,
