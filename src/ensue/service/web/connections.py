@@ -6,6 +6,7 @@ process has no more file descriptors.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,33 +23,30 @@ _LEAST_RATE = 500  # bytes of a body in a second, at the least
 _SPARE = 256  # file descriptors for files, webhooks and brokers
 _FEWEST = 16
 
-try:
-    import resource
-except ImportError:  # Windows has no such limit
-    resource = None  # type: ignore[assignment]
-
 
 def raise_file_limit() -> None:
     """Lets this process open as many files and sockets as its user may."""
-    if resource is None:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            _LOG.warning("the limit of open files stays at %d: %s", soft, error)
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            except (OSError, ValueError) as error:
+                _LOG.warning("the limit of open files stays at %d: %s", soft, error)
 
 
 def most_connections(limits: Limits) -> int:
     """How many connections the limits and the operating system allow."""
-    if resource is None:
-        return limits.http_connections
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return limits.http_connections
-    return max(_FEWEST, min(limits.http_connections, soft - _SPARE))
+    if sys.platform != "win32":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            return max(_FEWEST, min(limits.http_connections, soft - _SPARE))
+    return limits.http_connections
 
 
 class Connections:
@@ -104,6 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.address = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._asked = False  # there was a request: `cycle` is the last one
         self._in_body = False  # the head of the request is there
         self._body_bytes = 0  # that have come since the deadline was set
         self._head_bytes = 0  # of this request that are not of its body
@@ -152,6 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body, self._body_bytes = True, 0
         self._expect(self.pool.limits.body_seconds, self._body_late)
         super().on_headers_complete()
+        self._asked = True
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -214,18 +214,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _at_work(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._asked and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
         """Answers in place of the application, unless it has begun to, and hangs up."""
         self._expect_nothing()
-        answered = self._in_body or self._at_work
-        if not (answered and self.cycle.response_started):
+        answering = self._in_body or self._at_work
+        if not (answering and self.cycle.response_started):
             response = problem.response()
             head = f"HTTP/1.1 {problem.status} {problem.title}\r\nconnection: close\r\n"
             lines = b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers)
             self.transport.write(head.encode() + lines + b"\r\n" + bytes(response.body))
-        if self.cycle is not None:
+        if self._asked:
             self.cycle.disconnected = True
         self.transport.close()
 
