@@ -113,6 +113,7 @@ def said_of_work(options: Namespace) -> dict[str, Any]:
         "limits": _limits(_pairs(options.limit, "--limit")),
         "synchronous": options.synchronous,
         "sources": [source_of(url) for url in options.source],
+        "secret_key_file": options.secret_key_file,
     }
     if options.spark is not None:
         from ensue.service.matching.spark import on_spark

@@ -36,6 +36,7 @@ from ensue.service.matching.contract import Matching
 from ensue.service.matching.in_process import InProcess
 from ensue.service.notes import Note
 from ensue.service.refusals import IntakeStoppedError, NotFoundError
+from ensue.service.secrets import Seal, seal_of
 from ensue.service.settings import Limits, Stream
 from ensue.service.sources.contract import Source
 from ensue.service.store import outbox, positions, regions
@@ -62,6 +63,10 @@ class Service:
 
     `synchronous="NORMAL"` is quicker, and loses the last moments in a power cut, though not in a
     crash of the process. `limits` are those of `ensue.service.settings.Limits`, by name.
+
+    Secrets of webhooks and passwords of targets are encrypted in the file. The key is in the
+    environment variable `ENSUE_SECRET_KEY`, or in `secret_key_file`, by default the name of the
+    file with `.key` behind it, which is made with a new file.
 
     >>> import asyncio
     >>> import tempfile
@@ -95,6 +100,7 @@ class Service:
         synchronous: str = "FULL",
         matching: Callable[[Columns, Limits, "Service"], Matching] | None = None,
         sources: Iterable[Source] = (),
+        secret_key_file: str | Path | None = None,
     ) -> None:
         self.path = str(path)
         self.limits = Limits.given(limits)
@@ -111,6 +117,7 @@ class Service:
         self._synchronous = synchronous
         self._matching = matching
         self._sources = list(sources)
+        self._key_file = secret_key_file
         self.sources: list[Source] = []  # that are being read
         self.stopped_sources: dict[str, str] = {}  # that broke, and why
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,6 +139,8 @@ class Service:
         database = Database(self.path, synchronous=self._synchronous)
         try:
             stream, shared = await database.write(self._settled)
+            database.seal = await database.write(self._sealed)
+            await database.write(database.seal.settle)
             self.columns = Columns(stream)
             make = self._matching or (lambda columns, limits, _: InProcess(columns, limits))
             matching = make(self.columns, self.limits, self)
@@ -242,6 +251,9 @@ class Service:
         shared = json.loads(known.get("regions", "{}")) | self._regions
         db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
         return stream, shared
+
+    def _sealed(self, db: Connection) -> Seal:
+        return seal_of(self.path, db, self._key_file)
 
     # ---------------------------------------------------------------------------- work
 

@@ -77,7 +77,7 @@ CREATE TABLE quiet (
 CREATE TABLE targets (
     id INTEGER PRIMARY KEY AUTOINCREMENT, subscription INTEGER NOT NULL,
     user INTEGER NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL,
-    secrets TEXT NOT NULL DEFAULT '[]', cursor INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'on',
+    secrets TEXT NOT NULL, cursor INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'on',
     reason TEXT, failures INTEGER NOT NULL DEFAULT 0, next_at REAL, created REAL NOT NULL,
     delivered INTEGER NOT NULL DEFAULT 0, changed REAL NOT NULL);
 CREATE INDEX targets_of_subscription ON targets (subscription);
