@@ -142,7 +142,7 @@ class Service:
             database.seal = await database.write(self._sealed)
             await database.write(database.seal.settle)
             self.columns = Columns(stream)
-            make = self._matching or (lambda columns, limits, _: InProcess(columns, limits))
+            make = self._matching or _in_process
             matching = make(self.columns, self.limits, self)
             core = Core(self.path, self.columns, matching, self.limits, shared)
             self.intake = Intake(self.columns, self.limits)
@@ -433,6 +433,35 @@ class Service:
             await self.sinks.check(target.kind, target.config, trusted=True)
         return await self.do(lambda db: self.core.catalogue.subscribe_all(db, wanted))
 
+    async def subscribe_each(
+        self,
+        several: Iterable[Mapping[str, Any]],
+        *,
+        user: int | None = None,
+        idempotency_key: str | None = None,
+        digest: bytes | None = None,
+        trusted: bool = True,
+    ) -> list[Subscribed | EnsueError]:
+        """Adds many at once, those that can be: a subscription, or why there is none, for each."""
+        asked = list(several)
+        who = self.local if user is None else user
+        wanted: list[Wanted | EnsueError] = []
+        for one in asked:
+            try:
+                found = self._wanted(who, **one)
+                for target in found.targets:
+                    await self.sinks.check(target.kind, target.config, trusted=trusted)
+            except EnsueError as error:
+                wanted.append(error)
+            else:
+                wanted.append(found)
+        request = digest or hashlib.sha256(repr(asked).encode()).digest()
+        return await self.do(
+            lambda db: self.core.catalogue.subscribe_each(
+                db, who, wanted, idempotency_key, request
+            )
+        )
+
     async def change(
         self,
         id: int,
@@ -688,6 +717,10 @@ class Service:
     async def health(self) -> dict[str, Any]:
         """How the service is."""
         return await self.look(lambda db: looking.health(db, self))
+
+
+def _in_process(columns: Columns, limits: Limits, service: Service) -> Matching:
+    return InProcess(columns, limits, Path(f"{service.path}-set"))
 
 
 def _columns(schema: Any) -> tuple[tuple[str, str], ...]:

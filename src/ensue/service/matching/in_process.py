@@ -1,9 +1,11 @@
 """Matches found in the service's own process, by a live matcher."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
@@ -15,6 +17,7 @@ from ensue.errors import StateError
 from ensue.runners.live import Live
 from ensue.service.columns import Columns
 from ensue.service.matching.contract import Found
+from ensue.service.matching.set_snapshots import SetSnapshots
 from ensue.service.settings import Limits
 from ensue.service.store import batches, subscriptions
 from ensue.workload.subscriptions.catalogue.change import Change
@@ -22,13 +25,19 @@ from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.following import Following
 
+_LOG = logging.getLogger(__name__)
+_FEW = 500  # changes of the set that are compiled at every start
+
 
 class InProcess:
     """A live matcher that is built again from the file whenever it differs from it."""
 
-    def __init__(self, columns: Columns, limits: Limits) -> None:
+    def __init__(self, columns: Columns, limits: Limits, folder: Path) -> None:
         self.columns = columns
         self.limits = limits
+        self._sets = SetSnapshots(folder, columns)
+        self._set_version: int | None = None  # of the newest snapshot of the set
+        self._set_total = 0  # changes of the log that it has
         self._live: Live | None = None
         self._log = MemoryLog()
         self._checking = Fleet(columns.shape, streaming=True)
@@ -40,8 +49,28 @@ class InProcess:
 
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot, and matches again what came behind it."""
-        position, version, saved = batches.snapshot(db)
-        self._log = MemoryLog(version, subscriptions.alive(db, version))
+        _, version, saved = batches.snapshot(db)
+        if saved is None and not batches.last_position(db):
+            version = subscriptions.version_of(db)  # no event has seen an earlier one
+        ready = self._sets.newest(db, version)
+        try:
+            self._load(db, version, ready)
+        except (StateError, OSError, ValueError, LookupError):
+            if ready is None:
+                raise
+            _LOG.warning("%s cannot be read: all texts are compiled", ready[1], exc_info=True)
+            self._sets.discard()
+            self._load(db, version, None)
+        if self._set_due:
+            self.save(db)
+
+    def _load(self, db: Connection, version: int, ready: tuple[int, Path] | None) -> None:
+        position, _, saved = batches.snapshot(db)
+        self._set_version, folder = ready or (None, None)
+        first = version if self._set_version is None else self._set_version
+        self._log = MemoryLog(first, subscriptions.alive(db, first), ready=folder)
+        self._set_total = 0 if folder is None else self._log.total(first)
+        self._follow(db, version)
         fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
         self._live = live(
             fleet,
@@ -140,10 +169,8 @@ class InProcess:
     def _looking_at(self, events: pa.Table) -> dict[int, int]:
         """How many of some events each subscription would have looked at."""
         found: Counter[int] = Counter()
-        for matcher in self._work.matchers:
-            assert isinstance(matcher, Following)
-            for row in range(events.num_rows):
-                found.update(map(int, matcher.names_looking_at(events.slice(row, 1))))
+        for row in range(events.num_rows):
+            found.update(map(int, self._matcher.names_looking_at(events.slice(row, 1))))
         return dict(found)
 
     # ---------------------------------------------------------------------------- state
@@ -159,14 +186,37 @@ class InProcess:
 
     @property
     def save_due_at_end(self) -> bool:
-        return self._live is not None and self._since_snapshot > 0
+        return self._live is not None and (self._since_snapshot > 0 or self._set_due)
+
+    @property
+    def _set_due(self) -> bool:
+        """Whether to write the set is less work than to compile what has changed in it."""
+        if self._live is None:
+            return False
+        unsaved = self._log.total(self._matcher.version) - self._set_total
+        return unsaved >= max(_FEW, len(self._matcher.fleet) // 8)
+
+    @property
+    def _matcher(self) -> Following:
+        (matcher,) = self._work.matchers
+        assert isinstance(matcher, Following)
+        return matcher
 
     def save(self, db: Connection) -> None:
         matcher = self._ready(db)
         version = self._log.latest()
         batches.keep_snapshot(db, version, time.time(), matcher.save())
-        subscriptions.forget_changes(db, version)
+        if self._set_due:
+            self._save_set(db)
+        # The changes behind a snapshot of the set lead from there to later versions.
+        subscriptions.forget_changes(db, min(version, self._set_version or version))
         self._since_snapshot, self._snapshot_at = 0, time.monotonic()
+
+    def _save_set(self, db: Connection) -> None:
+        """Writes the set as far as it is compiled: changes behind the last events are not yet."""
+        version = self._matcher.version
+        if self._sets.write(db, version, self._matcher.fleet):
+            self._set_version, self._set_total = version, self._log.total(version)
 
     def explain(self) -> str:
         fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
