@@ -69,6 +69,7 @@ QUICK = {
     "test_pages_cannot_be_framed_or_sniffed",
     "test_why_not_says_what_stopped_candidates",
     "test_the_parts_that_open_have_no_barriers",
+    "test_scripts_set_text_not_markup",
 }
 
 

@@ -1,6 +1,5 @@
 """How pages look: light, dark and narrow, without barriers; the pictures of docs/console.md."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -17,6 +16,7 @@ from console.pictures import picture
 from console.running import Console, plane
 from ensue.console.background import Background
 from ensue.samples.fleet_day import fleet_day
+from ensue.service.store import targets
 
 TRUCKS = 40
 UNTIL = 9.5  # o'clock, of the day that has passed when pages are opened
@@ -48,20 +48,13 @@ class Fleet:
 
     def _add_failing_target(self, db: Connection) -> None:
         """As the courier leaves one behind that it could not reach."""
-        columns = {
-            "subscription": 1,
-            "user": self.console.service.local,
-            "kind": "webhook",
-            "config": json.dumps({"url": "https://hooks.example.org/fleet"}),
-            "cursor": 1 << 40,
-            "state": "failing",
-            "reason": "the receiver answered 503",
-            "failures": 3,
-            "created": 0,
-            "changed": 0,
-        }
-        names, places = ", ".join(columns), ", ".join("?" * len(columns))
-        db.execute(f"INSERT INTO targets ({names}) VALUES ({places})", tuple(columns.values()))
+        where = {"url": "https://hooks.example.org/fleet"}
+        made = targets.add_target(db, 1, self.console.service.local, "webhook", where, now=0.0)
+        db.execute(
+            "UPDATE targets SET cursor = 1 << 40, state = 'failing', failures = 3, "
+            "reason = 'the receiver answered 503' WHERE id = ?",
+            (made,),
+        )
 
     def pass_time(self, time: timedelta) -> None:
         """Publishes the reports of so long a time."""

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.support.couriers import LOOPBACK, Scene
+from tests.support.couriers import LOOPBACK, SEAL_KEY, Scene
 from tests.support.receivers import Receiver, Reply, Request
 
 from ensue.service.delivery.addresses import Guard
@@ -870,13 +870,16 @@ from ensue.service.delivery.addresses import Guard
 from ensue.service.delivery.courier import Courier, Pace
 from ensue.service.delivery.waits import Waits
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
+from ensue.service.secrets import Seal
 from ensue.service.settings import Limits
 
 async def main():
     quick = Waits((0.01, 0.02))
     webhooks = Webhooks(Guard(["127.0.0.0/8"]))
+    database = Database(sys.argv[1])
+    database.seal = Seal([sys.argv[2]], "a test")
     courier = Courier(
-        Database(sys.argv[1]),
+        database,
         {"webhook": webhooks.make},
         Limits(webhook_attempts=10**6),
         pace=Pace(requests=quick),
@@ -900,7 +903,7 @@ def test_a_process_that_is_killed_at_random_points_loses_nothing(tmp_path: Path)
         while len(set(receiver.taken)) < 1500:
             before = len(receiver.requests)
             child = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, str(tmp_path / "service.db")],
+                [sys.executable, "-c", _CHILD, str(tmp_path / "service.db"), SEAL_KEY],
                 env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
             )
             try:

@@ -1,12 +1,16 @@
 """Limits over HTTP, each with its own problem; and events and regions as they come in."""
 
 import asyncio
+import gzip
 import io
 import json
+import zlib
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from ensue.service.sources.payloads import Message, piece_of
 from ensue.service.web.problems import MEDIA
 from ensue.service.web.turns import AT_ONCE, OF_A_USER
 from support.http_service import Web, web
@@ -14,6 +18,7 @@ from support.services import HERE, point, run
 
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 LINES = {"content-type": "application/x-ndjson"}
+JSON = {"content-type": "application/json"}
 
 
 def over(answer, status: int, limit: str) -> None:
@@ -226,6 +231,205 @@ def test_questions_about_stored_events_wait_their_turn(tmp_path):
             assert (await w.ask("ann", "GET", "/me")).status_code == 200
             go_on.set()
             assert {one.status_code for one in await asyncio.gather(*asked, theirs)} == {200}
+
+    run(story)
+
+
+# -------------------------------------------------------------------------------- decoded bodies
+
+
+def zeros(count: int, **options) -> bytes:
+    """A stream of as many points, all alike: a few kilobytes once it is compressed."""
+    columns = {"t": "int64", "id": "int64", "x": "double", "y": "double"}
+    batch = {name: pa.array(np.zeros(count), kind) for name, kind in columns.items()}
+    return stream(pa.record_batch(batch), **options)
+
+
+def stream(*batches: pa.RecordBatch, compression: str | None = "zstd") -> bytes:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def test_arrow_is_refused_by_what_it_declares_before_it_is_decoded(tmp_path, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(pa.ipc, "open_stream", lambda data: decoded.append(data))
+    limits = {"body_bytes": 50_000, "events_per_request": 1_000_000}
+
+    async def story():
+        async with web(tmp_path, limits=limits) as w:
+            large = [
+                zeros(100_000, compression="zstd"),
+                zeros(100_000, compression="lz4"),
+                stream(*[pa.record_batch({"t": [0] * 1_000})] * 10),  # large together
+                stream(pa.record_batch({"type": pa.array(["x" * 60_000]).dictionary_encode()})),
+                stream(pa.record_batch({"t": pa.array([[{"a": [0] * 10_000}]])})),  # nested
+            ]
+            for body in large:
+                assert len(body) < 20_000
+                answer = await w.ask("ann", "POST", "/events", content=body, headers=ARROW)
+                over(answer, 413, "body_bytes")
+                assert "once they are decoded" in answer.json()["detail"]
+            assert not decoded
+
+    run(story)
+
+
+def test_arrow_is_refused_by_its_rows_though_they_take_no_bytes(tmp_path):
+    async def story():
+        async with web(tmp_path) as w:
+            nothing = pa.Array.from_buffers(pa.null(), 1 << 30, [None])
+            body = stream(pa.record_batch({"t": nothing}))
+            assert len(piece_of([Message(body, 1)]).sequences) == 1  # nor by a broker's message
+            answer = await w.ask("ann", "POST", "/events", content=body, headers=ARROW)
+            over(answer, 413, "events_per_request")
+
+    run(story)
+
+
+def encoded(kind: str, count: int) -> pa.Array:
+    """One long string as often as asked for, written once."""
+    text = pa.array(["x" * 20_000])
+    if kind == "dictionary":
+        return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int8()), text)
+    if kind == "view":
+        view = text.cast(pa.string_view())
+        buffers = view.buffers()
+        repeated = pa.py_buffer(buffers[1].to_pybytes() * count)
+        return pa.Array.from_buffers(view.type, count, [None, repeated, *buffers[2:]])
+    return pa.RunEndEncodedArray.from_arrays(pa.array([count], pa.int32()), text)
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "view", "run ends"])
+def test_a_string_that_arrow_writes_once_counts_as_often_as_it_occurs(tmp_path, kind: str):
+    columns = {"t": "int64", "name": "string"}
+
+    def events(count: int) -> bytes:
+        named = encoded(kind, count)
+        return stream(pa.record_batch({"t": pa.array(range(count)), "name": named}))
+
+    async def story():
+        more = {"schema": columns, "location": None, "key": None, "regions": None}
+        async with web(tmp_path, **more, limits={"body_bytes": 100_000}) as w:
+            few = await w.ask("ann", "POST", "/events", content=events(3), headers=ARROW)
+            many = await w.ask("ann", "POST", "/events", content=events(30), headers=ARROW)
+            if kind == "run ends":
+                assert "run-end encoded" in few.json()["detail"]
+                assert many.status_code == 422
+            else:
+                assert few.json()["accepted"] == 3, few.text
+                over(many, 413, "body_bytes")
+
+    run(story)
+
+
+def test_a_damaged_arrow_stream_is_no_failure_of_the_service(tmp_path):
+    body = zeros(100, compression="lz4")
+    assert len(body) < 3_000
+
+    async def story():
+        async with web(tmp_path) as w:
+            taken = await w.ask("ann", "POST", "/events", content=body, headers=ARROW)
+            assert taken.json()["accepted"] == 100
+            for place in range(0, len(body), 7):
+                broken = body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :]
+                answer = await w.ask("ann", "POST", "/events", content=broken, headers=ARROW)
+                assert answer.status_code in (200, 413, 422), answer.text
+
+    run(story)
+
+
+GZIP = {"content-encoding": "gzip"}
+
+
+def test_bodies_may_be_compressed(tmp_path):
+    async def story():
+        async with web(tmp_path) as w:
+            lines = f"{json.dumps(point(1, 1, 0.0))}\n{json.dumps(point(2, 1, 0.0))}\n".encode()
+            several = gzip.compress(lines[:20]) + gzip.compress(lines[20:])
+            for body, kind in (
+                (gzip.compress(lines), LINES),
+                (several, LINES),
+                (gzip.compress(json.dumps([point(n, 1, 0.0) for n in (3, 4)]).encode()), JSON),
+                (gzip.compress(arrow(point(5, 1, 0.0), point(6, 1, 0.0))), ARROW),
+            ):
+                headers = {**kind, **GZIP}
+                answer = await w.ask("ann", "POST", "/events", content=body, headers=headers)
+                found = answer.json()
+                assert found.get("accepted", 0) + found.get("late", 0) == 2, answer.text
+            form = gzip.compress(json.dumps({"text": HERE.format(id=1)}).encode())
+            headers = {**JSON, **GZIP}
+            made = await w.ask("ann", "POST", "/subscriptions", content=form, headers=headers)
+            assert made.status_code == 201, made.text
+
+            async def by_byte():
+                for place in range(len(several)):
+                    yield several[place : place + 1]
+
+            headers = {**LINES, **GZIP}
+            cut = await w.ask("ann", "POST", "/events", content=by_byte(), headers=headers)
+            assert cut.json()["late"] == 2
+
+    run(story)
+
+
+def test_a_compressed_body_is_decompressed_as_far_as_may_be(tmp_path, monkeypatch):
+    handed: list[int] = []
+    real = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, *given):
+            self._real = real(*given)
+
+        def decompress(self, data, most):
+            found = self._real.decompress(data, most)
+            handed.append(len(found))
+            return found
+
+        def __getattr__(self, name):
+            return getattr(self._real, name)
+
+    async def story():
+        async with web(tmp_path, limits={"body_bytes": 1_000_000}) as w:
+            monkeypatch.setattr(zlib, "decompressobj", Counting)
+            body = gzip.compress(b"\n" * 100_000_000)
+            assert len(body) < 200_000
+            answer = await w.ask("ann", "POST", "/events", content=body, headers={**LINES, **GZIP})
+            over(answer, 413, "body_bytes")
+            assert sum(handed) < 1_500_000
+            fits = gzip.compress(b"\n" * 1_000_000)
+            answer = await w.ask("ann", "POST", "/events", content=fits, headers={**LINES, **GZIP})
+            assert answer.status_code == 200
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("br", b"x", 415),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"{}")), 415),
+        ("gzip", b"{}", 400),
+        ("gzip", gzip.compress(b"{}")[:-9], 400),
+        ("gzip", gzip.compress(b"{}") + b"rest", 400),
+        ("gzip", b"", 400),
+        ("identity", b"{}", 200),
+    ],
+)
+def test_bodies_in_other_encodings_are_refused(tmp_path, encoding, body, status):
+    async def story():
+        async with web(tmp_path) as w:
+            headers = {**LINES, "content-encoding": encoding}
+            answer = await w.ask("ann", "POST", "/events", content=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            if status != 200:
+                assert answer.headers["content-type"] == MEDIA
+            if status == 415:
+                assert answer.headers["accept-encoding"] == "gzip, identity"
+                assert "hint" in answer.json()
 
     run(story)
 

@@ -1,6 +1,7 @@
 """The server: where it listens, and how it stops."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,8 @@ import pytest
 from ensue.errors import ServiceError
 from ensue.service import access
 from ensue.service.database import Database
-from ensue.service.web import server
+from ensue.service.settings import Limits
+from ensue.service.web import connections, server
 from ensue.service.web.server import Server
 from support.http_service import API, served
 from support.services import HERE, point, run, service
@@ -135,6 +138,133 @@ def test_what_is_sent_in_pieces_is_bounded_by_a_real_server_too(tmp_path):
             assert (answer.status_code, answer.json()["limit"]) == (413, "body_bytes")
         assert sent < 50_000_000
         assert httpx.get(f"{s.address}/health").status_code == 200
+
+
+# -------------------------------------------------------------------------------- slow clients
+
+
+HALF = b"POST /api/v1/events HTTP/1.1\r\nhost: localhost\r\n"
+
+
+def opened(s, said: bytes = b"") -> socket.socket:
+    """A connection on which something was said."""
+    host, _, port = s.address.removeprefix("http://").partition(":")
+    found = socket.create_connection((host, int(port)), timeout=30)
+    found.sendall(said)
+    return found
+
+
+def heard(connection: socket.socket) -> bytes:
+    """All that is answered, until the server hangs up."""
+    said = b""
+    with connection:
+        try:
+            while piece := connection.recv(65_536):
+                said += piece
+        except ConnectionResetError:
+            pass
+    return said
+
+
+def test_half_open_connections_make_room_for_others(tmp_path):
+    with served(tmp_path, limits={"http_connections": 40}) as s:
+        held = [opened(s, HALF if n % 2 else b"") for n in range(300)]
+        assert httpx.get(f"{s.address}/health").json() == {"state": "running"}
+        assert s.server.connections.closed >= 260
+        assert heard(held[0]) == b""  # the oldest went first
+        held[-1].sendall(b"content-length: 0\r\nconnection: close\r\n\r\n")
+        assert heard(held[-1]).startswith(b"HTTP/1.1 401 ")
+        for one in held:
+            one.close()
+
+
+def test_connections_with_a_request_are_not_closed_for_others(tmp_path):
+    with served(tmp_path, limits={"http_connections": 16}) as s:
+        bearer = f"authorization: {s.people['ann'].headers['authorization']}\r\n\r\n".encode()
+        stream = b"GET /api/v1/notifications/stream HTTP/1.1\r\nhost: localhost\r\n" + bearer
+        streams = [opened(s, stream) for _ in range(16)]
+        assert all(one.recv(12) == b"HTTP/1.1 200" for one in streams)
+        refused = heard(opened(s))
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"application/problem+json" in refused
+        streams.pop().close()
+        for _ in range(100):
+            if (answer := heard(opened(s, b"GET /health HTTP/1.0\r\n\r\n")))[9:12] == b"200":
+                break
+            time.sleep(0.02)  # until it knows that one has gone
+        assert b"running" in answer
+        for one in streams:
+            one.close()
+
+
+UNFINISHED = [
+    (b"", b""),
+    (HALF, b"408"),
+    (HALF + b"content-length: 10\r\n\r\n{", b"408"),
+    (HALF + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n", b"408"),
+    (HALF + b"x: " + b"y" * 70_000, b"431"),
+    (HALF + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"y" * 70_000, b"431"),
+]
+
+
+def test_a_request_that_does_not_arrive_ends(tmp_path):
+    with served(tmp_path, limits={"header_seconds": 0.3, "body_seconds": 0.3}) as s:
+        bearer = f"authorization: {s.people['ann'].headers['authorization']}\r\n".encode()
+        for said, status in UNFINISHED:
+            answer = heard(opened(s, said.replace(b"host:", bearer + b"host:")))
+            assert answer[9:12] == status, said[:100]
+            assert answer.count(b"HTTP/1.1") == bool(status)
+            body = answer.partition(b"\r\n\r\n")[2]
+            assert not status or json.loads(body)["status"] == int(status)
+        assert httpx.get(f"{s.address}/health").status_code == 200
+
+
+def test_a_body_that_arrives_steadily_has_time(tmp_path):
+    with served(tmp_path, limits={"body_seconds": 1.0}) as s:
+
+        def slow() -> Iterator[bytes]:
+            for n in range(12):
+                yield json.dumps(point(n, 1, 0.0)).encode() + b"\n" + b" " * 500
+                time.sleep(0.15)
+
+        headers = {**s.people["ann"].headers, "content-type": "application/x-ndjson"}
+        answer = httpx.post(f"{s.address}{API}/events", content=slow(), headers=headers)
+        assert answer.json()["accepted"] == 12
+
+
+def test_a_kept_connection_waits_for_its_next_request(tmp_path):
+    with served(tmp_path, limits={"header_seconds": 0.2}) as s:
+        host, _, port = s.address.removeprefix("http://").partition(":")
+        kept = http.client.HTTPConnection(host, int(port), timeout=30)
+        for _ in range(2):
+            kept.request("GET", "/health")
+            assert kept.getresponse().read() == b'{"state":"running"}'
+            time.sleep(0.4)
+        assert kept.sock is not None
+        kept.sock.sendall(b"GET /health HTTP/1.1\r\n")
+        assert heard(kept.sock).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_leaves_amid_its_request_is_no_failure(tmp_path, caplog):
+    with served(tmp_path) as s:
+        bearer = f"authorization: {s.people['ann'].headers['authorization']}\r\n".encode()
+        one = opened(s, HALF + bearer + b"content-length: 10\r\n\r\n{")
+        assert httpx.get(f"{s.address}/health").status_code == 200
+        one.close()
+        assert httpx.get(f"{s.address}/health").status_code == 200
+    assert "request failed" not in caplog.text
+
+
+def test_a_server_raises_its_limit_of_open_files(monkeypatch):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = [(512, before[1])]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.append(to))
+    assert connections.most_connections(Limits()) == 256
+    connections.raise_file_limit()
+    assert limits[-1][0] == min(before[1], limits[-1][0]) > 512
+    assert connections.most_connections(Limits(http_connections=300)) == 300
 
 
 # -------------------------------------------------------------------------------- stopping

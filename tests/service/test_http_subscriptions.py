@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from ensue.service.store import keys
+from ensue.service.store import subscriptions as store
 from support.http_service import web
 from support.services import DEPOT, HERE, LEFT, point, run
 
@@ -47,6 +49,138 @@ def test_the_life_of_a_subscription(tmp_path):
             notes = (await w.ask("ann", "GET", f"{own}/notes")).json()["items"]
             kinds = [one["kind"] for one in notes]
             assert kinds == ["started", "match", "started", "ended", "started", "ended"]
+
+    run(story)
+
+
+def outcomes(answer) -> list[str]:
+    """What became of each: its name, or the kind of its problem."""
+    assert answer.status_code == 200, answer.text
+    return [
+        one["subscription"]["name"] if "subscription" in one else one["problem"]["type"]
+        for one in answer.json()["items"]
+    ]
+
+
+def test_many_subscriptions_are_made_together_and_each_has_its_answer(tmp_path):
+    async def story():
+        async with web(tmp_path, limits=LOCAL_HOOKS) as w:
+            items = [
+                {"text": HERE.format(id=1), "name": "a", "targets": [HOOK]},
+                {"text": "nonsense(", "name": "b"},
+                {"text": HERE.format(id=1), "name": "a"},
+                {"text": HERE.format(id=1), "colour": "red"},
+                {"text": "IMPORT 'x'", "name": "c"},
+                {"text": HERE.format(id=1), "targets": [{**HOOK, "kind": "pigeon"}]},
+                {"text": HERE.format(id=1), "name": "d", "targets": [HOOK] * 11},
+                {"text": HERE.format(id=1), "name": "e"},
+            ]
+            version = await w.service.look(store.version_of)
+            answer = await w.ask("ann", "POST", "/subscriptions/bulk", json={"items": items})
+            urn = "urn:ensue:{}".format
+            assert outcomes(answer) == [
+                "a", urn("query"), urn("conflict"), urn("invalid"), urn("query"), urn("refused"),
+                urn("over-limit"), "e",
+            ]  # fmt: skip
+            assert (answer.json()["made"], answer.json()["refused"]) == (2, 6)
+            first = answer.json()["items"]
+            assert first[0]["subscription"]["targets"][0]["secret"]
+            assert first[1]["problem"]["line"] == 1
+            kept = (await w.ask("ann", "GET", "/subscriptions")).json()["items"]
+            assert [one["name"] for one in kept] == ["a", "e"]
+            assert await w.service.look(store.version_of) == version + 1
+            done = (await w.ask("ann", "GET", "/audit")).json()["items"]
+            assert [one["action"] for one in done].count("subscribe") == 2
+            await w.ask("ann", "POST", "/events", json=[point(1, 1, 5.0)])
+            notes = (await w.ask("ann", "GET", "/notifications")).json()["items"]
+            assert sorted(one["name"] for one in notes if one["kind"] == "match") == ["a", "e"]
+
+    run(story)
+
+
+def test_quotas_hold_for_each_of_many(tmp_path):
+    async def story():
+        async with web(tmp_path, limits={"subscriptions_per_user": 2}) as w:
+            items = [{"text": HERE.format(id=n), "name": f"s{n}"} for n in range(4)]
+            answer = await w.ask("ann", "POST", "/subscriptions/bulk", json={"items": items})
+            assert outcomes(answer) == ["s0", "s1", *["urn:ensue:over-limit"] * 2]
+            assert (await w.ask("ann", "GET", "/me")).json()["used"]["subscriptions"] == 2
+            none = await w.ask("ann", "POST", "/subscriptions/bulk", json={"items": []})
+            assert (none.json()["made"], none.json()["items"]) == (0, [])
+            many = {"items": [{"text": HERE.format(id=1)}] * 1_001}
+            assert (
+                await w.ask("ann", "POST", "/subscriptions/bulk", json=many)
+            ).status_code == 422
+
+    run(story)
+
+
+def test_many_with_a_key_are_made_once(tmp_path, monkeypatch):
+    async def story():
+        async with web(tmp_path, limits=LOCAL_HOOKS) as w:
+            texts = [{"text": HERE.format(id=1), "targets": [HOOK]}, {"text": "nonsense("}]
+            asked = {"json": {"items": texts}, "headers": {"idempotency-key": "k"}}
+            first = await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
+            again = await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
+            assert first.content == again.content
+            assert len((await w.ask("ann", "GET", "/subscriptions")).json()["items"]) == 1
+            other = {"json": {"items": texts[:1]}, "headers": {"idempotency-key": "k"}}
+            refused = await w.ask("ann", "POST", "/subscriptions/bulk", **other)
+            assert refused.status_code == 409
+
+            def lose(*_: object) -> str:
+                raise ConnectionResetError("it was killed before it could answer")
+
+            asked["headers"] = {"idempotency-key": "lost"}
+            with monkeypatch.context() as patch:
+                patch.setattr(keys, "complete", lose)
+                await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
+            found = await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
+            assert [*found.json()["items"][0]] == ["subscription"]
+            assert [*found.json()["items"][1]] == ["problem"]
+            assert len((await w.ask("ann", "GET", "/subscriptions")).json()["items"]) == 2
+
+    run(story)
+
+
+def test_what_a_user_has_is_counted_as_it_changes(tmp_path):
+    """Quotas are looked up: a subscription does not read those that its user has already."""
+
+    async def story():
+        async with web(tmp_path) as w:
+            s, user = w.service, w.people["ann"].id
+
+            def steps(db) -> int:
+                """Steps of SQLite's machine in which a subscription is added."""
+                count = 0
+
+                def step() -> int:
+                    nonlocal count
+                    count += 1
+                    return 0
+
+                wanted = s._wanted(user, text=LEFT.format(id=1))
+                db.set_progress_handler(step, 1)
+                try:
+                    s.core.catalogue.subscribe(db, wanted, None, b"")
+                finally:
+                    db.set_progress_handler(None, 0)
+                return count
+
+            few = await s.do(steps)
+            many = ({"text": LEFT.format(id=n)} for n in range(200))
+            made = await s.subscribe_all(many, user=user)
+            assert await s.do(steps) < few * 1.5
+            await s.cancel(made[0].id, user=user)
+            await s.pause(made[1].id, user=user)
+            await s.change(made[2].id, text=HERE.format(id=3), user=user)
+            counted = (
+                "SELECT count(*), sum(corners) FROM subscriptions WHERE user = ? "
+                "AND state <> 'ended'"
+            )
+            found = await s.look(lambda db: tuple(db.execute(counted, (user,)).fetchone()))
+            assert found == await s.look(lambda db: store.used_by(db, user))
+            assert found[0] == 201
 
     run(story)
 

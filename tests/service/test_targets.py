@@ -17,6 +17,8 @@ def a_file(waiting: frozenset[int] = frozenset()) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.row_factory = sqlite3.Row
     make_tables(db, ":memory:")
+    for name in ("seal", "unseal"):  # nothing here depends on how
+        db.create_function(name, 1, lambda text: text)
     targets.add_target(db, 7, 1, "webhook", {"url": "x"}, now=0.0)
     for number in NUMBERS:
         db.execute(

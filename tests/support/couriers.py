@@ -16,6 +16,7 @@ from ensue.service.delivery.courier import Courier, Pace
 from ensue.service.delivery.signing import Secret, new_secret, stored
 from ensue.service.delivery.waits import Waits
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
+from ensue.service.secrets import Seal
 from ensue.service.settings import Limits
 from ensue.service.store import targets
 from ensue.service.store.counters import counted
@@ -23,6 +24,8 @@ from ensue.service.store.counters import counted
 T = TypeVar("T")
 LOOPBACK = ("127.0.0.0/8",)
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # real ones are read from disk, which takes long
+SEAL_KEY = "c2VhbCBvZiB0ZXN0cyB3aXRoIDMyIGJ5dGVzIGluIGE="
+SEAL = Seal([SEAL_KEY], "a test")
 STEPS = Waits((5.0, 60.0, 600.0), jitter=0.0)
 
 
@@ -95,6 +98,7 @@ class Scene:
     ) -> None:
         self.clock = Clock()
         self.database = Database(folder / "service.db", synchronous="NORMAL")
+        self.database.seal = SEAL
         self.limits = limits or Limits(webhook_attempts=4)
         self.pace = pace or Pace(requests=STEPS, brokers=STEPS, closing=5.0)
         self._webhook_limits = webhooks or WebhookLimits(seconds=5.0)

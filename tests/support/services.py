@@ -52,7 +52,7 @@ async def matches(service: Service, **which: Any) -> list[dict[str, Any]]:
 
 def crashed(path: Path, to: Path) -> Path:
     """The file as a crash of the process would leave it, while the service still runs."""
-    for end in ("", "-wal"):
+    for end in ("", "-wal", ".key"):
         source = Path(f"{path}{end}")
         if source.exists():
             shutil.copyfile(source, f"{to}{end}")

@@ -114,6 +114,7 @@ def said_of_work(options: Namespace) -> dict[str, Any]:
         "synchronous": options.synchronous,
         "sources": [source_of(url) for url in options.source],
         "reset_watermark": options.reset_watermark,
+        "secret_key_file": options.secret_key_file,
     }
     if options.spark is not None:
         from ensue.service.matching.spark import on_spark

@@ -99,6 +99,12 @@ def _work(parser: ArgumentParser) -> None:
         metavar="MASTER",
         help="match on Spark instead of in this process; default: local[2]",
     )
+    group.add_argument(
+        "--secret-key-file",
+        metavar="PATH",
+        help="the key for the secrets in FILE, created on first use; default: FILE.key, or the "
+        "environment variable ENSUE_SECRET_KEY",
+    )
     group.add_argument("--certificate", metavar="FILE", help="for https, with --certificate-key")
     group.add_argument("--certificate-key", metavar="FILE")
     group.add_argument(

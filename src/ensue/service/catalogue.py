@@ -8,12 +8,12 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from sqlite3 import Connection
 from typing import Any
 
 from ensue.api import Subscriptions
-from ensue.errors import QueryError, ServiceError
+from ensue.errors import EnsueError, QueryError, ServiceError
 from ensue.service import corners, secrets
 from ensue.service.access import limits_of
 from ensue.service.columns import Columns
@@ -33,6 +33,14 @@ from ensue.workload.subscriptions.catalogue.change import Change
 
 _LONGEST_NAME = 200
 _NAMELESS = "\0"  # until its number is known
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """A subscription that is in the file, and not yet in the set."""
+
+    change: Change
+    warnings: tuple[str, ...]
 
 
 class Catalogue:
@@ -75,29 +83,78 @@ class Catalogue:
 
     def subscribe_all(self, db: Connection, several: Sequence[Wanted]) -> list[Subscribed]:
         """Adds subscriptions, all of them or none, as one version of the set."""
-        now = self.clock()
-        changes: list[Change] = []
-        said: dict[int, list[str]] = {}
-        known: dict[int, Mapping[str, str]] = {}
+        users = {wanted.user for wanted in several}
+        known = {user: self._regions_of(db, user) for user in users}
+        added = [self._add(db, wanted, known[wanted.user]) for wanted in several]
+        return self._begin_all(db, added)
+
+    def subscribe_each(
+        self,
+        db: Connection,
+        user: int,
+        several: Sequence[Wanted | EnsueError],
+        key: str | None,
+        digest: bytes,
+    ) -> list[Subscribed | EnsueError]:
+        """Adds those subscriptions of a user that can be, as one version of the set.
+
+        The others are errors, some of them before. The same key and request again: what was
+        answered then.
+        """
+        if key is not None:
+            known = keys.answered(db, user, key, digest)
+            if known is not None:
+                return [self._answered(db, user, one) for one in json.loads(known)]
+        known_regions = self._regions_of(db, user)
+        outcomes: list[_Added | EnsueError] = []
         for wanted in several:
-            if wanted.user not in known:
-                known[wanted.user] = {**self.shared_regions, **regions.regions_of(db, wanted.user)}
-            warned: list[str] = []
-            filled_in, change = self._read(wanted, known[wanted.user], warned)
-            used = corners.count(change)
-            id = self._insert(db, filled_in, change, used, now)
-            said[id] = warned
-            changes.append(replace(change, name=str(id)))
-            for target in wanted.targets:
-                self._add_target(db, id, wanted.user, target.kind, target.config)
-        self._require_quotas(db, {wanted.user for wanted in several})
-        self._change(db, changes)
+            if isinstance(wanted, EnsueError):
+                outcomes.append(wanted)
+                continue
+            db.execute("SAVEPOINT item")
+            try:
+                outcomes.append(self._add(db, wanted, known_regions))
+            except EnsueError as error:
+                db.execute("ROLLBACK TO item")
+                outcomes.append(error)
+            db.execute("RELEASE item")
+        added = [one for one in outcomes if isinstance(one, _Added)]
+        made = iter(self._begin_all(db, added) if added else ())
+        found = [next(made) if isinstance(one, _Added) else one for one in outcomes]
+        for one in found:
+            if isinstance(one, Subscribed):
+                audit.record(db, user, "subscribe", f"subscription {one.id}", one.name)
+        if key is not None:
+            answer = [one.id if isinstance(one, Subscribed) else str(one) for one in found]
+            keys.remember(db, user, key, digest, json.dumps(answer))
+        return found
+
+    def _answered(self, db: Connection, user: int, one: int | str) -> Subscribed | EnsueError:
+        return self._own(db, one, user) if isinstance(one, int) else ServiceError(one)
+
+    def _regions_of(self, db: Connection, user: int) -> dict[str, str]:
+        return {**self.shared_regions, **regions.regions_of(db, user)}
+
+    def _add(self, db: Connection, wanted: Wanted, known: Mapping[str, str]) -> "_Added":
+        """Writes a subscription down, with its targets, within the quotas of its user."""
+        warnings: list[str] = []
+        wanted, change = self._read(wanted, known, warnings)
+        id = self._insert(db, wanted, change, corners.count(change), self.clock())
+        for target in wanted.targets:
+            self._add_target(db, id, wanted.user, target.kind, target.config)
+        self._require_quotas(db, {wanted.user})
+        return _Added(replace(change, name=str(id)), tuple(warnings))
+
+    def _begin_all(self, db: Connection, added: Sequence["_Added"]) -> list[Subscribed]:
+        """Has subscriptions that were written down see the next events."""
+        self._change(db, [one.change for one in added])
         made = []
-        for change in changes:
-            self._begin(db, int(change.name))
-            row = store.subscription_of(db, int(change.name))
+        for one in added:
+            id = int(one.change.name)
+            self._begin(db, id)
+            row = store.subscription_of(db, id)
             assert row is not None
-            made.append(Subscribed.of(row, warnings=tuple(said[row["id"]])))
+            made.append(Subscribed.of(row, warnings=one.warnings))
         return made
 
     def _read(
@@ -134,8 +191,7 @@ class Catalogue:
     def check(self, db: Connection, wanted: Wanted) -> tuple[Wanted, Change, list[str]]:
         """QueryError if a subscription cannot be taken; else how it would be read."""
         said: list[str] = []
-        known = {**self.shared_regions, **regions.regions_of(db, wanted.user)}
-        return (*self._read(wanted, known, said), said)
+        return (*self._read(wanted, self._regions_of(db, wanted.user), said), said)
 
     def _insert(
         self, db: Connection, wanted: Wanted, change: Change, used: int, now: float
@@ -256,8 +312,7 @@ class Catalogue:
                 given.get("regions", found.regions), template if text is None else None,
                 values or {}, given.get("quiet"), expires,
             )  # fmt: skip
-            known = {**self.shared_regions, **regions.regions_of(db, user)}
-            wanted, change = self._read(wanted, known, None)
+            wanted, change = self._read(wanted, self._regions_of(db, user), None)
             kept = json.dumps({"name": template, "values": dict(values)}) if template else None
             row |= {
                 "text": wanted.text, "language": change.language, "template": kept,

@@ -1,6 +1,7 @@
 """The file of a service: one thread writes, in groups that are committed together; others read."""
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -12,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from ensue.errors import EnsueError, ServiceError, StateError
 from ensue.service.refusals import IntakeStoppedError, NoRoomError
+from ensue.service.secrets import Seal, narrow
 from ensue.service.tables import make_tables
 
 T = TypeVar("T")
@@ -54,8 +56,10 @@ class Database:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ensue-read")
         self._closed = False
         self._vfs: str | None = None  # of SQLite; None: the usual one
+        self.seal: Seal | None = None  # for SQL that says seal(text) and unseal(text)
         self.committed: list[Callable[[], None]] = []  # called on the writer behind each commit
         self.rolled_back: list[Callable[[BaseException], None]] = []
+        self._close_to_others()
         writer = self._opened()
         try:
             make_tables(writer, self.path)
@@ -147,12 +151,28 @@ class Database:
             db.execute("PRAGMA cache_size = -65536")
             db.execute("PRAGMA wal_autocheckpoint = 16384")
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            db.create_function("seal", 1, lambda text: self._settled().seal(text))
+            db.create_function("unseal", 1, lambda text: self._settled().unseal(text))
             if read_only:
                 db.execute("PRAGMA query_only = ON")
         except BaseException:
             db.close()
             raise
         return db
+
+    def _settled(self) -> Seal:
+        if self.seal is None:
+            raise StateError(f"the secrets in {self.path} are sealed, and no key was given")
+        return self.seal
+
+    def _close_to_others(self) -> None:
+        """Lets nobody but the owner read the file. SQLite gives its other files the same mode."""
+        with contextlib.suppress(OSError):  # opening it says what is wrong
+            Path(self.path).touch(mode=0o600)
+        for end in ("", "-wal", "-shm"):
+            found = Path(f"{self.path}{end}")
+            if found.exists():
+                narrow(found)
 
     def _write_all(self, db: sqlite3.Connection) -> None:
         over = False

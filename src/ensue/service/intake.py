@@ -13,7 +13,9 @@ import pyarrow as pa
 from ensue.columns.buffers import Bools
 from ensue.columns.stream import with_time
 from ensue.errors import EventError
+from ensue.service.arrow_streams import read_stream, too_many_events
 from ensue.service.columns import Columns
+from ensue.service.settings import Limits
 
 JSON_LINES, JSON, ARROW = (
     "application/x-ndjson",
@@ -47,13 +49,10 @@ class Intake:
     """Reads events of a stream."""
 
     def __init__(
-        self,
-        columns: Columns,
-        max_ahead: float = float("inf"),
-        clock: Callable[[], float] = time.time,
+        self, columns: Columns, limits: Limits, clock: Callable[[], float] = time.time
     ) -> None:
         self.columns = columns
-        self.max_ahead = max_ahead
+        self.limits = limits
         self.clock = clock
         self._times = {
             field.name: field.type
@@ -61,16 +60,24 @@ class Intake:
             if pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         }
 
-    def read(self, given: Any, media: str | None = None) -> Taken:
-        """Events from bytes of a media type, from rows, or from a table."""
+    def read(self, given: Any, media: str | None = None, *, limits: Limits | None = None) -> Taken:
+        """Events from bytes of a media type, from rows, or from a table.
+
+        Bytes that stand for more than the limits allow are refused before they are decoded.
+        """
+        limits = limits or self.limits
         if isinstance(given, str):
             given, media = given.encode(), media or JSON_LINES
         if isinstance(given, bytes | bytearray | memoryview):
             kind = (media or JSON_LINES).partition(";")[0].strip().lower()
             if kind == ARROW:
-                return self._table(_arrow(given))
+                most = limits.body_bytes, limits.events_per_request
+                return self._table(read_stream(given, *most))
             if kind in (JSON, JSON_LINES, "application/jsonl", "text/plain"):
-                return self._rows(*_json(bytes(given), lines=kind != JSON))
+                rows, bad = _json(bytes(given), lines=kind != JSON)
+                if len(rows) > limits.events_per_request:
+                    raise too_many_events(len(rows), limits.events_per_request)
+                return self._rows(rows, bad)
             raise EventError(f"events cannot be read as {kind}\n  hint: one of {', '.join(MEDIA)}")
         if isinstance(given, Mapping):
             return self._rows([given], [])
@@ -99,7 +106,9 @@ class Intake:
         untimed = np.setdiff1d(np.arange(table.num_rows), timed)
         why = "it has no usable time: missing, not a number, or it ends before it starts"
         bad += [Bad(places[row], why, _shown(table, row)) for row in untimed.tolist()]
-        why = f"its time is more than {self.max_ahead:g} seconds ahead of the service's clock"
+        why = (
+            f"its time is more than {self.limits.max_ahead:g} seconds ahead of the service's clock"
+        )
         bad += [Bad(places[row], why, _shown(table, row)) for row in timed[ahead].tolist()]
         left = usable.drop_columns(["__place"]).filter(pa.array(~ahead))
         return Taken(left, [places[row] for row in timed[~ahead].tolist()], bad, count)
@@ -111,7 +120,7 @@ class Intake:
         """
         if not self.columns.calendar or not events.num_rows:
             return np.zeros(events.num_rows, np.bool_)
-        found: Bools = self.columns.seconds(events) > self.clock() + self.max_ahead
+        found: Bools = self.columns.seconds(events) > self.clock() + self.limits.max_ahead
         return found
 
     # ---------------------------------------------------------------------------- rows
@@ -218,16 +227,6 @@ def _shown(table: pa.Table, row: int) -> str:
 def shown_text(data: bytes) -> str:
     """The beginning of what could not be read."""
     return data.decode("utf-8", "replace")[:_SHOWN]
-
-
-def _arrow(data: Any) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(data) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise EventError(f"the events are not an Arrow stream: {error}") from None
-    return table
 
 
 def _reason(error: EventError) -> str:

@@ -21,6 +21,7 @@ from ensue.errors import EnsueError, EventError, ServiceError, StateError
 from ensue.runners.live_rows import schemas_of
 from ensue.service import looking
 from ensue.service.access import limits_of, local_user
+from ensue.service.arrow_streams import too_many_events
 from ensue.service.catalogue import only_set
 from ensue.service.columns import Columns
 from ensue.service.core import Core, Offered
@@ -35,7 +36,8 @@ from ensue.service.looking import Trial
 from ensue.service.matching.contract import Matching
 from ensue.service.matching.in_process import InProcess
 from ensue.service.notes import Note
-from ensue.service.refusals import IntakeStoppedError, NotFoundError, OverLimitError
+from ensue.service.refusals import IntakeStoppedError, NotFoundError
+from ensue.service.secrets import Seal, seal_of
 from ensue.service.settings import Limits, Stream
 from ensue.service.sources.contract import Source
 from ensue.service.store import outbox, positions, regions
@@ -63,6 +65,10 @@ class Service:
     `synchronous="NORMAL"` is quicker, and loses the last moments in a power cut, though not in a
     crash of the process. `limits` are those of `ensue.service.settings.Limits`, by name.
     `reset_watermark=True` continues a file whose watermark is far ahead of the clock.
+
+    Secrets of webhooks and passwords of targets are encrypted in the file. The key is in the
+    environment variable `ENSUE_SECRET_KEY`, or in `secret_key_file`, by default the name of the
+    file with `.key` behind it, which is made with a new file.
 
     >>> import asyncio
     >>> import tempfile
@@ -97,6 +103,7 @@ class Service:
         matching: Callable[[Columns, Limits, "Service"], Matching] | None = None,
         sources: Iterable[Source] = (),
         reset_watermark: bool = False,
+        secret_key_file: str | Path | None = None,
     ) -> None:
         self.path = str(path)
         self.limits = Limits.given(limits)
@@ -114,6 +121,7 @@ class Service:
         self._matching = matching
         self._sources = list(sources)
         self._reset_watermark = reset_watermark
+        self._key_file = secret_key_file
         self.sources: list[Source] = []  # that are being read
         self.stopped_sources: dict[str, str] = {}  # that broke, and why
         self._tasks: list[asyncio.Task[None]] = []
@@ -148,11 +156,13 @@ class Service:
     async def _open(self, database: Database) -> None:
         try:
             stream, shared = await database.write(self._settled)
+            database.seal = await database.write(self._sealed)
+            await database.write(database.seal.settle)
             self.columns = Columns(stream)
-            make = self._matching or (lambda columns, limits, _: InProcess(columns, limits))
+            make = self._matching or _in_process
             matching = make(self.columns, self.limits, self)
             core = Core(self.path, self.columns, matching, self.limits, shared)
-            self.intake = Intake(self.columns, self.limits.max_ahead)
+            self.intake = Intake(self.columns, self.limits)
             self.listeners = Listeners(self.limits)
             self._room = asyncio.Semaphore(max(1, self.limits.waiting))
             database.committed.append(self._committed)
@@ -268,6 +278,9 @@ class Service:
             )
         return stream, shared
 
+    def _sealed(self, db: Connection) -> Seal:
+        return seal_of(self.path, db, self._key_file)
+
     # ---------------------------------------------------------------------------- work
 
     async def do(self, work: Callable[[Connection], T]) -> T:
@@ -323,24 +336,23 @@ class Service:
         sequence: int | None = None,
         sequences: Sequence[int] | None = None,
         user: int | None = None,
+        limits: Limits | None = None,
     ) -> Published:
         """Takes events; returns once they, and what they completed, are on disk.
 
         `events` are a table, an event as a dict, a list of such, or bytes of a media type. With a
         `producer` and the `sequence` number of the first event (or `sequences`, one for each),
-        events that had come before are dropped: numbers of a producer grow.
+        events that had come before are dropped: numbers of a producer grow. `limits` are those of
+        the user; None: those of the service.
         """
+        limits = limits or self.limits
         size = len(events) if isinstance(events, bytes | bytearray) else 0
         if size > _SMALL:
-            taken = await asyncio.to_thread(self.intake.read, events, media)
+            taken = await asyncio.to_thread(self.intake.read, events, media, limits=limits)
         else:
-            taken = self.intake.read(events, media)
-        if taken.count > self.limits.events_per_request:
-            raise OverLimitError(
-                "events_per_request",
-                f"{taken.count:,} events came at once, and {self.limits.events_per_request:,} "
-                "is the limit\n  hint: send them in several pieces",
-            )
+            taken = self.intake.read(events, media, limits=limits)
+        if taken.count > limits.events_per_request:
+            raise too_many_events(taken.count, limits.events_per_request)
         if producer is not None and sequence is None and sequences is None:
             raise EventError("a producer must number its events\n  hint: sequence= of the first")
         if sequence is not None:
@@ -462,6 +474,35 @@ class Service:
         for target in (target for one in wanted for target in one.targets):
             await self.sinks.check(target.kind, target.config, trusted=True)
         return await self.do(lambda db: self.core.catalogue.subscribe_all(db, wanted))
+
+    async def subscribe_each(
+        self,
+        several: Iterable[Mapping[str, Any]],
+        *,
+        user: int | None = None,
+        idempotency_key: str | None = None,
+        digest: bytes | None = None,
+        trusted: bool = True,
+    ) -> list[Subscribed | EnsueError]:
+        """Adds many at once, those that can be: a subscription, or why there is none, for each."""
+        asked = list(several)
+        who = self.local if user is None else user
+        wanted: list[Wanted | EnsueError] = []
+        for one in asked:
+            try:
+                found = self._wanted(who, **one)
+                for target in found.targets:
+                    await self.sinks.check(target.kind, target.config, trusted=trusted)
+            except EnsueError as error:
+                wanted.append(error)
+            else:
+                wanted.append(found)
+        request = digest or hashlib.sha256(repr(asked).encode()).digest()
+        return await self.do(
+            lambda db: self.core.catalogue.subscribe_each(
+                db, who, wanted, idempotency_key, request
+            )
+        )
 
     async def change(
         self,
@@ -718,6 +759,10 @@ class Service:
     async def health(self) -> dict[str, Any]:
         """How the service is."""
         return await self.look(lambda db: looking.health(db, self))
+
+
+def _in_process(columns: Columns, limits: Limits, service: Service) -> Matching:
+    return InProcess(columns, limits, Path(f"{service.path}-set"))
 
 
 def _columns(schema: Any) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,9 @@ class Limits:
 
     body_bytes: int = 16 << 20  # of a request
     events_per_request: int = 100_000
+    header_seconds: float = 10.0  # for the head of a request to arrive
+    body_seconds: float = 20.0  # in which some of a body must arrive
+    http_connections: int = 20_000  # and fewer than the process may open files
     # Shares of a user: a subscription that exceeds one is paused.
     matches_per_publish: int = 1_000_000
     memory_per_user: int = 256 << 20  # bytes of partial matches

@@ -4,7 +4,7 @@ from sqlite3 import Connection
 
 from ensue.errors import StateError
 
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -36,6 +36,21 @@ CREATE UNIQUE INDEX subscription_names ON subscriptions (user, name) WHERE state
 CREATE INDEX subscriptions_by_state ON subscriptions (state);
 CREATE INDEX subscriptions_expire ON subscriptions (expires)
     WHERE expires IS NOT NULL AND state <> 'ended';
+
+-- What subscriptions that have not ended take of their user's quotas, counted as they change.
+CREATE TABLE usage (
+    user INTEGER PRIMARY KEY, subscriptions INTEGER NOT NULL, corners INTEGER NOT NULL);
+CREATE TRIGGER usage_added AFTER INSERT ON subscriptions WHEN NEW.state <> 'ended' BEGIN
+    INSERT INTO usage VALUES (NEW.user, 1, NEW.corners) ON CONFLICT (user) DO UPDATE
+    SET subscriptions = subscriptions + 1, corners = corners + excluded.corners;
+END;
+CREATE TRIGGER usage_changed AFTER UPDATE OF state, corners ON subscriptions BEGIN
+    UPDATE usage SET
+        subscriptions = subscriptions + (NEW.state <> 'ended') - (OLD.state <> 'ended'),
+        corners = corners + (NEW.state <> 'ended') * NEW.corners
+            - (OLD.state <> 'ended') * OLD.corners
+    WHERE user = NEW.user;
+END;
 
 -- What happened to the set that is matched, in versions that grow by one.
 CREATE TABLE changes (
@@ -77,7 +92,7 @@ CREATE TABLE quiet (
 CREATE TABLE targets (
     id INTEGER PRIMARY KEY AUTOINCREMENT, subscription INTEGER NOT NULL,
     user INTEGER NOT NULL, kind TEXT NOT NULL, config TEXT NOT NULL,
-    secrets TEXT NOT NULL DEFAULT '[]', cursor INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'on',
+    secrets TEXT NOT NULL, cursor INTEGER NOT NULL, state TEXT NOT NULL DEFAULT 'on',
     reason TEXT, failures INTEGER NOT NULL DEFAULT 0, next_at REAL, created REAL NOT NULL,
     delivered INTEGER NOT NULL DEFAULT 0, changed REAL NOT NULL);
 CREATE INDEX targets_of_subscription ON targets (subscription);

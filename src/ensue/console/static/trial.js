@@ -152,7 +152,8 @@ export class TrialView {
         fillColor: colour("match"),
         fillOpacity: 1,
       });
-      mark.bindTooltip(`${at + 1}: ${about(match, this._stream)}`).addTo(map);
+      // Leaflet reads a text as HTML, and an element as what it is.
+      mark.bindTooltip(make("span", {}, `${at + 1}: ${about(match, this._stream)}`)).addTo(map);
       bounds.extend([place[1], place[0]]);
     });
     if (bounds.isValid())

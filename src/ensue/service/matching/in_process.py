@@ -1,9 +1,11 @@
 """Matches found in the service's own process, by a live matcher."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
@@ -16,6 +18,7 @@ from ensue.runners.live import Live
 from ensue.service.budgets import limits_of_each
 from ensue.service.columns import Columns
 from ensue.service.matching.contract import Found
+from ensue.service.matching.set_snapshots import SetSnapshots
 from ensue.service.settings import Limits
 from ensue.service.store import batches, subscriptions
 from ensue.workload.subscriptions.catalogue.change import Change
@@ -24,13 +27,19 @@ from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.following import Following
 from ensue.workload.subscriptions.usage import Usage
 
+_LOG = logging.getLogger(__name__)
+_FEW = 500  # changes of the set that are compiled at every start
+
 
 class InProcess:
     """A live matcher that is built again from the file whenever it differs from it."""
 
-    def __init__(self, columns: Columns, limits: Limits) -> None:
+    def __init__(self, columns: Columns, limits: Limits, folder: Path) -> None:
         self.columns = columns
         self.limits = limits
+        self._sets = SetSnapshots(folder, columns)
+        self._set_version: int | None = None  # of the newest snapshot of the set
+        self._set_total = 0  # changes of the log that it has
         self._live: Live | None = None
         self._blamed: dict[str, float] = {}
         self._log = MemoryLog()
@@ -43,8 +52,22 @@ class InProcess:
 
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot, and matches again what came behind it."""
-        position, version, saved = batches.snapshot(db)
-        self._live = self._new(db, version)
+        _, version, saved = batches.snapshot(db)
+        if saved is None and not batches.last_position(db):
+            version = subscriptions.version_of(db)  # no event has seen an earlier one
+        ready = self._sets.newest(db, version)
+        try:
+            self._load(db, version, ready)
+        except (StateError, OSError, ValueError, LookupError):
+            if ready is None:
+                raise
+            _LOG.warning("%s cannot be read: all texts are compiled", ready[1], exc_info=True)
+            self._sets.discard()
+            self._load(db, version, None)
+
+    def _load(self, db: Connection, version: int, ready: tuple[int, Path] | None) -> None:
+        position, _, saved = batches.snapshot(db)
+        self._live = self._new(db, version, ready)
         if saved is not None:
             self._live.restore(saved)
         self.replayed = 0
@@ -60,9 +83,16 @@ class InProcess:
         self._since_snapshot = self.replayed
         self._bound(db)
 
-    def _new(self, db: Connection, version: int) -> Live:
-        """A matcher of the set at a version, that has seen nothing."""
-        self._log = MemoryLog(version, subscriptions.alive(db, version))
+    def _new(self, db: Connection, version: int, ready: tuple[int, Path] | None = None) -> Live:
+        """A matcher of the set at a version, that has seen nothing.
+
+        `ready` is the version and the folder of a compiled set to begin with.
+        """
+        self._set_version, folder = ready or (None, None)
+        first = version if self._set_version is None else self._set_version
+        self._log = MemoryLog(first, subscriptions.alive(db, first), ready=folder)
+        self._set_total = 0 if folder is None else self._log.total(first)
+        self._follow(db, version)
         return live(
             Subscriptions.over(self._log, **self.columns.subscriptions()),
             schema=self.columns.arrow,
@@ -196,7 +226,7 @@ class InProcess:
     @property
     def save_due(self) -> bool:
         """Whether a crash now would cost long."""
-        if self._live is None or not self._since_snapshot:
+        if not self.save_due_at_end:
             return False
         waited = time.monotonic() - self._snapshot_at
         many = self._since_snapshot >= self.limits.snapshot_events
@@ -204,14 +234,37 @@ class InProcess:
 
     @property
     def save_due_at_end(self) -> bool:
-        return self._live is not None and self._since_snapshot > 0
+        return self._live is not None and (self._since_snapshot > 0 or self._set_due)
+
+    @property
+    def _set_due(self) -> bool:
+        """Whether to write the set is less work than to compile what has changed in it."""
+        if self._live is None:
+            return False
+        unsaved = self._log.total(self._matcher.version) - self._set_total
+        return unsaved >= max(_FEW, len(self._matcher.fleet) // 8)
+
+    @property
+    def _matcher(self) -> Following:
+        (matcher,) = self._work.matchers
+        assert isinstance(matcher, Following)
+        return matcher
 
     def save(self, db: Connection) -> None:
         matcher = self._ready(db)
         version = self._log.latest()
         batches.keep_snapshot(db, version, time.time(), matcher.save())
-        subscriptions.forget_changes(db, version)
+        if self._set_due:
+            self._save_set(db)
+        # The changes behind a snapshot of the set lead from there to later versions.
+        subscriptions.forget_changes(db, min(version, self._set_version or version))
         self._since_snapshot, self._snapshot_at = 0, time.monotonic()
+
+    def _save_set(self, db: Connection) -> None:
+        """Writes the set as far as it is compiled: changes behind the last events are not yet."""
+        version = self._matcher.version
+        if self._sets.write(db, version, self._matcher.fleet):
+            self._set_version, self._set_total = version, self._log.total(version)
 
     def explain(self) -> str:
         fleet = Subscriptions.over(self._log, **self.columns.subscriptions())

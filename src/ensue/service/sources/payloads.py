@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from ensue.errors import EventError
+from ensue.service.arrow_streams import stream_size
 from ensue.service.intake import ARROW, JSON_LINES
 
 MOST_BYTES = 1 << 20  # of messages that are joined
+MOST_ROWS = 10_000_000  # of a message in Arrow
 _ARROW_STREAM = b"\xff\xff\xff\xff"  # no JSON begins so
 _DECODER = json.JSONDecoder()
 
@@ -130,7 +131,7 @@ def _line(text: bytes) -> bytes:
 
 def _rows(body: bytes) -> int:
     try:
-        with pa.ipc.open_stream(body) as reader:
-            return sum(batch.num_rows for batch in reader)
-    except (pa.ArrowException, OSError, ValueError):
+        rows = stream_size(body).rows
+    except EventError:
         return 1  # the service says what is wrong with it
+    return rows if 0 <= rows <= MOST_ROWS else 1  # so it does if they are too many

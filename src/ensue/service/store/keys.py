@@ -1,6 +1,7 @@
 """Idempotency keys: what a request was answered, in case that it comes once more.
 
 An answer is the id of what was made, and below it the body that the client got, once it is known.
+It is sealed, because the answer to a new webhook has its secret.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ def answered(
         raise OverLimitError("key", f"an idempotency key has at most {LONGEST} characters")
     now = time.time() if at is None else at
     found = db.execute(
-        "SELECT digest, answer FROM keys WHERE user = ? AND key = ? AND at > ?",
+        "SELECT digest, unseal(answer) AS answer FROM keys WHERE user = ? AND key = ? AND at > ?",
         (user, key, now - KEPT),
     ).fetchone()
     if found is None:
@@ -52,17 +53,19 @@ def remember(
     """Keeps the id of what was made, in the transaction that makes it."""
     now = time.time() if at is None else at
     db.execute(
-        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", (user, key, digest, made, now)
+        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)", (user, key, digest, made, now)
     )
 
 
 def complete(db: Connection, user: int, key: str, body: str) -> str:
     """Keeps the body that the client gets, unless there is one; gives the one that is kept."""
-    row = db.execute("SELECT answer FROM keys WHERE user = ? AND key = ?", (user, key)).fetchone()
+    row = db.execute(
+        "SELECT unseal(answer) AS answer FROM keys WHERE user = ? AND key = ?", (user, key)
+    ).fetchone()
     made, _, known = row["answer"].partition("\n") if row is not None else ("", "", body)
     if not known:
         db.execute(
-            "UPDATE keys SET answer = ? WHERE user = ? AND key = ?",
+            "UPDATE keys SET answer = seal(?) WHERE user = ? AND key = ?",
             (f"{made}\n{body}", user, key),
         )
     return known or body

@@ -54,12 +54,8 @@ def subscriptions_of(
 
 def used_by(db: Connection, user: int) -> tuple[int, int]:
     """How many subscriptions a user has, and how many corners their regions."""
-    row = db.execute(
-        "SELECT count(*), coalesce(sum(corners), 0) FROM subscriptions "
-        f"WHERE user = ? AND state <> '{ENDED}'",
-        (user,),
-    ).fetchone()
-    return int(row[0]), int(row[1])
+    row = db.execute("SELECT subscriptions, corners FROM usage WHERE user = ?", (user,)).fetchone()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def expired(db: Connection, now: float) -> list[int]:
@@ -108,14 +104,18 @@ def changes_behind(db: Connection, version: int, until: int) -> Iterator[tuple[i
 
 def alive(db: Connection, version: int) -> Iterator[tuple[int, Change]]:
     """The set at a version, each with the version it came with."""
-    rows: Iterable[Row] = db.execute(
+    for came, change in map(_change, alive_rows(db, version)):
+        yield came, Change.add(change.name, change.text or "", **_rest(change))
+
+
+def alive_rows(db: Connection, version: int) -> Iterable[Row]:
+    """The same as rows."""
+    return db.execute(
         "SELECT c.version, c.kind, c.subscription, c.text, c.language, c.regions FROM changes c "
         "WHERE c.version <= ?1 AND c.kind <> 1 AND NOT EXISTS (SELECT 1 FROM changes d "
         "WHERE d.subscription = c.subscription AND d.id > c.id AND d.version <= ?1) ORDER BY c.id",
         (version,),
     )
-    for came, change in map(_change, rows):
-        yield came, Change.add(change.name, change.text or "", **_rest(change))
 
 
 def came_with(db: Connection, id: int) -> int:

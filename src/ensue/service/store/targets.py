@@ -15,6 +15,10 @@ ON, FAILING, OFF = "on", "failing", "off"
 WAITING, DEAD = "waiting", "dead"
 _MOST_COUNTED = 10_000  # notes behind that are counted to be shown
 _SECRET = re.compile(r"pass|secret|token|credential|authorization|key$", re.IGNORECASE)
+_OPENED = (
+    "id, subscription, user, kind, unseal(config) AS config, unseal(secrets) AS secrets, cursor, "
+    "state, reason, failures, next_at, created, delivered, changed"
+)
 _LOGIN = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -30,7 +34,7 @@ class Target:
     user: int
     kind: str
     config: str = field(repr=False)  # JSON
-    secrets: str = field(repr=False)  # JSON, see delivery.signing
+    secrets: str = field(repr=False)  # JSON, see delivery.signing; both are sealed in the file
     cursor: int  # notes up to it are delivered, or have a row of their own
     state: str
     reason: str | None
@@ -155,7 +159,7 @@ def add_target(
     made = db.execute(
         "INSERT INTO targets "
         "(subscription, user, kind, config, secrets, cursor, created, changed) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "VALUES (?, ?, ?, seal(?), seal(?), ?, ?, ?)",
         (subscription, user, kind, _text(config), _text(secrets), newest, now, now),
     )
     assert made.lastrowid is not None
@@ -164,7 +168,7 @@ def add_target(
 
 def target_of(db: Connection, id: int) -> Target:
     """A target, or NotFoundError."""
-    row = db.execute("SELECT * FROM targets WHERE id = ?", (id,)).fetchone()
+    row = db.execute(f"SELECT {_OPENED} FROM targets WHERE id = ?", (id,)).fetchone()
     if row is None:
         raise NotFoundError(f"there is no target {id}")
     return _target(row)
@@ -172,14 +176,14 @@ def target_of(db: Connection, id: int) -> Target:
 
 def change_target(db: Connection, id: int, config: Mapping[str, Any], *, now: float) -> None:
     """Sends the notes of a target elsewhere from now on."""
-    _change(db, id, now, "config = ?", _text(config))
+    _change(db, id, now, "config = seal(?)", _text(config))
 
 
 def change_secrets(
     db: Connection, id: int, secrets: Sequence[Mapping[str, Any]], *, now: float
 ) -> None:
     """Signs with other secrets from now on."""
-    _change(db, id, now, "secrets = ?", _text(secrets))
+    _change(db, id, now, "secrets = seal(?)", _text(secrets))
 
 
 def remove_target(db: Connection, id: int) -> None:
@@ -247,7 +251,7 @@ def target_states(
 ) -> list[TargetState]:
     """Targets as they stand: of a user, of a subscription, or all."""
     rows = db.execute(
-        "SELECT t.*, (SELECT count(*) FROM (SELECT 1 FROM outbox o "
+        f"SELECT {_OPENED}, (SELECT count(*) FROM (SELECT 1 FROM outbox o "
         "  WHERE o.subscription = t.subscription AND o.number > t.cursor LIMIT ?)) AS behind, "
         "(SELECT count(*) FROM deliveries d WHERE d.target = t.id AND d.state = ?) AS waiting, "
         "(SELECT count(*) FROM deliveries d WHERE d.target = t.id AND d.state = ?) AS dead, "
@@ -314,7 +318,7 @@ def shown(config: Mapping[str, Any]) -> dict[str, Any]:
 def with_work(db: Connection) -> list[Target]:
     """Targets that have something to send, now or later."""
     rows = db.execute(
-        "SELECT * FROM targets t WHERE t.state <> ? AND ("
+        f"SELECT {_OPENED} FROM targets t WHERE t.state <> ? AND ("
         "EXISTS (SELECT 1 FROM outbox o WHERE o.subscription = t.subscription "
         "  AND o.number > t.cursor) "
         "OR EXISTS (SELECT 1 FROM deliveries d WHERE d.target = t.id AND d.state = ?))",
@@ -326,9 +330,9 @@ def with_work(db: Connection) -> list[Target]:
 def woken(db: Connection, subscriptions: Collection[int], ids: Collection[int]) -> list[Target]:
     """Targets of these subscriptions, and those of these ids, that are not switched off."""
     rows = db.execute(
-        "SELECT * FROM targets WHERE state <> ?1 AND "
+        f"SELECT {_OPENED} FROM targets WHERE state <> ?1 AND "
         "subscription IN (SELECT value FROM json_each(?2)) "
-        "UNION SELECT * FROM targets WHERE state <> ?1 AND "
+        f"UNION SELECT {_OPENED} FROM targets WHERE state <> ?1 AND "
         "id IN (SELECT value FROM json_each(?3))",
         (OFF, json.dumps(list(subscriptions)), json.dumps(list(ids))),
     )
@@ -343,7 +347,7 @@ def work_of(
     `pieces` says how many notes at a time, by kind; "" is for the others. `unsaved` is what the
     file does not know yet.
     """
-    row = db.execute("SELECT * FROM targets WHERE id = ?", (id,)).fetchone()
+    row = db.execute(f"SELECT {_OPENED} FROM targets WHERE id = ?", (id,)).fetchone()
     if row is None or row["state"] == OFF:
         return None
     target = _target(row)

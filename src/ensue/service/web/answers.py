@@ -97,6 +97,21 @@ class SubscriptionAnswer(Answer):
     targets: list[TargetAnswer]
 
 
+class BulkItem(Answer):
+    """What became of one of several subscriptions: one of both is there."""
+
+    subscription: SubscriptionAnswer | None = None
+    problem: ProblemAnswer | None = Field(None, description="why it was not made")
+
+
+class BulkAnswer(Answer):
+    """What became of several subscriptions."""
+
+    made: int
+    refused: int
+    items: list[BulkItem] = Field(description="in the order of the request")
+
+
 class SubscriptionPage(Answer):
     """Some of the subscriptions."""
 

@@ -1,6 +1,5 @@
 """Events over HTTP: taken in, put aside, and how far each producer has come."""
 
-import asyncio
 from sqlite3 import Connection
 from typing import Annotated, Any
 
@@ -22,7 +21,9 @@ _EXAMPLE = '{"ts": "2026-01-31T10:00:00Z", "id": 17, "x": 4.0, "y": 5.0}\n'
 _DESCRIBED = {
     "requestBody": {
         "required": True,
-        "description": "Events: lines of JSON objects, a JSON array or object, or Arrow.",
+        "description": "Events: lines of JSON objects, a JSON array or object, or Arrow. "
+        "They may be compressed: `Content-Encoding: gzip`. The limit of a body holds before and "
+        "after decompression.",
         "content": {
             JSON_LINES: {"schema": {"type": "string"}, "example": _EXAMPLE},
             JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
@@ -65,13 +66,11 @@ def event_routes(service: Service) -> APIRouter:
                 raise EventError(
                     f"events cannot be read as {kind[:100]}\n  hint: one of {', '.join(MEDIA)}"
                 )
-            if limits.events_per_request < service.limits.events_per_request:
-                read = await asyncio.to_thread(service.intake.read, body, kind)
-                _refuse_many(read.count, limits.events_per_request)
             try:
                 done = await service.publish(
-                    body, media=kind, producer=producer, sequence=sequence, user=access.user
-                )
+                    body, media=kind, producer=producer, sequence=sequence, user=access.user,
+                    limits=limits,
+                )  # fmt: skip
             except EventError as error:  # as a whole: who publishes may see nothing else
                 await service.put_aside(body, str(error), producer=producer, user=access.user)
                 raise
@@ -132,15 +131,6 @@ class _Place:
 
     def __exit__(self, *_: object) -> None:
         self._waiting.change(-1, -self._size)
-
-
-def _refuse_many(count: int, most: int) -> None:
-    if count > most:
-        raise OverLimitError(
-            "events_per_request",
-            f"{count:,} events came at once, and {most:,} may\n"
-            "  hint: send them in several pieces",
-        )
 
 
 def _positions(db: Connection, access: Access) -> list[dict[str, Any]]:

@@ -73,6 +73,16 @@ class SubscriptionForm(Asked):
     targets: list[TargetForm] = Field(default_factory=list, max_length=100)
 
 
+class BulkForm(Form):
+    """Subscriptions to be made together."""
+
+    items: list[dict[str, Any]] = Field(
+        max_length=1_000,
+        description="each as for POST /subscriptions",
+        json_schema_extra={"items": {"$ref": "#/components/schemas/SubscriptionForm"}},
+    )
+
+
 class ChangeForm(Asked):
     """What is to be changed of a subscription; the rest stays."""
 

@@ -1,12 +1,16 @@
 """What every request meets first: who asks, whether from where it may, how much it may send."""
 
+import asyncio
 import hmac
 import ipaddress
+import zlib
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensue.service.access import Access, Accounts
@@ -20,6 +24,8 @@ SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"  # forms: their token is among the f
 COOKIE = "ensue_session"
 ACCESS = "ensue.access"  # where the scope of a request has it
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_GZIP = 16 + zlib.MAX_WBITS
+_PIECE = 256 << 10  # bytes that are decompressed at a time
 _NOBODY_BYTES = 64 << 10  # that somebody may send who is not known
 
 _HEADERS = {
@@ -55,7 +61,13 @@ class Guard:
             most = access.limits(self._limits).body_bytes if access else _NOBODY_BYTES
             if _declared(headers) > most:
                 raise BodyTooLargeError(most)
-            await self._app(scope, _Bounded(receive, most), answer)
+            bounded: Receive = _Bounded(receive, most)
+            if _is_gzip(headers):
+                scope = {**scope, "headers": _without_encoding(scope["headers"])}
+                bounded = _Decompressed(bounded, most)
+            await self._app(scope, bounded, answer)
+        except ClientDisconnect:
+            return  # in the middle of its request: nobody is there to be answered
         except Exception as error:
             if answer.started:
                 raise
@@ -134,6 +146,48 @@ class _Bounded:
             if self._left < 0:
                 raise BodyTooLargeError(self._most)
         return message
+
+
+class _Decompressed:
+    """Receives a body in gzip as what it stands for, in pieces, up to a number of bytes."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive = receive
+        self._left = self._most = most
+        self._stream = zlib.decompressobj(_GZIP)
+        self._pending = b""  # compressed bytes that have arrived
+        self._ended = False  # no more bytes arrive
+        self._whole = False  # all of it was handed on
+
+    async def __call__(self) -> Message:
+        if self._whole:
+            return await self._receive()
+        while not self._pending and not self._ended:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return message
+            self._pending = message.get("body", b"")
+            self._ended = not message.get("more_body", False)
+        body = self._next_piece()
+        await asyncio.sleep(0)  # a small body may stand for many pieces: others run in between
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    def _next_piece(self) -> bytes:
+        if self._pending and self._stream.eof:  # a file in gzip may have several members
+            self._stream = zlib.decompressobj(_GZIP)
+        try:
+            body = self._stream.decompress(self._pending, _PIECE)
+        except zlib.error as error:
+            raise HTTPException(400, f"the body is not in gzip: {error}") from None
+        self._pending = self._stream.unused_data or self._stream.unconsumed_tail
+        self._left -= len(body)
+        if self._left < 0:
+            raise BodyTooLargeError(self._most)
+        if self._ended and not self._pending:
+            self._whole = self._stream.eof
+            if not self._whole and not body:
+                raise HTTPException(400, "the body in gzip is cut off")
+        return body
 
 
 # -------------------------------------------------------------------------------- refusals
@@ -219,6 +273,26 @@ def _host_name(host: str) -> str:
 def _address(scope: Scope) -> str:
     client: Iterable[object] | None = scope.get("client")
     return str(next(iter(client))) if client else ""
+
+
+def _is_gzip(headers: Headers) -> bool:
+    """Whether a body is compressed; HTTPException if in a way that is not read here."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("gzip", "x-gzip"):
+        return True
+    if encoding not in ("identity", ""):
+        raise HTTPException(
+            415,
+            f"a body in the encoding '{encoding[:40]}' cannot be read\n"
+            "  hint: Content-Encoding: gzip, or none",
+            {"accept-encoding": "gzip, identity"},
+        )
+    return False
+
+
+def _without_encoding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    gone = (b"content-encoding", b"content-length")
+    return [(name, value) for name, value in headers if name.lower() not in gone]
 
 
 def _declared(headers: Headers) -> int:

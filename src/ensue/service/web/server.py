@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ensue.errors import ServiceError
 from ensue.service.service import Service
 from ensue.service.web.app import Console, make_app
+from ensue.service.web.connections import Connections, protocol_of, raise_file_limit
 from ensue.service.web.guard import is_loopback
 from ensue.service.web.sse import TRANSPORT
 
@@ -58,6 +59,7 @@ class Server:
         self._proxies = list(proxies)
         self._access_log = access_log
         self._uvicorn: _Uvicorn | None = None
+        self.connections: Connections | None = None  # while it serves
         self._socket: socket.socket | None = None
 
     @property
@@ -80,6 +82,7 @@ class Server:
         long to start is listened for meanwhile: /health says so, and everything else is told to
         come again.
         """
+        raise_file_limit()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._run(started, prepared))
 
@@ -137,7 +140,9 @@ class Server:
     def _listening(self, place: "_Place", app: ASGIApp) -> "Iterator[_Uvicorn]":
         self._socket = place.bound()
         try:
-            self._uvicorn = _Uvicorn(self._config(app), self._service, self._socket)
+            self.connections = Connections(self._service.limits)
+            config = self._config(app, self.connections)
+            self._uvicorn = _Uvicorn(config, self._service, self._socket)
             yield self._uvicorn
         finally:
             self._socket.close()
@@ -160,10 +165,11 @@ class Server:
                 "or listen on 127.0.0.1"
             )
 
-    def _config(self, app: ASGIApp) -> uvicorn.Config:
+    def _config(self, app: ASGIApp, connections: Connections) -> uvicorn.Config:
         more: dict[str, Any] = dict(self._tls)
         return uvicorn.Config(
             _with_transports(app),
+            http=protocol_of(connections),
             lifespan="off",
             ws="none",
             log_config=None,

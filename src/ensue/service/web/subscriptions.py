@@ -7,18 +7,27 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
+from ensue.errors import EnsueError
 from ensue.service.access import ADMIN
 from ensue.service.service import Service
 from ensue.service.store import keys
 from ensue.service.store.counters import counted
 from ensue.service.subscribed import Subscribed
-from ensue.service.web.answers import NotePage, SubscriptionAnswer, SubscriptionPage
+from ensue.service.web.answers import (
+    BulkAnswer,
+    NotePage,
+    SubscriptionAnswer,
+    SubscriptionPage,
+)
 from ensue.service.web.bodies import MEDIA, json_answer
-from ensue.service.web.forms import ChangeForm, SubscriptionForm, aware
+from ensue.service.web.forms import BulkForm, ChangeForm, SubscriptionForm, aware
 from ensue.service.web.geojson import regions_in
 from ensue.service.web.notes import After, Page, page_of
 from ensue.service.web.permission import Reader, Subscriber
+from ensue.service.web.problems import problem_of
 from ensue.service.web.targets import shown_targets
 from ensue.service.web.trials import asked
 from ensue.service.web.turns import Turns
@@ -51,11 +60,7 @@ def subscription_routes(service: Service, turns: Turns) -> APIRouter:
         """Makes a subscription: from a text, or from a template. It sees the next events."""
         digest = keys.digest_of(b"subscribe", await request.body())
         made = await service.subscribe(
-            **asked(form),
-            name=form.name,
-            expires=_moment(form.expires),
-            quiet=form.quiet,
-            targets=[target.model_dump() for target in form.targets],
+            **_wanted(form),
             user=access.user,
             idempotency_key=key,
             digest=digest,
@@ -67,6 +72,44 @@ def subscription_routes(service: Service, turns: Turns) -> APIRouter:
             body = await service.do(lambda db: keys.complete(db, access.user, key, first))
         where = {"location": f"/api/v1/subscriptions/{made.id}"}
         return Response(body, 201, headers=where, media_type=MEDIA)
+
+    @routes.post("/subscriptions/bulk", response_model=BulkAnswer)
+    async def subscribe_each(
+        form: BulkForm,
+        access: Subscriber,
+        request: Request,
+        key: KEY = None,
+    ) -> Response:
+        """Makes many subscriptions in one transaction: those that can be made.
+
+        For each there is the subscription, or the problem that it has.
+        """
+        digest = keys.digest_of(b"bulk", await request.body())
+        read = [_item(item) for item in form.items]
+        outcomes = iter(
+            await service.subscribe_each(
+                [one for one in read if not isinstance(one, Exception)],
+                user=access.user,
+                idempotency_key=key,
+                digest=digest,
+                trusted=access.may(ADMIN),
+            )
+        )
+        found = [one if isinstance(one, Exception) else next(outcomes) for one in read]
+        made = [one for one in found if isinstance(one, Subscribed)]
+        views = iter(await service.look(lambda db: _shown(db, made, secrets=True)))
+        items = [
+            {"problem": problem_of(one).content}
+            if isinstance(one, Exception)
+            else {"subscription": next(views)}
+            for one in found
+        ]
+        answer = {"made": len(made), "refused": len(found) - len(made), "items": items}
+        body = orjson.dumps(answer).decode()
+        if key is not None:
+            first = body
+            body = await service.do(lambda db: keys.complete(db, access.user, key, first))
+        return Response(body, media_type=MEDIA)
 
     @routes.get("/subscriptions", response_model=SubscriptionPage)
     async def subscriptions(
@@ -133,6 +176,27 @@ def subscription_routes(service: Service, turns: Turns) -> APIRouter:
             return json_answer(await service.why_not(id, user=access.user))
 
     return routes
+
+
+def _item(given: dict[str, Any]) -> dict[str, Any] | Exception:
+    """One of several subscriptions as the service takes it, or what is wrong with its form."""
+    try:
+        form = SubscriptionForm.model_validate(given)
+        return _wanted(form)
+    except ValidationError as error:
+        return RequestValidationError(error.errors())
+    except EnsueError as error:
+        return error
+
+
+def _wanted(form: SubscriptionForm) -> dict[str, Any]:
+    return {
+        **asked(form),
+        "name": form.name,
+        "expires": _moment(form.expires),
+        "quiet": form.quiet,
+        "targets": [target.model_dump() for target in form.targets],
+    }
 
 
 def _moment(given: float | datetime | None) -> float | datetime | None:

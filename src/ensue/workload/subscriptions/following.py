@@ -5,6 +5,7 @@ import pyarrow as pa
 from ensue.plan.limits import Limits
 from ensue.workload.source import Source
 from ensue.workload.stage import Fed
+from ensue.workload.subscriptions.catalogue.memory import MemoryLog
 from ensue.workload.subscriptions.fleet import Fleet
 from ensue.workload.subscriptions.matcher import FleetMatcher
 from ensue.workload.subscriptions.shapes.table import numbers_of, pattern_rows
@@ -17,9 +18,13 @@ class Following(FleetMatcher):
     def __init__(
         self, subscribed: Subscribed, source: Source, limits: Limits, *, streaming: bool
     ) -> None:
-        super().__init__(Fleet(source.shape, streaming=streaming), limits)
+        log = self.log = subscribed.log
+        if isinstance(log, MemoryLog) and log.ready is not None:
+            super().__init__(Fleet.open(log.ready, source.shape, streaming=streaming), limits)
+            self.version = log.first
+        else:
+            super().__init__(Fleet(source.shape, streaming=streaming), limits)
         self.fleet.matchers.add(self)
-        self.log = subscribed.log
         self._follow(subscribed.version)
 
     def feed(self, given: Fed) -> list[pa.Table]:

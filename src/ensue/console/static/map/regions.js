@@ -83,12 +83,15 @@ export class Regions {
   }
 
   _label(group, kind, { place, regions }) {
-    const words = make(
-      "span",
-      { title: regions.map(({ says }) => says ?? "").join(", ") },
-      regions.map(({ name }) => name).join(", "),
-    );
-    const icon = L.divIcon({ className: `region-label ${kind}`, iconSize: null, html: words });
+    const icon = L.divIcon({
+      className: `region-label ${kind}`,
+      iconSize: null,
+      html: make(
+        "span",
+        { title: regions.map(({ says }) => says ?? "").join(", ") },
+        regions.map(({ name }) => name).join(", "),
+      ),
+    });
     L.marker(place, { icon, pane: "regions", interactive: false, keyboard: false }).addTo(group);
   }
 

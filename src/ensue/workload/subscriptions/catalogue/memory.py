@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from ensue.workload.subscriptions.catalogue.change import Change, Kind
@@ -14,10 +15,20 @@ _numbers = count()
 class MemoryLog:
     """The changes of a set. Elsewhere it arrives as it was when it was sent."""
 
-    def __init__(self, version: int = 0, alive: Iterable[tuple[int, Change]] = ()) -> None:
-        """Empty, or as a set was at a version: what came before that is not known here."""
+    def __init__(
+        self,
+        version: int = 0,
+        alive: Iterable[tuple[int, Change]] = (),
+        *,
+        ready: Path | None = None,
+    ) -> None:
+        """Empty, or as a set was at a version: what came before that is not known here.
+
+        `ready` is a folder with the set at that version, as `Fleet.save` writes it.
+        """
         self.number = next(_numbers)  # which set of this process it is
-        self._first = version
+        self.first = version
+        self.ready = ready
         self._base = list(alive)
         self._files: list[list[Change]] = []
         self._names = Names()
@@ -37,13 +48,17 @@ class MemoryLog:
 
     def latest(self) -> int:
         """The newest version; 0 if there is none."""
-        return self._first + len(self._files)
+        return self.first + len(self._files)
+
+    def total(self, version: int) -> int:
+        """How many changes have led to a version, of the first one those that are left."""
+        return len(self._base) + sum(map(len, self._files[: version - self.first]))
 
     def changes(self, since: int = 0, until: int | None = None) -> Iterator[tuple[int, Change]]:
         """The changes behind version `since`, up to and with `until`, each with its version."""
         last = self.latest() if until is None else until
-        for version in range(max(since, self._first) + 1, last + 1):
-            for change in self._files[version - 1 - self._first]:
+        for version in range(max(since, self.first) + 1, last + 1):
+            for change in self._files[version - 1 - self.first]:
                 yield version, change
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, Change]]:
@@ -67,7 +82,7 @@ class MemoryLog:
         return len(self._names)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _again, (self._files, self._first, self._base)
+        return _again, (self._files, self.first, self._base)
 
 
 def digest(alive: Iterable[tuple[int, Change]]) -> str:

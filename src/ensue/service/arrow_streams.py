@@ -1,0 +1,178 @@
+"""Arrow streams from outside: their size once decoded is known before anything is decoded.
+
+A few kilobytes of compressed buffers, a dictionary, or a column of NULLs may stand for gigabytes.
+The metadata of each message declares how many rows and bytes follow, and Arrow refuses buffers
+that do not keep to it. PyArrow does not show these declarations, so they are read here, from
+FlatBuffers that PyArrow has verified (Message.fbs of the Arrow format).
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.errors import EventError
+from ensue.service.refusals import OverLimitError
+
+# Slots of tables in Message.fbs.
+_HEADER = 2
+_ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3
+_DICTIONARY = 1
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, struct.error)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSize:
+    """How many rows an Arrow stream has, and how many bytes once it is decompressed."""
+
+    rows: int
+    bytes: int
+
+
+def stream_size(data: Any) -> StreamSize:
+    """The declared size of an Arrow stream. Nothing is decompressed."""
+    rows = size = 0
+    try:
+        for message in pa.ipc.MessageReader.open_stream(data):
+            if message.type not in ("record batch", "dictionary"):
+                continue
+            if message.metadata_version != pa.ipc.MetadataVersion.V5:
+                raise EventError(
+                    "the events are an Arrow stream of a format before 1.0\n"
+                    "  hint: write it with metadata version V5"
+                )
+            metadata = memoryview(message.metadata)
+            batch = _table(metadata, _field(metadata, _root(metadata), _HEADER))
+            if message.type == "dictionary":
+                batch = _table(metadata, _field(metadata, batch, _DICTIONARY))
+            else:
+                rows += _row_count(metadata, batch)
+            size += sum(_decoded(metadata, batch, memoryview(message.body)))
+    except _UNREADABLE as error:
+        raise _unreadable(error) from None
+    return StreamSize(rows, size)
+
+
+def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
+    """The table of an Arrow stream. One that would be too large is refused, not decoded."""
+    size = stream_size(data)
+    if size.rows > most_rows:
+        raise too_many_events(size.rows, most_rows)
+    if size.bytes > most_bytes:
+        raise _too_large(size.bytes, most_bytes)
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except _UNREADABLE as error:
+        raise _unreadable(error) from None
+    named = zip(table.column_names, table.columns, strict=True)
+    plain = sum(_plain_bytes(name, column) for name, column in named)
+    if plain > most_bytes:
+        raise _too_large(plain, most_bytes)
+    return table
+
+
+def too_many_events(count: int, most: int) -> OverLimitError:
+    """A request has more events than may be in one."""
+    return OverLimitError(
+        "events_per_request",
+        f"{count:,} events came at once, and {most:,} is the limit\n"
+        "  hint: send them in several pieces",
+    )
+
+
+def _too_large(size: int, most: int) -> OverLimitError:
+    return OverLimitError(
+        "body_bytes",
+        f"the events are {size:,} bytes once they are decoded, and {most:,} is the limit\n"
+        "  hint: send them in several requests",
+    )
+
+
+def _unreadable(error: Exception) -> EventError:
+    return EventError(f"the events are not an Arrow stream: {error}")
+
+
+def _plain_bytes(name: str, column: pa.ChunkedArray) -> int:
+    """How many bytes the strings of a column are, each written out as often as it occurs."""
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        raise EventError(
+            f"column '{name}' is run-end encoded\n  hint: send it as {kind.value_type}"
+        )
+    if not pa.types.is_dictionary(kind):
+        return sum(_string_bytes(chunk) for chunk in column.chunks)
+    found = 0
+    for chunk in column.chunks:
+        lengths = _lengths(chunk.dictionary)
+        if lengths is not None:
+            found += int(lengths[chunk.indices.drop_null().to_numpy()].sum())
+    return found
+
+
+def _string_bytes(array: pa.Array) -> int:
+    lengths = _lengths(array)
+    return 0 if lengths is None else int(lengths.sum())
+
+
+def _lengths(array: pa.Array) -> Any:
+    """The length of each string; None: it has none, or none that can be shared."""
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        views = np.frombuffer(array.buffers()[1], np.int32)[::4]  # a view begins with its length
+        return views[array.offset : array.offset + len(array)].astype(np.int64)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+    return None
+
+
+# -------------------------------------------------------------------------------- FlatBuffers
+
+
+def _decoded(metadata: memoryview, batch: int, body: memoryview) -> Iterator[int]:
+    """The size of each buffer of a batch: a compressed one begins with it."""
+    compressed = _field(metadata, batch, _COMPRESSION) is not None
+    buffers = _field(metadata, batch, _BUFFERS)
+    if buffers is None:
+        return
+    vector = _table(metadata, buffers)
+    (count,) = struct.unpack_from("<I", metadata, vector)
+    for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 :][: 16 * count]):
+        if compressed and length > 0:
+            (declared,) = struct.unpack_from("<q", body[max(0, offset) :])
+            yield length if declared < 0 else declared  # -1: this one is not compressed
+        else:
+            yield max(0, length)
+
+
+def _row_count(metadata: memoryview, batch: int) -> int:
+    place = _field(metadata, batch, _ROWS)
+    count = 0 if place is None else int(struct.unpack_from("<q", metadata, place)[0])
+    if count < 0:
+        raise ValueError(f"a batch of {count} rows")
+    return count
+
+
+def _root(metadata: memoryview) -> int:
+    return int(struct.unpack_from("<I", metadata)[0])
+
+
+def _table(metadata: memoryview, place: int | None) -> int:
+    """Where a table or vector begins that a field leads to."""
+    if place is None:
+        raise ValueError("a message without its content")
+    return place + int(struct.unpack_from("<I", metadata, place)[0])
+
+
+def _field(metadata: memoryview, table: int, slot: int) -> int | None:
+    """Where the field of a table is; None: it is left out."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    (size,) = struct.unpack_from("<H", metadata, vtable)
+    at = 4 + 2 * slot
+    offset = struct.unpack_from("<H", metadata, vtable + at)[0] if at < size else 0
+    return table + offset if offset else None
