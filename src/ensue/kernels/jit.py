@@ -59,7 +59,7 @@ class Payoff:
         self._seconds = seconds  # to compile it
         self.spent = 0.0  # seconds of interpreted calls
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return self._seconds()
 
