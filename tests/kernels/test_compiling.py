@@ -169,7 +169,7 @@ def test_explain_says_what_takes_long_to_compile(monkeypatch):
     text = QUERIES["runs"].format(n=1)
     assert "kernel:" not in ensue.explain(text)
     monkeypatch.setattr("ensue.engine.shown_kernel.LONG", 0.1)
-    assert "s to compile; until it has used as much" in ensue.explain(text)
+    assert "s to compile; until that pays off" in ensue.explain(text)
     monkeypatch.setattr("ensue.engine.shown_kernel.NEVER", 0.2)
     assert "kernel: not compiled" in ensue.explain(text, EVENTS, **COLUMNS)
 

@@ -166,7 +166,7 @@ def test_no_process_is_started_where_nothing_can_be_kept(monkeypatch):
 
 def test_workers_start_no_process(monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
-    monkeypatch.setitem(sys.modules, "pyspark.worker", None)
+    monkeypatch.setitem(sys.modules, "pyspark.worker_util", None)
     assert not compile_process.is_allowed()
 
 

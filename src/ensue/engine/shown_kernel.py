@@ -41,6 +41,6 @@ def told_of_compiling(plan: Plan, schema: Schema, unit: Unit) -> Iterator[str]:
         )
     elif seconds > LONG:
         yield (
-            f"kernel: takes about {seconds:.0f} s to compile; until it has used as much processor "
-            "time, it runs as Python"
+            f"kernel: takes about {seconds:.0f} s to compile; until that pays off, it runs as "
+            "Python"
         )

@@ -44,7 +44,7 @@ def is_allowed() -> bool:
 
 
 def _in_a_worker() -> bool:
-    if "pyspark.worker" in sys.modules or "pyspark.daemon" in sys.modules:
+    if "pyspark.worker_util" in sys.modules:  # which drivers do not import
         return True
     processes = sys.modules.get("multiprocessing.process")
     return processes is not None and processes.parent_process() is not None

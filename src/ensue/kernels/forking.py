@@ -1,14 +1,13 @@
 """Compiling and forking: no child begins its life with a lock that a lost thread holds."""
 
 import os
-import threading
 from functools import lru_cache
 from typing import Any
 
 from llvmlite.binding import ffi
 from numba.core.compiler_lock import global_compiler_lock
 
-loading = threading.RLock()  # while a generated kernel is loaded or compiled
+from ensue.kernels.jit import loading
 
 # in the order in which a thread that compiles takes them
 _LOCKS: tuple[Any, ...] = (loading, global_compiler_lock, ffi.lib._lock)

@@ -59,7 +59,7 @@ class Payoff:
         self._seconds = seconds  # to compile it
         self.spent = 0.0  # seconds of interpreted calls
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return self._seconds()
 
@@ -161,16 +161,14 @@ class Loop:
 
     def compile(self, types: Types) -> Callable[..., Any]:
         """Its machine code for arguments of such types: from a file, or compiled here."""
-        with uninterrupted():
-            from ensue.kernels.forking import loading
+        with using_numba():
             from ensue.kernels.kept_code import numba_type
 
-            with loading:
-                dispatcher = self.dispatcher
-                if isinstance(dispatcher, FunctionType):  # a file of Numba's settings turns it off
-                    return self.plain
-                found: Callable[..., Any] = dispatcher.compile(tuple(map(numba_type, types)))
-                return found
+            dispatcher = self.dispatcher
+            if isinstance(dispatcher, FunctionType):  # a file of Numba's settings turns it off
+                return self.plain
+            found: Callable[..., Any] = dispatcher.compile(tuple(map(numba_type, types)))
+            return found
 
     def compile_for(self, *args: Any) -> None:
         """Has calls with such arguments run compiled, unless nothing may be compiled."""
@@ -180,8 +178,6 @@ class Loop:
     @property
     def dispatcher(self) -> Any:
         """What Numba knows it as. Calls go through it as soon as it is there."""
-        from ensue.kernels.forking import loading
-
         with loading:
             if self._dispatcher is None:
                 made = self._make()
@@ -205,7 +201,7 @@ class Loop:
         if self._missing.get(types) == changed:
             return False
         if self._file_name in names:
-            with uninterrupted():
+            with using_numba():
                 from ensue.kernels.kept_code import is_kept, numba_type
 
                 if is_kept(self.dispatcher, tuple(map(numba_type, types))):
@@ -338,21 +334,33 @@ def _imported(module: str) -> set[str]:
     return {home for home in homes if home.startswith("ensue.kernels.")} - {module, __name__}
 
 
-# ------------------------------------------------------------------------------ Ctrl-C
+# ------------------------------------------------------------------------------ Numba
+
+loading = threading.RLock()  # held while Numba is imported, loads or compiles
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C takes effect when this is over: half an import cannot be used."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield  # other threads are not interrupted
-        return
-    came: list[tuple[int, Any]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came and callable(before):
-            before(*came[0])
+def using_numba() -> Iterator[None]:
+    """Around all that imports or calls Numba, which is of no use when it is left half done.
+
+    One thread is here at a time, forks wait, and Ctrl-C takes effect when this is over.
+    """
+    with loading:
+        before = signal.getsignal(signal.SIGINT)
+        if before is None or threading.current_thread() is not threading.main_thread():
+            yield  # other threads are not interrupted
+            return
+        came: list[tuple[int, Any]] = []
+        signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if came and callable(before):
+                before(*came[0])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release
+    )

@@ -29,18 +29,16 @@ def compiled(
     """
     if interpreted or python or jit.is_off():
         return uncompiled(text, function)
-    with jit.uninterrupted():
-        from ensue.kernels.forking import loading
+    with jit.using_numba():
         from ensue.kernels.kept_code import kept, numba_type
 
-        with loading:
-            module = _module(text)
-            ready: dict[object, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
-            wanted = function, signature  # one text may serve times of two types
-            if wanted not in ready:
-                types = tuple(map(numba_type, signature))
-                ready[wanted] = kept(getattr(module, function), text, types, **_OPTIONS)
-            return ready[wanted]
+        module = _module(text)
+        ready: dict[object, Callable[..., Any]] = module.__dict__.setdefault("_compiled", {})
+        wanted = function, signature  # one text may serve times of two types
+        if wanted not in ready:
+            types = tuple(map(numba_type, signature))
+            ready[wanted] = kept(getattr(module, function), text, types, **_OPTIONS)
+        return ready[wanted]
 
 
 def loop(text: str, function: str, *, python: bool = False) -> Callable[..., Any]:
@@ -88,7 +86,7 @@ def is_ready(text: str, function: str, signature: Types) -> bool:
         return True
     if f"{name}.{function}" not in private_files.listed()[1]:
         return False
-    with jit.uninterrupted():
+    with jit.using_numba():
         from ensue.kernels.kept_code import is_kept, numba_type
 
         types = tuple(map(numba_type, signature))

@@ -107,7 +107,7 @@ def _tried(function: Function, types: tuple[str, ...]) -> str | None:
         return None if verdict == COMPILED else verdict
     module = ModuleType("ensue_operator")
     try:
-        with jit.uninterrupted():
+        with jit.using_numba():
             from ensue.kernels.kept_code import numba_type
 
             exec(_HEAD + function.text, module.__dict__)

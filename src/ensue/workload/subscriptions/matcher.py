@@ -33,6 +33,7 @@ from ensue.workload.work import Progress
 FORMAT = 1
 VALUE_BYTES = 256  # about what a value takes, with its share of lists and events
 SLICE = 1 << 16  # events that are routed and matched together
+FIRST_SLICE = 1 << 10  # of a table: how long they take says whether compiling pays off
 Ints = npt.NDArray[np.int64]
 
 
@@ -324,8 +325,10 @@ def matched_in(
     matcher = FleetMatcher(fleet, limits, lane)
     matcher.version = version
     found = []
-    for piece in slices(events, SLICE):
-        found.append(matcher.feed_events(piece))
+    size = FIRST_SLICE
+    while matcher.rows < events.num_rows:
+        found.append(matcher.feed_events(events.slice(matcher.rows, size)))
+        size = min(8 * size, SLICE)
         if progress is not None:
             progress(matcher.rows, events.num_rows)
     return pa.concat_tables([*found, *matcher.finish()])
