@@ -161,6 +161,11 @@ class Chained:
         if self.random.random() < 0.4:
             parts.append(self.absence())
         parts += [self.part(flat) for _ in range(self.random.choice((1, 1, 2)))]
+        if flat and not self.negated and self.random.random() < 0.5:
+            follow = (
+                f"THEN {self.random.choice(('NEXT', 'ANY', 'STRICT'))} {p}" for p in parts[1:]
+            )
+            return " ".join([parts[0], *follow])
         return f"{operator}({', '.join(parts)})"
 
     def part(self, flat: bool) -> str:
