@@ -128,6 +128,19 @@ def test_a_loop_ends_at_an_event_of_its_own(matched):
     assert matched(query, "ABBBC", x=[0, 1, 3, 1, 0]) == [(0, (1,), 4)]
 
 
+def test_a_loop_ends_at_an_event_with_one_of_several_conditions(matched):
+    query = "A a -> B+ b[] UNTIL (b.x > 2 or b.x < a.x) -> C c USING next"
+    assert matched(query, "ABBBC", x=[1, 1, 3, 1, 0]) == [(0, (1,), 4)]
+    assert matched(query, "ABBBC", x=[1, 1, 0, 1, 0]) == [(0, (1,), 4)]
+    assert matched(query, "ABBBC", x=[1, 1, 2, 1, 0]) == [(0, (1, 2, 3), 4)]
+    both = "A a THEN NEXT (B b THEN NEXT)++ UNTIL ((b.x + 1) > 2 and not b.x = 5) THEN NEXT C c"
+    assert matched(both, "ABBBC", x=[1, 1, 5, 2, 0]) == [(0, (1, 2), 4)]
+    assert matched("SEQ(B+ b[] UNTIL (X | Y) u, C c) USING strict", "BBC") == [
+        ((0, 1), 2),
+        ((1,), 2),
+    ]
+
+
 @pytest.mark.everywhere(slow=True)
 def test_the_very_next_event_is_something_else(matched):
     query = "A a THEN !B n THEN NEXT C c"
@@ -288,6 +301,10 @@ def test_what_is_refused(query, message):
         ("A a -> (B b then)*", "SEQ(A a, (B b THEN)*)"),
         ("(A a, B b THEN ANY){2}?", "(SEQ(A a, B b) THEN ANY){2}?"),
         ("(A then THEN)+", "(A then THEN)+"),
+        ("A a THEN NEXT WITHIN 5 (D d)", "SEQ(A a THEN NEXT WITHIN 5 (D d))"),
+        ("A a THEN NEXT WITHIN 5 D+ d[]", "SEQ(A a THEN NEXT WITHIN 5 D+ d[])"),
+        ("A a THEN NEXT WITHIN 5 d D d", "SEQ(A a THEN NEXT WITHIN 5 days D d)"),
+        ("A a THEN NEXT WITHIN 5 s Stop", "SEQ(A a THEN NEXT WITHIN 5 seconds Stop Stop)"),
         ("A THEN B", "SEQ(A A THEN B B)"),
         ("A a then any (B b, C c)", "SEQ(A a THEN ANY SEQ(B b, C c))"),
         ("SEQ(A then, B b)", "SEQ(A then, B b)"),

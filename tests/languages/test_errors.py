@@ -16,6 +16,7 @@ def error_of(text):
 
 SYNTAX = [
     # text, what is underlined, problem, hint
+    ("A a THEN NEXT WITHIN 5 D d", "WITHIN 5 D d", "can be read in two ways", "WITHIN 5 (D d)"),
     ("SEQ(A a, B b) WHER a.x = 1", "WHER", "found 'WHER'", "did you mean WHERE?"),
     ("SEQ(A a, B b) WHERE a.x = 5 WITHN 5 s", "WITHN", "found", "did you mean WITHIN?"),
     ("SEQ(A a, B b) RETRUN a.x", "RETRUN", "the next clause", "did you mean RETURN?"),

@@ -39,6 +39,15 @@ def nanoseconds(amount: str, unit: str, span: Span) -> int:
     return round(Decimal(amount) * _LENGTH[spelling]) if rough else 0
 
 
+def is_unit(word: str) -> bool:
+    """Whether a word is a unit of time.
+
+    >>> is_unit("D"), is_unit("minutes"), is_unit("Day1")
+    (True, True, False)
+    """
+    return word.lower() in _LENGTH
+
+
 def parse_duration(text: str) -> int:
     """The length of a text such as `10 seconds`, in nanoseconds.
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from ensue.algebra.chains import chain, links
 from ensue.algebra.correlation import Range
-from ensue.algebra.durations import show_duration
+from ensue.algebra.durations import is_unit, show_duration
 from ensue.algebra.form import is_entry
 from ensue.algebra.functions.choices import CASE
 from ensue.algebra.functions.places import EARTH_LOCATION, LOCATION, WKT
@@ -132,7 +132,8 @@ def show_pattern(pattern: Pattern) -> str:
             return f"SEQ({first.removeprefix(', ')}{''.join(others)})" if parts else "SEQ()"
         case Then(part=part):
             shown = show_pattern(part)
-            apart = f"({shown})" if _READ_WITH_THEN.match(shown) else shown
+            unit = isinstance(pattern.pause, ByUnits) and is_unit(shown.partition(" ")[0])
+            apart = f"({shown})" if unit or _READ_WITH_THEN.match(shown) else shown
             return f"{show_head(pattern)} {apart}"
         case And(parts=parts):
             return f"AND({', '.join(map(show_pattern, parts))})"

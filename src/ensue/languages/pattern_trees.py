@@ -56,6 +56,7 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
             return grouped(Seq, map(inner, parts), span)
         case "entered", [how, pause, part]:
             word = Strategy[how.upper()] if how else Strategy.PARTITION
+            _check_pause(pause, part)
             return Then(inner(part), word, _pause(pause), span)
         case "all", parts:
             return grouped(And, map(inner, parts), span)
@@ -103,6 +104,23 @@ def pattern_of(node: Node, operators: tuple[Operator, ...], conditions: list[Exp
 
 def _pause(node: Node | None) -> Pause | None:
     return None if node is None else length_of(node)
+
+
+def _check_pause(pause: Node | None, part: Node) -> None:
+    """`WITHIN 5 D d` may be five days before an event d, or 5 before an event D with a name."""
+    if pause is None or pause.data != "so_long" or part.data != "atom":
+        return
+    (amount, unit), (type_, quantifier, variable, *_) = pieces(pause), pieces(part)
+    letter = unit is not None and len(unit) == 1 and unit.isupper()
+    if not letter or quantifier is not None or variable is not None:
+        return
+    raise QueryError(
+        f"{amount} {unit} {type_} can be read in two ways: {unit} as a unit of time, or as the "
+        f"type of the event {type_}",
+        hint=f"write WITHIN {amount} ({unit} {type_}) for an event {unit}, and WITHIN {amount} "
+        f"{unit.lower()} {type_} for a unit of time",
+        span=span_of(pause).to(span_of(part)),
+    )
 
 
 def _stopped(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pattern:

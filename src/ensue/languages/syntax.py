@@ -22,7 +22,7 @@ _WORDS = {
     "RBRACE": "'}'", "VBAR": "'|'", "COMMA": "','", "DOT": "'.'", "QMARK": "'?'", "PLUS": "'+'",
     "MINUS": "'-'", "STAR": "'*'", "_ARROW": "'->'", "_UP_TO": "'..'", "NUMBER": "a number",
     "STRING": "a string in single quotes", "NAME": "a name", "QUOTED": "a name",
-    "UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
+    "UNIT": "a unit of time", "PAUSE_UNIT": "a unit of time", "$END": "the end", "SEMICOLON": "the end",
     "_INTERVAL": "INTERVAL '...'", "EVENTS": "EVENTS", "ANCHOR": "START or END",
     "JOIN_ARCHIVE": "JOIN ARCHIVE", "_UNTIL": "TO", "_DISTINCT_FROM": "DISTINCT FROM",
     "HOW": "STRICT, PARTITION, NEXT or ANY", "_THEN": "'->'", "THEN_AGAIN": "'->'",
