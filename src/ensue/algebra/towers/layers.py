@@ -402,9 +402,7 @@ def _certain(pattern: Pattern) -> Iterator[str]:
 
 def _number_of_members(pattern: Pattern) -> Expr:
     """How many events a match has, those of its complex events counted as one each."""
-    counts: list[Expr] = [
-        Aggregate("count", atom.variable, None) for atom in positives(pattern)
-    ]
+    counts: list[Expr] = [Aggregate("count", atom.variable, None) for atom in positives(pattern)]
     total = counts[0]
     for count in counts[1:]:
         total = Binary("+", total, count)
