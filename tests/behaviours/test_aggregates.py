@@ -197,10 +197,9 @@ def test_distinct_values_and_modes_know_nan_and_nothing(runner):
 def test_percentiles_of_durations(runner):
     lengths = pa.array([4_000_001, 1_000_000, None, 2_000_000, 9_000_000], pa.duration("us"))
     events = pa.table({"at": range(5), "type": list("AAAAB"), "d": lengths})
-    query = (
-        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a[1].at = 0 and median(a.d) > b.d - "
-        "b.d } RETURN median(a.d) AS middle, percentile(a.d, 75) AS most, median(b.d) AS one"
-    )
+    conditions = "{ a[1].at = 0 and median(a.d) > b.d - b.d }"
+    columns = "median(a.d) AS middle, percentile(a.d, 75) AS most, median(b.d) AS one"
+    query = f"SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {conditions} RETURN {columns}"
     (row,) = runner.match(events, query, time="at", type="type").to_pylist()
     micros = {"middle": 2_000_000, "most": 3_000_000, "one": 9_000_000}  # halves to even
     assert {name: row[name] for name in micros} == {
