@@ -119,6 +119,14 @@ def test_the_pages_have_the_figures_of_the_result_files() -> None:
     assert readme.write_tables(readme.RESULTS) in page
 
 
+def test_the_page_of_operators_has_the_figures_of_its_file() -> None:
+    from benchmarks.papers import report
+
+    result = json.loads((report.RESULTS / "papers_user_operators.json").read_text())
+    page = report.OPERATORS.read_text()
+    assert readme.replaced(page, report.operator_figures(result)) == page
+
+
 def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
     from benchmarks.papers import archive_probe
 

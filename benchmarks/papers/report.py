@@ -1,4 +1,4 @@
-"""Writes docs/experiments.md from the results of the papers' experiments.
+"""Writes docs/experiments.md, and the figures of docs/operators.md, from the papers' results.
 
 `python -m benchmarks.papers.report`: every figure on the page comes from a file in
 `benchmarks/results` that `make bench-papers` writes.
@@ -16,10 +16,12 @@ from benchmarks.papers.partial_matches import sheets as partial_sheets
 from benchmarks.papers.subscription_sheets import sheets as subscription_sheets
 from benchmarks.papers.tower_spark import sheets as spark_sheets
 from benchmarks.papers.towers import sheets as tower_sheets
+from benchmarks.readme import replaced
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "experiments.md"
+OPERATORS = ROOT / "docs" / "operators.md"
 
 HEAD = """\
 # The papers' experiments
@@ -39,6 +41,15 @@ def main() -> None:
             result = json.loads(path.read_text())
             sections.append("\n".join([*write(result), "", f"On {sentence(result['machine'])}."]))
     PAGE.write_text("\n".join(f"{_flowed(section)}\n" for section in sections))
+    if (path := RESULTS / "papers_user_operators.json").exists():
+        figures = operator_figures(json.loads(path.read_text()))
+        OPERATORS.write_text(replaced(OPERATORS.read_text(), figures))
+
+
+def operator_figures(result: dict[str, Any]) -> str:
+    """The table of docs/operators.md."""
+    table = "\n".join(_over_built_in(result)).strip()
+    return f"{table}\n\nMeasured on {sentence(result['machine'])}."
 
 
 def _flowed(text: str) -> str:
@@ -133,13 +144,17 @@ def user_operators(result: dict[str, Any]) -> Iterator[str]:
     yield "## User-defined operators"
     yield "A user-defined sequence (Q and F in Python) against the built-in one in the"
     yield "same tree kernel:"
+    yield from _over_built_in(result)
+    yield _plot("user_operators", "user operators and built-in ones")
+
+
+def _over_built_in(result: dict[str, Any]) -> Iterator[str]:
     rows = [
-        (name, f"{over:+.1%}")
-        for part in ("sequences", "attributes")
+        (name + more, f"{over:+.1%}")
+        for part, more in (("sequences", ""), ("attributes", ", a condition on an attribute"))
         for name, over in result[part]["over_built_in"].items()
     ]
-    yield from _table(("variant", "processor time over built-in"), rows)
-    yield _plot("user_operators", "user operators and built-in ones")
+    return _table(("variant", "processor time over built-in"), rows)
 
 
 def dense(result: dict[str, Any]) -> Iterator[str]:

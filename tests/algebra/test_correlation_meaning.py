@@ -32,12 +32,12 @@ def stream(text):
     return events
 
 
-def rows(text, live, *, identity=lambda query, binding: "", **archives):
+def rows(text, live, **archives):
     """The rows as words: the live match, then the archived ones, - where there is none."""
     schemas = dict.fromkeys(archives, SCHEMA)
     correlation = check_correlation(statement(text), SCHEMA, schemas)
     past = {name: stream(events) for name, events in archives.items()}
-    found = correlated(correlation, stream(live), past, identity)
+    found = correlated(correlation, stream(live), past)
     return [" ".join([words(row.live), *map(words, row.past)]) for row in found]
 
 
@@ -118,16 +118,13 @@ def test_what_is_not_bound_does_not_hold():
     assert rows(text, "A10x1", old="B4x1 C5x1") == ["A10x1 B4x1+C5x1"]
 
 
-def test_last_keeps_the_latest_by_end_then_start_then_id():
+def test_last_keeps_the_latest_by_end_then_start_then_order():
     text = "A a JOIN ARCHIVE old SEQ(B b, C c) RANGE 9 BEFORE START LAST 2"
     assert rows(text, "A10", old="B4 B5 C6 B7 C8") == ["A10 B5+C8", "A10 B7+C8"]
     tied = "A a JOIN ARCHIVE old B b RANGE 9 BEFORE START LAST 1"
 
-    def by_value(query, binding):
-        return str(binding["b"][0].values["x"])
-
-    assert rows(tied, "A10", old="B5x2 B5x1", identity=by_value) == ["A10 B5x2"]
-    assert rows(tied, "A10", old="B5x1 B5x2", identity=by_value) == ["A10 B5x2"]
+    assert rows(tied, "A10", old="B5x2 B5x1") == ["A10 B5x1"]
+    assert rows(tied, "A10", old="B5x1 B5x2") == ["A10 B5x2"]
 
 
 def test_left_keeps_live_matches_without_a_past_and_anti_only_those():
@@ -176,7 +173,7 @@ def test_the_kinds_of_a_join_divide_the_live_matches(story):
 
     def found(kind):
         alone = replace(plain, joins=(replace(join, kind=kind),))
-        return correlated(alone, live, past, story.match_id)
+        return correlated(alone, live, past)
 
     inner, left, anti = map(found, (JoinKind.INNER, JoinKind.LEFT, JoinKind.ANTI))
     assert [row for row in left if row.past[0] is not None] == inner
@@ -186,4 +183,4 @@ def test_the_kinds_of_a_join_divide_the_live_matches(story):
 def test_an_archive_that_is_not_there_is_no_empty_one():
     found = statement("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START")
     with pytest.raises(KeyError):
-        correlated(found, [], {}, lambda query, binding: "")
+        correlated(found, [], {})

@@ -241,6 +241,12 @@ def test_every_function_takes_null(function):
         ("stddev", [2, 4, 4, 4, 5, 5, 7, 9], None, math.sqrt(32 / 7)),
         ("percentile", [1, 2, 3, 4], 25, 1.75),
         ("percentile", [10], 99, 10.0),
+        (
+            "percentile",
+            [timedelta(seconds=4), None, timedelta(seconds=1)],
+            25,
+            timedelta(seconds=1.75),
+        ),
         ("percentile", [], 50, None),
         ("percentile", [1.0, math.inf, math.inf], 75, math.inf),
     ],

@@ -1,6 +1,7 @@
 """Aggregates over the events of a variable, in conditions and in what is returned."""
 
 import math
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -191,3 +192,26 @@ def test_distinct_values_and_modes_know_nan_and_nothing(runner):
     assert math.isnan(value("mode(a.x)"))
     assert value("count(DISTINCT nullif(b.x, 1))") == 0
     assert value("product(nullif(b.x, 1))") is None
+
+
+def test_percentiles_of_durations(runner):
+    lengths = pa.array([4_000_001, 1_000_000, None, 2_000_000, 9_000_000], pa.duration("us"))
+    events = pa.table({"at": range(5), "type": list("AAAAB"), "d": lengths})
+    conditions = "{ a[1].at = 0 and median(a.d) > b.d - b.d }"
+    columns = "median(a.d) AS middle, percentile(a.d, 75) AS most, median(b.d) AS one"
+    query = f"SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {conditions} RETURN {columns}"
+    (row,) = runner.match(events, query, time="at", type="type").to_pylist()
+    micros = {"middle": 2_000_000, "most": 3_000_000, "one": 9_000_000}  # halves to even
+    assert {name: row[name] for name in micros} == {
+        name: timedelta(microseconds=count) for name, count in micros.items()
+    }
+
+
+def test_the_median_of_durations_over_matches(runner):
+    times = [datetime(2026, 1, 1, 0, 0, second) for second in (0, 1, 9, 10)]
+    events = pa.table({"at": times, "type": list("AAAB")})
+    query = "SEQ(A a, B b) WITHIN 1 minute RETURN TOTAL median(b.end - a.start) AS middle"
+    if runner.name in ("live", "lanes"):
+        pytest.skip("the result of all matches is for tables")
+    found = runner.match(events, query, time="at", type="type")
+    assert found["middle"].to_pylist() == [timedelta(seconds=9)]

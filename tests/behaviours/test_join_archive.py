@@ -1,6 +1,9 @@
 """Live matches joined with the past: JOIN, LEFT JOIN and ANTI JOIN ARCHIVE."""
 
+import pyarrow as pa
 import pytest
+
+import ensue
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
@@ -68,6 +71,35 @@ def test_last_takes_the_latest(joined):
         (0, 1001),
         (0, 1002),
     ]
+
+
+@pytest.mark.parametrize("access", ["lazy", "grouped", "eager"])
+def test_of_the_same_time_the_last_in_the_stream_is_the_latest(joined, access):
+    """Whatever their ids: with several events, the first that differs decides."""
+    for x in ([1, 2, 3], [3, 2, 1], [2, 3, 1]):
+        given = {"past_at": [96, 96, 96], "past_columns": {"x": x}, "options": {"access": access}}
+        assert joined(f"{BEFORE} LAST 1", "A", past="BBB", x=[0], **given) == [(0, 1002)]
+        query = BEFORE.replace("SEQ(B b)", "SEQ(B b, B c) WITHIN 5") + " LAST 2"
+        found = joined(query, "A", past="BBB", x=[0], **given)
+        assert found == [(0, 1000, 1002), (0, 1001, 1002)]
+
+
+@pytest.mark.parametrize("access", ["lazy", "grouped", "eager"])
+@pytest.mark.parametrize("order", [[1, 2, 3], [3, 1, 2], [2, 3, 1]])
+def test_of_the_same_time_the_order_columns_decide_which_is_the_latest(order, access):
+    live = pa.table({"at": [100], "type": ["A"], "seq": [0]})
+    old = pa.table({"at": [96] * 3, "type": ["B"] * 3, "seq": order})
+    archive = ensue.archive(old, time="at", type="type", order="seq")
+    found = ensue.match(
+        live,
+        f"{BEFORE} LAST 1 RETURN b.seq AS seq",
+        time="at",
+        type="type",
+        order="seq",
+        archives={"old": archive},
+        access=access,
+    )
+    assert found["seq"].to_pylist() == [3]
 
 
 def test_conditions_between_the_sides(joined):

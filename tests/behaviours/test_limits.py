@@ -180,6 +180,18 @@ def test_a_warning_comes_before_a_query_that_explodes(uncompiled: None) -> None:
         ensue.match(table, query, time="t", type="type", memory="3 MB")
 
 
+@pytest.mark.parametrize("limit", ["max_matches", "max_partial_matches"])
+def test_a_warning_comes_before_a_query_exceeds_what_it_is_given(
+    limit: str, uncompiled: None
+) -> None:
+    query = "SEQ(A{3,} a[], B b) WITHIN 30"
+    with (
+        pytest.warns(ensue.LimitWarning, match=f"more than {limit}=1,000 allows"),
+        pytest.raises(ensue.LimitError),
+    ):
+        ensue.match(events("A" * 18 + "BA"), query, time="t", type="type", **{limit: 1_000})
+
+
 @pytest.mark.parametrize(
     ("stream", "query"),
     [

@@ -15,14 +15,11 @@ from hypothesis import strategies as st
 
 from ensue.algebra.check.correlation import check_correlation
 from ensue.algebra.correlation import Correlation
-from ensue.algebra.query import Query
 from ensue.columns.stream import Shape, in_order, shape_of
-from ensue.engine.reference import rows_of
 from ensue.engine.reference_events import events_of
 from ensue.errors import QueryError
 from ensue.languages.patterns import statement
-from ensue.semantics import Binding, Correlated, correlated
-from ensue.workload.prepared import build_result, prepare
+from ensue.semantics import Correlated, correlated
 from support.queries import Writer
 from support.streams import REAL, STAMPS, TYPES, WHOLE, Nature, random_events, random_nature
 
@@ -60,20 +57,13 @@ class Story:
             return self.archives[name]
         return in_order(pa.concat_tables([self.archives[name], self.live]), self.shape)
 
-    def match_id(self, query: Query, binding: Binding) -> str:
-        """The id of a match of an archived query, as `ensue.match` would give it."""
-        archive = next(j.archive for j in self.correlation.joins if j.query is query)
-        prepared = prepare(query, self.shape)
-        matches = rows_of(prepared.plan, [binding])
-        return str(build_result(prepared, matches, self.past(archive)).column("match_id")[0])
-
     @cached_property
     def rows(self) -> list[Correlated]:
         """What the query means."""
         schema, unit = self.shape.schema, self.shape.unit
         events = {name: events_of(self.past(name), schema, unit) for name in self.archives}
         live = events_of(self.live, schema, unit)
-        return correlated(self.correlation, live, events, self.match_id)
+        return correlated(self.correlation, live, events)
 
     def written(self) -> list[dict[str, list[int]]]:
         """The rows by the column `row` of their events, which no two events share."""

@@ -69,7 +69,7 @@ class Told:
         """What the judge says."""
         schema = shape_of(SCHEMA, time="ts", type=None, order=("row",)).schema
         asked = check_correlation(self.correlation, schema, {"old": schema})
-        rows = correlated(asked, _events(self.live), {"old": _events(self.whole)}, lambda *_: "")
+        rows = correlated(asked, _events(self.live), {"old": _events(self.whole)})
         return Counter(tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows)
 
 

@@ -7,15 +7,12 @@ import pyarrow as pa
 
 import ensue
 from ensue.algebra.check.correlation import check_correlation
-from ensue.algebra.query import Query
 from ensue.archives.contract import Wanted
 from ensue.columns.stream import in_order
-from ensue.engine.reference import rows_of
 from ensue.engine.reference_events import events_of
 from ensue.runners.tables import stream_of
-from ensue.semantics import Binding, correlated
+from ensue.semantics import correlated
 from ensue.workload.correlations.pieces import as_times
-from ensue.workload.prepared import build_result, prepare
 
 
 def judged(
@@ -39,17 +36,10 @@ def judged(
         both = [past[archive], live.cast(past[archive].schema)]
         past[archive] = in_order(pa.concat_tables(both), shapes[archive])
 
-    def identity(query: Query, binding: Binding) -> str:
-        name = next(join.archive for join in checked.joins if join.query is query)
-        prepared = prepare(query, shapes[name])
-        found = build_result(prepared, rows_of(prepared.plan, [binding]), past[name])
-        return str(found.column("match_id")[0])
-
     rows = correlated(
         checked,
         events_of(live, shape.schema, shape.unit),
         {n: events_of(t, shapes[n].schema, shapes[n].unit) for n, t in past.items()},
-        identity,
     )
     wanted = ensue.match(live.slice(0, 0), query, time=time, type=type, archives=archives).schema
     columns = {}

@@ -19,6 +19,7 @@ from ensue.algebra.towers.layers import layers
 from ensue.columns.stream import shape_of
 from ensue.errors import QueryError
 from ensue.languages.towers import parse_text
+from ensue.workload.towers.prepare import prepare_tower
 from support.streams import random_events
 from support.towers import (
     Habits,
@@ -472,3 +473,13 @@ def test_a_tower_means_its_flat_query(round):
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_tower_that_is_not_its_flat_query(random):
     assert_flat_is_equal(random, Habits(depth=2, flat=True))
+
+
+def test_layers_do_not_wait_for_a_fixed_moment_on_a_stream():
+    schema = pa.schema({"at": pa.int64(), "type": pa.string()})
+    text = "EVENT Q AS AND(A a, !B b FROM a.end TO {}) WITHIN 5; SEQ(Q q, C c) WITHIN 9"
+    shape = shape_of(schema, time="at", type="type", order=())
+    with pytest.raises(QueryError, match="in the definition of Q: an absence until a fixed"):
+        prepare_tower(parse_text(text.format("9")), shape, streaming=True)
+    waits = [p.waits for p in prepare_tower(parse_text(text.format("a.end + 3")), shape).layers]
+    assert waits == [0, 3]

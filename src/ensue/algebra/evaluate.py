@@ -265,6 +265,8 @@ def aggregate(
             return spread([float(number(value)) for value in known], whole=False, root=True)
         case "percentile":
             assert isinstance(parameter, int | float)
+            if isinstance(known[0], timedelta):
+                return duration(percentile([float(microseconds(v)) for v in known], parameter))
             return percentile([float(number(value)) for value in known], parameter)
         case "stddev_pop" | "variance" | "var_pop":
             numbers = [float(number(value)) for value in known]

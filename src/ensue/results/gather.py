@@ -212,7 +212,10 @@ class Gathered:
             case _:
                 assert aggregate.parameter is not None
                 percent = float(aggregate.parameter)
-                return _known(Kind.FLOAT, *segments.percentiles(offsets, numbers, valid, percent))
+                found = segments.percentiles(offsets, numbers, valid, percent)
+                if argument.kind is Kind.DURATION:
+                    return rounded_duration(*found)
+                return _known(Kind.FLOAT, *found)
 
     def _one_by_one(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
         """An aggregate of each match, by its plain meaning."""

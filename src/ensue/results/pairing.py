@@ -144,9 +144,9 @@ def _places(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> In
 
 
 def latest(
-    ours: Ints, theirs: Ints, starts: Times, ends: Times, ids: npt.NDArray[Any], count: int
+    ours: Ints, theirs: Ints, starts: Times, ends: Times, ranks: Ints, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Which pairs are among the `count` latest of their first row: by end, start, then id.
+    """Which pairs are among the `count` latest of their first row: by end, start, then rank.
 
     >>> nothing = np.zeros(3, np.int64)
     >>> latest(
@@ -154,12 +154,12 @@ def latest(
     ...     np.array([0, 1, 2]),
     ...     np.array([1, 5, 3]),
     ...     np.array([2, 6, 6]),
-    ...     np.array(["a", "b", "c"]),
+    ...     np.array([0, 1, 2]),
     ...     2,
     ... )
     array([False,  True,  True])
     """
-    order = np.lexsort((ids[theirs], starts[theirs], ends[theirs], ours))
+    order = np.lexsort((ranks[theirs], starts[theirs], ends[theirs], ours))
     groups = ours[order]
     last = np.searchsorted(groups, groups, side="right")
     kept = np.zeros(len(ours), np.bool_)

@@ -22,6 +22,7 @@ ColumnsOf = Mapping[str, Columns]
 
 # The variables of tallied matches; a blank in front tells them from those of a pattern.
 _NEVER = np.iinfo(np.int64).max
+RANK = "__rank"  # the column of the ranks of matches, where their rows do not tell their order
 
 
 def last_rows(matches: Matches) -> Ints:
@@ -80,7 +81,7 @@ def by_members(matches: Matches, query: Query, last: Ints) -> Ints:
 
 
 def ranks(matches: Matches, query: Query) -> pa.Array:
-    """What orders the matches of one last event, also those that are known at different times.
+    """What orders matches of the same time, also those that are known at different times.
 
     >>> from ensue.algebra.pattern import Atom, Seq
     >>> two = Matches({"a": np.array([3, 1]), "b": np.array([5, 5])}, {}, 2)
@@ -89,8 +90,9 @@ def ranks(matches: Matches, query: Query) -> pa.Array:
     True
     """
     _, code, lengths = _steps(matches, query)
+    code = np.insert(code, np.cumsum(lengths), _NEVER)  # what has no further event comes later
     places = np.zeros(matches.count + 1, np.int32)
-    np.cumsum(8 * lengths, out=places[1:])
+    np.cumsum(8 * (lengths + 1), out=places[1:])
     buffers = [None, pa.py_buffer(places), pa.py_buffer(code.astype(">i8").tobytes())]
     return pa.Array.from_buffers(pa.binary(), matches.count, buffers)
 

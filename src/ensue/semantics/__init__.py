@@ -4,7 +4,7 @@
 `summaries(query, events)` what COUNT(*) and EXISTS give in their place, `timeouts(query, events)`
 every partial match that ran out of time, `tower_matches(layers, events, schema)` the matches of
 every layer of a tower, and `layer_timeouts` its timed-out partial matches;
-`correlated(correlation, events, archives, identity)` the rows of a query with JOIN ARCHIVE.
+`correlated(correlation, events, archives)` the rows of a query with JOIN ARCHIVE.
 `in_time_order` is the order of their rows, `labelled` the rows of RETURN ALL EVENTS, `whole_rows`
 what GROUP BY, ORDER BY and FETCH FIRST make of all matches.
 Kernels, plans and runners must give exactly these.

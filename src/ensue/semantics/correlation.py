@@ -1,7 +1,9 @@
 """A stream and its past: live matches, joined with the matches of archives."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
 from ensue.algebra.correlation import (
     Anchor,
@@ -17,9 +19,8 @@ from ensue.algebra.window import ByTime, ByUnits
 from ensue.semantics.conditions import is_true
 from ensue.semantics.events import Binding, Event, members
 from ensue.semantics.matches import matches
+from ensue.semantics.partition import rank
 from ensue.semantics.row_patterns import recognized, results
-
-Identity = Callable[[AnySide, Binding], str]  # the match_id of a match of an archived query
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +40,17 @@ def correlated(
     correlation: Correlation,
     live_events: Sequence[Event],
     archive_events: Mapping[str, Sequence[Event]],
-    identity: Identity,
 ) -> list[Correlated]:
     """All rows, in the order of the live matches, then of their archived ones, the latest last.
 
-    An archived match is one over the whole archive. `identity` gives the name of a match, which
-    decides which of two that end and start together is the later one.
+    An archived match is one over the whole archive.
     """
     past = [_matches(join.query, archive_events[join.archive]) for join in correlation.joins]
     found: list[Correlated] = []
     for live in _matches(correlation.live, live_events):
         rows = [Correlated(live)]
         for join, archived in zip(correlation.joins, past, strict=True):
-            rows = [new for row in rows for new in _joined(row, join, archived, identity)]
+            rows = [new for row in rows for new in _joined(row, join, archived)]
         having, limit = correlation.having, correlation.limit
         kept = [row for row in rows if having is None or is_true(having, row.binding)]
         found += kept if limit is None else kept[: limit.count]
@@ -88,11 +87,11 @@ def _recognized(side: ClauseSide, events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _joined(
-    row: Correlated, join: ArchiveJoin, archived: Sequence[Binding], identity: Identity
+    row: Correlated, join: ArchiveJoin, archived: Sequence[Binding]
 ) -> Iterator[Correlated]:
     """A row with each archived match that fits it."""
     fitting = [match for match in archived if _fits(row, join, match)]
-    fitting.sort(key=lambda match: (*_span(match)[::-1], identity(join.query, match)))
+    fitting.sort(key=lambda match: (*_span(match)[::-1], _steps(join.query, match)))
     if join.last is not None:
         fitting = fitting[-join.last :]
     match join.kind:
@@ -119,6 +118,15 @@ def _alike(field: str, live: Binding, archived: Binding) -> bool:
     """Whether all events of both sides have one value in a field: NULL and NaN equal nothing."""
     values = [event.values.get(field) for event in (*members(live), *members(archived))]
     return all(value is not None and value == values[0] == value for value in values)
+
+
+def _steps(side: AnySide, match: Binding) -> list[Any]:
+    """What orders matches of the same time: their events from the first on, as in a result."""
+    if isinstance(side, ClauseSide):
+        return [(event.begin, event.position) for event in members(match)]
+    _, steps = rank(side.pattern, match)
+    assert isinstance(steps, list)
+    return [*steps, (inf,)]
 
 
 Times = tuple[int | float, int | float]  # when a match starts, and when it ends

@@ -17,7 +17,7 @@ from ensue.plan.estimates.decisions import Estimate, figure
 from ensue.plan.estimates.estimates import estimate
 from ensue.plan.estimates.load import Load
 from ensue.plan.estimates.statistics import Statistics
-from ensue.plan.limits import size_text
+from ensue.plan.limits import Limits, size_text
 from ensue.plan.physical import Reference
 from ensue.workload.prepared import Prepared
 
@@ -47,17 +47,29 @@ def foreseen(prepared: Prepared, events: pa.Table | None = None) -> str | None:
             return None
         statistics = sampled(prepared, events, sample=SAMPLE)
     expected = _expected(prepared, statistics, events)
-    size = prepared.planning.limits.bytes_of(machine_memory(), os.cpu_count() or 1)
     found = expected.matches * (1 if events is None else events.num_rows)
-    if expected.partial * OF_A_PARTIAL_MATCH <= size and found * OF_A_MATCH <= size:
+    exceeded = _exceeded(prepared.planning.limits, expected.partial, found)
+    if exceeded is None:
         return None
     what = "for each event of the stream" if events is None else "in all"
     return (
         "this query will probably be stopped: it is expected to hold about "
         f"{figure(expected.partial)} partial matches at a time and to find {figure(found)} "
-        f"matches {what}, more than fit into {size_text(size)}\n"
+        f"matches {what}, more than {exceeded}\n"
         f"{asking_less.hint(query)}"
     )
+
+
+def _exceeded(limits: Limits, partial: float, found: float) -> str | None:
+    """What would be too little for so many partial matches and matches, if anything is."""
+    size = limits.bytes_of(machine_memory(), os.cpu_count() or 1)
+    if partial * OF_A_PARTIAL_MATCH > size or found * OF_A_MATCH > size:
+        return f"fit into {size_text(size)}"
+    if limits.max_matches is not None and found > limits.max_matches:
+        return f"max_matches={limits.max_matches:,} allows"
+    if limits.max_partial_matches is not None and partial > limits.max_partial_matches:
+        return f"max_partial_matches={limits.max_partial_matches:,} allows"
+    return None
 
 
 def takes_subsets(prepared: Prepared) -> bool:

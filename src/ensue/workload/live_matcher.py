@@ -1,13 +1,18 @@
 """A matcher that is fed piece by piece and keeps the events it still needs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from ensue.columns.matches import Matches
 from ensue.columns.stream import slices
+from ensue.computed import cached_property
 from ensue.engine.engine import Engine
 from ensue.engine.state import packed, unpacked
+from ensue.results.table import accepted
+from ensue.results.triggers import RANK, ranks
 from ensue.workload.held_events import FEW, EventStore, Held
 from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.spill.saved import SPILLED, go_on
@@ -94,6 +99,22 @@ class LiveMatcher:
 
     def _built(self, matches: Matches, known: Held) -> pa.Table:
         return build_result(self.prepared, known.placed(matches), known.events)
+
+    def ranked_result(self, matches: Matches, known: Held) -> pa.Table:
+        """The result of some matches, with the column of their ranks."""
+        query, schema = self.prepared.shape.physical(self.prepared.query)
+        columns, residual = self.prepared.shape.columns_of(query), self.prepared.plan.residual
+        placed = known.placed(matches)
+        found = accepted(placed, known.events, query, schema, residual, columns)
+        result = build_result(self._accepting_all, found, known.events)
+        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
+        return result.append_column(RANK, ranks(in_stream, self.prepared.query))
+
+    @cached_property
+    def _accepting_all(self) -> Prepared:
+        """The query over matches that are accepted already."""
+        plan = replace(self.prepared.plan, residual=())
+        return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
 
     def deadline(self) -> float | None:
         return self.engine.deadline()

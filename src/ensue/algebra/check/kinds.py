@@ -283,6 +283,8 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return _number(kind)
         case "avg" if kind in (Kind.DURATION, Kind.NULL):
             return kind
+        case "percentile" if kind is Kind.DURATION:
+            return kind
         case "avg" | "stddev" | "percentile" if kind.numeric or kind is Kind.NULL:
             return Kind.FLOAT
         case "stddev_pop" | "variance" | "var_pop" | "product" if kind.numeric:
@@ -295,8 +297,9 @@ def _aggregated(function: str, kind: Kind, expr: Aggregate) -> Kind:
             return kind
         case "bool_and" | "bool_or" if kind in (Kind.BOOLEAN, Kind.NULL):
             return kind
+    median = function == "percentile" and expr.parameter == 50
     raise QueryError(
-        f"{function} does not work on {_a(kind)}",
+        f"{'median' if median else function} does not work on {_a(kind)}",
         hint=_way_to_aggregate(kind),
         span=expr.span,
     )
@@ -310,6 +313,8 @@ def _way_to_aggregate(kind: Kind) -> str:
             return "count does"
         case Kind.STRING:
             return "count, first, last, min, max, mode and string_agg do"
+        case Kind.DURATION:
+            return "count, first, last, min, max, sum, avg and median do"
         case _:
             return "count, first, last, min and max do"
 

@@ -267,7 +267,10 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
 
 def _is_of_one(pattern: Pattern) -> bool:
     """Whether a match is one event, perhaps as operators of users see it."""
-    return is_event(pattern) or (is_result(pattern) and all(map(_is_of_one, parts(pattern))))
+    if is_result(pattern):
+        inner = parts(pattern)
+        return len(inner) == 1 and _is_of_one(inner[0])
+    return is_event(pattern)
 
 
 def _check_window(query: Query, schema: Schema) -> None:

@@ -188,7 +188,7 @@ class Eager:
         self.lookup, self.past = lookup, past
         self.far = far  # how far back ranges go
         self.keeps = keeps  # how far back a live match may still ask; None: for ever
-        self.matcher = lookup.prepared.matcher()
+        self.matcher = lookup.prepared.ranked_matcher()
         self.found: list[pa.Table] = []
         self.total = 0
         self.begun = False
@@ -262,7 +262,7 @@ class Eager:
     def _whole(self) -> pa.Table:
         if len(self.found) > 1:
             self.found = [pa.concat_tables(self.found).combine_chunks()]
-        return self.found[0] if self.found else no_rows(self.lookup.schema)
+        return self.found[0] if self.found else no_rows(self.lookup.prepared.ranked)
 
     def instances(self, asked: Asked) -> pa.Table:  # noqa: ARG002
         return self._whole()
@@ -284,7 +284,7 @@ class Eager:
             return  # saved where the archive was read as needed: everything is found again
         header, _, blobs = unpacked(data)
         self.begun = bool(header["begun"])
-        found = from_bytes(blobs["found"]).cast(self.lookup.schema)
+        found = from_bytes(blobs["found"]).cast(self.lookup.prepared.ranked)
         self.found = [found] if found.num_rows else []
         self.matcher.restore(blobs["matcher"])
 

@@ -2,22 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind
+from ensue.algebra.correlation import Anchor, ArchiveJoin, ClauseSide, Correlation, JoinKind
 from ensue.algebra.predicate import Expr, Field
 from ensue.columns.arrow_kinds import Unit
-from ensue.columns.buffers import Bools, Ints, single
+from ensue.columns.buffers import Bools, Ints
 from ensue.columns.rows import no_rows
 from ensue.columns.values import to_arrow
 from ensue.computed import cached_property
 from ensue.results.joined import JoinedRows, JoinedShape, Side, having_kept, picked
 from ensue.results.pairing import Reaches, Times, key_codes, latest, pairs, times_of
 from ensue.workload.correlations.same_values import first_values, same_in_all
+from ensue.workload.correlations.sides import ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +135,11 @@ class Joining:
             kept = self._holding(shape, join, [*tables, archived], rows, ours, theirs)
             found.append((ours[kept], theirs[kept]))
         ours, theirs = (np.concatenate([_EMPTY, *(f[k] for f in found)]) for k in (0, 1))
-        ids = np.asarray(single(archived.column("match_id")).to_numpy(zero_copy_only=False))
+        ranks = ranks_of(archived, by_id=isinstance(join.query, ClauseSide))
         if join.last is not None and len(ours):
-            kept = latest(ours, theirs, starts, ends, ids, join.last)
+            kept = latest(ours, theirs, starts, ends, ranks, join.last)
             ours, theirs = ours[kept], theirs[kept]
-        order = _in_order(ours, theirs, starts, ends, ids)
+        order = _in_order(ours, theirs, starts, ends, ranks)
         return ours[order], theirs[order]
 
     def _holding(
@@ -216,10 +215,10 @@ def _with_those_alone(
     return ours[order], theirs[order]
 
 
-def _in_order(ours: Ints, theirs: Ints, starts: Times, ends: Times, ids: npt.NDArray[Any]) -> Ints:
+def _in_order(ours: Ints, theirs: Ints, starts: Times, ends: Times, ranks: Ints) -> Ints:
     if not len(ours):
         return _EMPTY
-    return np.lexsort((ids[theirs], starts[theirs], ends[theirs], ours))
+    return np.lexsort((ranks[theirs], starts[theirs], ends[theirs], ours))
 
 
 def _first_of_each(rows: Ints, count: int) -> Bools:

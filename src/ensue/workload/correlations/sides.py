@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ensue.algebra.correlation import AnySide, ClauseSide
 from ensue.algebra.form import is_event
@@ -16,7 +18,8 @@ from ensue.algebra.row_patterns.values import REACHED, Navigation, RowValue
 from ensue.algebra.walk import bound_variables
 from ensue.algebra.window import ByEvents, ByTime, ByUnits
 from ensue.columns.arrow_kinds import plain_type
-from ensue.columns.buffers import single
+from ensue.columns.buffers import Ints, single
+from ensue.columns.matches import Matches
 from ensue.columns.rows import no_rows
 from ensue.columns.stream import Shape
 from ensue.columns.values import decoded
@@ -26,6 +29,8 @@ from ensue.plan.planning import Planning
 from ensue.results.identity import fingerprint
 from ensue.results.joined import Side
 from ensue.results.row_patterns.ids import MATCH_ID
+from ensue.results.triggers import RANK
+from ensue.workload.held_events import Held
 from ensue.workload.live_matcher import LiveMatcher
 from ensue.workload.prepared import Prepared, prepare, result_of
 from ensue.workload.queries.work import matched
@@ -91,10 +96,17 @@ class PreparedSide(Protocol):
         """What sets its matches apart from those of others."""
 
     def matches(self, events: pa.Table) -> pa.Table:
-        """The matches in events that are in order, and all there."""
+        """The matches in events that are in order, and all there, in the order of time."""
 
     def matcher(self) -> SideMatcher:
         """A matcher with no events yet."""
+
+    def ranked_matcher(self) -> SideMatcher:
+        """The same, whose matches also tell their order: see `ranks_of`."""
+
+    @property
+    def ranked(self) -> pa.Schema:
+        """The columns of the matches that such a matcher gives."""
 
 
 # ------------------------------------------------------------------------------------ patterns
@@ -156,10 +168,36 @@ class PatternSide:
     def matches(self, events: pa.Table) -> pa.Table:
         if not events.num_rows:
             return no_rows(self.side.schema)
-        return matched((self.prepared,), events).tables[0]
+        return matched((self.prepared,), events, ordered=True).tables[0]
 
     def matcher(self) -> LiveMatcher:
         return LiveMatcher(self.prepared)
+
+    def ranked_matcher(self) -> "RankedMatcher":
+        return RankedMatcher(self.prepared)
+
+    @property
+    def ranked(self) -> pa.Schema:
+        return self.side.schema.append(pa.field(RANK, pa.binary()))
+
+
+class RankedMatcher(LiveMatcher):
+    """Finds matches with their rank: what comes first in the stream has the lower one."""
+
+    def _built(self, matches: Matches, known: Held) -> pa.Table:
+        return self.ranked_result(matches, known)
+
+
+def ranks_of(matches: pa.Table, *, by_id: bool) -> Ints:
+    """Numbers that order matches of the same time: as the stream orders their events, or by id.
+
+    Without a column of ranks they were found together, and stand in their order.
+    """
+    name = MATCH_ID if by_id else RANK
+    if name not in matches.column_names:
+        return np.arange(matches.num_rows)
+    ranks = pc.rank(single(matches.column(name)), tiebreaker="dense")
+    return np.asarray(ranks.to_numpy(), np.int64)
 
 
 def patterns_of(sides: Sequence[PreparedSide]) -> tuple[Prepared, ...]:
@@ -238,6 +276,13 @@ class PreparedClause:
 
     def matcher(self) -> "ClauseSideMatcher":
         return ClauseSideMatcher(self)
+
+    def ranked_matcher(self) -> "ClauseSideMatcher":
+        return self.matcher()
+
+    @property
+    def ranked(self) -> pa.Schema:
+        return self.side.schema
 
     def shown(self, found: pa.Table) -> pa.Table:
         """What the clause gives as a table of matches."""

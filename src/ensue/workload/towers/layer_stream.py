@@ -21,11 +21,11 @@ from ensue.columns.arrow_kinds import fields_of, zones_of
 from ensue.columns.buffers import single
 from ensue.columns.location import location_texts, location_type
 from ensue.columns.stream import TYPE, Columns, Shape, type_clashes, zones_by_field
+from ensue.results.triggers import RANK
 from ensue.schema import EventType, Kind, Schema
 
 PLACE = "__location"  # as texts, where events that come in have two numbers
 HIDDEN = (AT, FROM)
-RANK = "__rank"  # the order of complex events behind one event, if they are known in another
 MEMBER = "__member."  # the columns of a result that become the struct of members
 
 Ints = npt.NDArray[np.int64]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,13 @@ from ensue.columns import evaluate as vectors
 from ensue.columns.arrow_kinds import length_of
 from ensue.columns.matches import Matches
 from ensue.columns.rows import no_rows
-from ensue.computed import cached_property
 from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
 from ensue.errors import StateError
 from ensue.plan.physical import Reference
-from ensue.results.table import accepted
-from ensue.results.triggers import by_members, last_rows, ranks
+from ensue.results.triggers import RANK, by_members, last_rows
 from ensue.workload.held_events import Held
 from ensue.workload.live_matcher import LiveMatcher
-from ensue.workload.prepared import Prepared, build_result
 from ensue.workload.stage import Fed
-from ensue.workload.towers.layer_stream import RANK
 from ensue.workload.towers.layer_timeouts import delivered_timeouts
 from ensue.workload.towers.opened_layer import put_together
 from ensue.workload.towers.prepared import PreparedLayer, PreparedTower
@@ -45,23 +40,7 @@ class LayerMatcher(LiveMatcher):
         if self.ranked and matches.count > 1:
             order = by_members(matches, self.prepared.query, last_rows(matches))
             matches = matches.pick(order)
-        if not self.late:
-            return super()._built(matches, known)
-        found = self._accepted(known.placed(matches), known)
-        result = build_result(self.done, found, known.events)
-        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
-        return result.append_column(RANK, ranks(in_stream, self.prepared.query))
-
-    def _accepted(self, matches: Matches, known: Held) -> Matches:
-        query, schema = self.prepared.shape.physical(self.prepared.query)
-        columns = self.prepared.shape.columns_of(query)
-        return accepted(matches, known.events, query, schema, self.prepared.plan.residual, columns)
-
-    @cached_property
-    def done(self) -> Prepared:
-        """The layer's query over matches that are accepted already."""
-        plan = replace(self.prepared.plan, residual=())
-        return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
+        return (self.ranked_result if self.late else super()._built)(matches, known)
 
 
 class OpenedMatcher(LiveMatcher):

@@ -32,10 +32,11 @@ from ensue.plan.choose import choose
 from ensue.plan.planning import DEFAULT, Planning
 from ensue.plan.towers.boxes import expected, in_layer
 from ensue.results.identity import fingerprint
+from ensue.results.triggers import RANK
 from ensue.schema import names_of
 from ensue.source.operator_functions import run_as_python
 from ensue.workload.prepared import Prepared, result_of
-from ensue.workload.towers.layer_stream import MEMBER, RANK, LayerStream, layer_stream
+from ensue.workload.towers.layer_stream import MEMBER, LayerStream, layer_stream
 from ensue.workload.towers.layer_timeouts import identity_of, timeouts_of, with_flag
 from ensue.workload.towers.open_boxes import open_boxes
 from ensue.workload.towers.prepared import (

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ensue.algebra.tower import Tower
 from ensue.algebra.towers.behind import AT, FROM
 from ensue.algebra.towers.layers import MEMBERS, STANDARD, layers
-from ensue.workload.towers.layer_stream import RANK
+from ensue.results.triggers import RANK
 
 Seen = Mapping[str, frozenset[str]]  # the columns of each layer below
 _ALWAYS = frozenset({*STANDARD, MEMBERS, AT, FROM, RANK})
