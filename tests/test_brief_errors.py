@@ -11,7 +11,7 @@ import pytest
 
 import ensue
 from ensue.brief_errors import brief, brief_task
-from ensue.errors import EnsueError, QueryError
+from ensue.errors import EnsueError, LimitError, QueryError
 
 EVENTS = pa.table({"t": [1, 2], "kind": ["A", "B"]})
 
@@ -62,6 +62,16 @@ def test_live_and_async_calls_do_the_same():
     with pytest.raises(ensue.QueryError) as told:
         asyncio.run(ask())
     assert not [name for name in files_of(told.value) if "/ensue/" in name]
+
+
+def test_memory_that_the_system_refuses_is_a_limit():
+    @brief
+    def call():
+        raise MemoryError("Unable to allocate 8 EiB")
+
+    with pytest.raises(LimitError, match="more memory than the system gives") as error:
+        call()
+    assert "ulimit -v" in str(error.value)
 
 
 def test_bugs_keep_their_frames():

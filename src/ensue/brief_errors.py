@@ -1,7 +1,8 @@
 """Errors that end at the user's own line: our frames are no help to somebody with a typo.
 
 `brief` is around every public call. An EnsueError, which is about a query, an argument or data,
-leaves it without the frames inside Ensue; other errors are bugs and keep all of theirs. With
+leaves it without the frames inside Ensue, and memory that the system refuses becomes one; other
+errors are bugs and keep all of theirs. With
 `ENSUE_TRACEBACK=full` in the environment every error does.
 """
 
@@ -13,7 +14,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from ensue.errors import EnsueError
+from ensue.errors import EnsueError, LimitError
 from ensue.own_frames import without_own
 
 P = ParamSpec("P")
@@ -38,6 +39,12 @@ class _Brief:
     ) -> None:
         if error is None or os.environ.get("ENSUE_TRACEBACK") == "full":
             return
+        if isinstance(error, MemoryError):
+            raise LimitError(
+                "this call needs more memory than the system gives this process\n"
+                "  hint: pass fewer events or columns at a time, return less (RETURN, LIMIT, "
+                "COUNT(*)), or raise the limit (ulimit -v, the container's memory)"
+            ) from None
         if isinstance(error, EnsueError):
             error.__traceback__ = without_own(traceback)
             _shorten_causes(error)

@@ -55,6 +55,22 @@ def test_more_memory_than_allowed(structure: str, uncompiled: None) -> None:
         match(events("A" * 16 + "B"), EXPLODES, structure=structure, memory="2 MB")
 
 
+@pytest.mark.parametrize("structure", ["runs", "tree"])
+def test_memory_that_the_system_refuses(
+    structure: str, uncompiled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under `ulimit -v`: a table cannot become larger, whatever memory= allows."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 8 EiB for an array")
+
+    monkeypatch.setattr("ensue.engine.room.Room.make", refuse)
+    with pytest.raises(ensue.LimitError, match="more memory than the system gives") as error:
+        match(events("A" * 13 + "B"), EXPLODES, structure=structure, memory="64 GB")
+    assert "where: event" in str(error.value)
+    assert "shorter WITHIN" in str(error.value)
+
+
 def test_one_event_completes_too_many_matches(uncompiled: None) -> None:
     table = events("A" * 150 + "B" * 150 + "C")
     for structure in ("stacks", "tree", "compact", "runs"):

@@ -1,6 +1,7 @@
 """CSV and JSON say the same to Arrow and to Spark: one command, one answer."""
 
 import datetime as dt
+import gzip
 import json
 import math
 from pathlib import Path
@@ -235,6 +236,23 @@ def objects(path: Path) -> Path:
 def test_values_of_json(tmp_path):
     table = read_here(objects(tmp_path / "events.jsonl"))
     assert {name: cells(table, name) for name in WANTED} == WANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("events.jsonl", b'{"number": 1, "a": "x"}\n{"number": 2, "a": "\xff"}\n'),
+        ("events.jsonl", b'{"number": 1}\n{"number": 2, "\xff": 1}\n'),
+        ("events.jsonl", b'{"number": 1}\n{"number": {"a": ["\xff"]}}\n'),
+        ("events.csv", b"number,a\n1,\xff\n"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_that_is_not_utf_8_is_named(tmp_path, name, text, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    path.write_bytes(gzip.compress(text) if packed else text)
+    with pytest.raises(EventError, match=f"{path.name}: line 2 is not UTF-8"):
+        read_here(path)
 
 
 @pytest.mark.spark

@@ -1,5 +1,6 @@
 """Expressions over columns mean what they mean for single values."""
 
+import itertools
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from tests.engine.expressions import expressions, tables
 
 from ensue.algebra.evaluate import evaluate as plain
+from ensue.algebra.functions import FUNCTIONS
+from ensue.algebra.functions.record import Function, Takes
 from ensue.algebra.predicate import Binary, Call, Expr, Field, In, Like, Literal
 from ensue.algebra.values import instant
 from ensue.columns.arrow_kinds import kind_of_arrow, time_unit
@@ -138,3 +141,61 @@ def test_computing_on_a_dictionary_keeps_it():
 def test_computed_timestamps_carry_the_zone_asked_for():
     vector = Vector(Kind.TIMESTAMP, np.array([0]))
     assert to_arrow(vector, "us", "UTC").to_pylist() == [datetime(1970, 1, 1, tzinfo=UTC)]
+
+
+# ------------------------------------------------------------------- the years 1 to 9999
+
+EXTREMES = [
+    edge + sign * step
+    for edge, sign in ((datetime.min, 1), (datetime.max, -1))
+    for step in (timedelta(0), timedelta(microseconds=1), timedelta(hours=11), timedelta(days=3))
+]
+SHIFTS = {
+    "as it is": lambda time: time,
+    "ahead": lambda time: Call("from_utc_timestamp", (time, Literal("Asia/Tokyo"))),
+    "behind": lambda time: Call("from_utc_timestamp", (time, Literal("America/New_York"))),
+    "to UTC": lambda time: Call("to_utc_timestamp", (time, Literal("Asia/Tokyo"))),
+    "later": lambda time: Binary("+", time, Literal(timedelta(days=2))),
+    "earlier": lambda time: Binary("-", time, Literal(timedelta(days=2))),
+}
+OTHERS = {
+    Takes.UNIT: ("week", "month", "hour"),
+    Takes.ZONE: ("Asia/Tokyo", "America/New_York"),
+    Takes.TEXT: ("%Y-%m-%d %H %G-%V",),
+    Takes.WHOLE: (1, -1),
+    Takes.NUMBER: (1, -1),
+}
+OF_TIMES = [
+    function
+    for function in FUNCTIONS.values()
+    if {Takes.TIME, Takes.MOMENT, Takes.PRINTED} & set(function.wanted(len(function.takes)))
+]
+
+
+def calls_of(function: Function, time: Expr) -> list[Expr]:
+    """Calls with a time wherever one goes."""
+    choices = [
+        [Literal(value) for value in OTHERS[wanted]] if wanted in OTHERS else [time]
+        for wanted in function.wanted(len(function.takes))
+    ]
+    return [Call(function.name, arguments) for arguments in itertools.product(*choices)]
+
+
+@pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
+@pytest.mark.parametrize("function", OF_TIMES, ids=lambda function: function.name)
+def test_beyond_the_years_1_to_9999_is_null(function, shift):
+    table = pa.table({"t": pa.array([*EXTREMES, None], pa.timestamp("us"))})
+    for call in calls_of(function, shift(Field("a", "t"))):
+        found = to_arrow(by_columns(call, table), "us").to_pylist()
+        assert list(map(normal, found)) == list(map(normal, one_by_one(call, table)))
+
+
+def test_times_that_python_does_not_know_have_no_text():
+    table = pa.table({"t": pa.array([0, 2**60, -(2**60)], pa.timestamp("us"))})
+    text = Call("strftime", (Field("a", "t"), Literal("%Y")))
+    assert to_arrow(by_columns(text, table), "us").to_pylist() == ["1970", None, None]
+
+
+def test_a_minute_that_seconds_round_up_to_the_year_10000_is_null():
+    parts = (9999, 12, 31, 23, 59, 59.9999999)
+    assert plain(Call("make_timestamp", tuple(map(Literal, parts))), None) is None

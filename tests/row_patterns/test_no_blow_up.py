@@ -6,21 +6,28 @@ search runs uncompiled, and what it reads at every step counts.
 """
 
 import tracemalloc
+from itertools import islice
 from typing import Any
 
 import numba
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ensue
+from ensue.algebra.row_patterns.pattern import Concatenation, Repetition, Row, RowTerm
 from ensue.engine.row_patterns import plain
 from ensue.engine.row_patterns.finding import Finder
 from ensue.engine.row_patterns.found import Search
 from ensue.engine.row_patterns.partitions import partitions_of
+from ensue.engine.row_patterns.possible import Possible
 from ensue.errors import LimitError, SkipError
 from ensue.languages.row_patterns.clause import read_bare
 from ensue.plan.limits import Limits
+from ensue.plan.row_patterns.automaton import Automaton, _merged
+from ensue.semantics.row_patterns import _Rows, _ways
 from ensue.source import cache
 from ensue.workload.row_patterns.clause import Clause, prepared
 
@@ -91,6 +98,58 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def choices(clause: Clause) -> int:
     return sum(map(len, clause.plan.automaton.entries))
+
+
+# ------------------------------------------------------------------------------- the automaton
+
+
+def of_pattern(pattern: str) -> Automaton:
+    return clause(pattern, ON_ROWS).plan.automaton
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(A{{0,1}}){{{n}}} A{{{n}}}",
+        "A{{{n}}}",
+        "(A{{1,2}}){{{n}}}",
+        "A{{{n}}} A{{0,{n}}} A",
+        "(A??){{{n}}}",
+    ],
+)
+def test_choices_grow_with_the_numbers_of_quantifiers(pattern: str) -> None:
+    for n in (100, 1_000):
+        entries = of_pattern(pattern.format(n=n) + " Z").entries
+        assert len(entries) <= 3 * n
+        assert max(map(len, entries)) <= 3
+
+
+@pytest.mark.parametrize("pattern", ["A{{{n}}}", "(A{{0,1}}){{{n}}} A{{{n}}}", "(A B C){{{n}}}"])
+def test_a_step_back_takes_as_many_operations_for_a_long_pattern(pattern: str) -> None:
+    """Entries that lead equally far are moved together, as bits of one number."""
+    few, many = (len(Possible(of_pattern(pattern.format(n=n) + " Z"))._moves) for n in (10, 2_000))
+    assert many == few <= 5
+
+
+counts = st.tuples(st.integers(0, 2), st.integers(0, 2)).map(lambda c: (c[0], c[0] + c[1]))
+repeated = st.recursive(
+    st.sampled_from([Row("A"), Row("B")]),
+    lambda part: st.one_of(
+        st.builds(lambda p, c, greedy: Repetition(p, *c, greedy), part, counts, st.booleans()),
+        st.lists(part, min_size=1, max_size=3).map(lambda parts: Concatenation(tuple(parts))),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(repeated)
+def test_merged_repetitions_keep_the_order_of_preference(term: RowTerm) -> None:
+    def ways(one: RowTerm) -> list[object]:
+        every_row_fits = _Rows(0, 5, lambda mapped: True)
+        return list(dict.fromkeys(islice(_ways(one, (), every_row_fits, False), 20_000)))
+
+    assert ways(_merged(term)) == ways(term)
 
 
 # --------------------------------------------------------------------------- rows alone decide

@@ -60,9 +60,10 @@ def _evaluate(expr: Expr, lookup: Lookup, unit: Unit) -> Vector:
         case Unary(operand=operand):
             return operators.minus(_evaluate(operand, lookup, unit))
         case Binary(operator=operator, left=left, right=right):
-            return operators.binary(
+            found = operators.binary(
                 operator, _evaluate(left, lookup, unit), _evaluate(right, lookup, unit)
             )
+            return operators.in_years(found, unit)
         case IsNull(operand=operand, negated=negated):
             return operators.is_null(_evaluate(operand, lookup, unit), negated)
         case In(operand=operand, options=options, negated=negated):

@@ -29,7 +29,7 @@ from ensue.algebra.zones import zone_named
 from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Floats, booleans, fixed_array, floats, plain_text, raw
 from ensue.columns.calendars import CALENDARS
-from ensue.columns.operators import as_floats, both, common_length, on_texts
+from ensue.columns.operators import as_floats, both, common_length, in_years, on_texts
 from ensue.columns.routines import ROUTINES
 from ensue.columns.values import Vector, arrow_type, from_arrow, nulls, spread, to_arrow
 from ensue.schema import Kind
@@ -178,7 +178,7 @@ def _over_times(record: Function, form: str, arguments: Sequence[Vector], unit: 
     valid = reduce(both, (time.valid for time in times))
     if record.gives is Kind.TIMESTAMP:
         found = found.astype(f"M8[{unit}]").astype(np.int64)
-    return Vector(record.kind([]), found, valid)
+    return in_years(Vector(record.kind([]), found, valid), unit)
 
 
 # ---- no form: the plain meaning, row by row
@@ -214,7 +214,9 @@ def _within(time: object, unit: Unit) -> object:
 
 
 def _values(vector: Vector, unit: Unit) -> list[object]:
-    """The values as Python has them: of times no more than microseconds."""
+    """The values as Python has them: of times no more than microseconds, and NULL beyond the
+    years that it knows."""
+    vector = in_years(vector, unit)
     if unit == "ns" and vector.kind in (Kind.TIMESTAMP, Kind.DURATION):
         vector = Vector(vector.kind, np.asarray(vector.values) // 1_000, vector.valid)
         unit = "us"

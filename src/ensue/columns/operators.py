@@ -11,6 +11,7 @@ from pyarrow import types
 
 from ensue.algebra.values import EXACT
 from ensue.algebra.values import compare as compare_values
+from ensue.columns.arrow_kinds import Unit
 from ensue.columns.buffers import Bools, Floats, booleans, codes, plain_text
 from ensue.columns.values import Vector, nulls, spread
 from ensue.schema import Kind
@@ -27,6 +28,8 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 Numbers = npt.NDArray[Any]
 
 _POINTS = (Kind.TIMESTAMP, Kind.DATE)
+_YEAR_1 = int(np.datetime64("0001-01-01", "us").astype(np.int64))
+_YEAR_10000 = int(np.datetime64("10000-01-01", "us").astype(np.int64))
 
 
 def both(left: Bools | None, right: Bools | None) -> Bools | None:
@@ -261,6 +264,15 @@ def whole_product(kind: Kind, a: Numbers, b: Numbers, valid: Bools | None) -> Ve
 
 def _inside(kind: Kind, found: Numbers, inside: Bools, valid: Bools | None) -> Vector:
     return Vector(kind, found, valid if inside.all() else both(valid, inside))
+
+
+def in_years(vector: Vector, unit: Unit) -> Vector:
+    """Times; NULL beyond the years 1 to 9999, which nanoseconds of 64 bits do not reach."""
+    times = np.asarray(vector.values) if vector.kind is Kind.TIMESTAMP and unit == "us" else ()
+    if not len(times) or (times.min() >= _YEAR_1 and times.max() < _YEAR_10000):
+        return vector
+    inside = (times >= _YEAR_1) & (times < _YEAR_10000)
+    return Vector(vector.kind, np.where(inside, times, 0), both(vector.valid, inside))
 
 
 def _divided(

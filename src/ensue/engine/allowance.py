@@ -98,6 +98,10 @@ class Allowance:
         """The error of a matcher with a table that cannot become larger."""
         return self._error(f"needs more than {MOST_ROWS:,} rows in a table", held)
 
+    def refused(self, held: Holding) -> LimitError:
+        """The error of a matcher that the system gives no more memory, as under `ulimit -v`."""
+        return self._error("needs more memory than the system gives this process", held)
+
     def most_matches(self, width: int, held: Holding) -> int:
         """How many matches of so many numbers a kernel may write without asking."""
         most = self.limits.max_matches

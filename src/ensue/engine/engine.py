@@ -97,9 +97,12 @@ class Engine:
 
         Negated complex events are looked for in the events themselves.
         """
-        self._take(scanned, keys, events)
-        found = self._delivered(scanned.key, self.rows - len(scanned.mask))
-        self._compact_if_it_pays()
+        try:
+            self._take(scanned, keys, events)
+            found = self._delivered(scanned.key, self.rows - len(scanned.mask))
+            self._compact_if_it_pays()
+        except MemoryError:
+            raise self.room.allowance.refused(self.room.holding()) from None
         return found
 
     def _take(self, scanned: Scanned, keys: int, events: pa.Table | None) -> None:

@@ -1,6 +1,7 @@
 """Text files in this process: read as text by Arrow, then cast as every other reader does."""
 
 from collections.abc import Callable, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,12 +49,32 @@ def json(paths: Sequence[Path], spelling: Spelling = PLAIN) -> pa.Table:
 
 def _of(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
     try:
-        return read(path)
+        table = read(path)
+        table.validate(full=True)  # JSON is read without a look at its bytes
+        _ = table.schema.names
+        return table
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        line = None if isinstance(error, OSError) else _line_that_is_no_text(path)
+        if line is not None:
+            raise EventError(
+                f"cannot read events from {path}: line {line} is not UTF-8\n"
+                "  hint: convert the file, as by iconv -f latin1 -t utf-8"
+            ) from None
         json = path.name.lower().partition(".json")[1] or ".ndjson" in path.name.lower()
         hint = "\n  hint: a JSON file must have one object per line" if json else ""
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EventError(f"cannot read events from {path}: {reason}{hint}") from None
+
+
+def _line_that_is_no_text(path: Path) -> int | None:
+    """The number of the first line that is not UTF-8."""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        for number, line in enumerate(BufferedReader(stream), 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return None
 
 
 def _rows(path: Path, delimiter: str, spelling: Spelling) -> pa.Table:

@@ -61,9 +61,9 @@ def _make_timestamp(*parts: object) -> datetime | None:
     try:
         year, month, day, hour, minutes = map(int, whole)
         minute = datetime(year, month, day, hour, minutes, tzinfo=UTC)
+        return minute + timedelta(microseconds=round(seconds * 1e6))
     except (ValueError, OverflowError):
         return None
-    return minute + timedelta(microseconds=round(seconds * 1e6))
 
 
 # -------------------------------------------------------------------------------------- formats

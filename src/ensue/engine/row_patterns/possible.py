@@ -4,7 +4,9 @@ Backwards over the rows: the entries of the pattern from which its end can be re
 entries are states of an automaton that is worked out as far as the rows ask for it.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +36,21 @@ class Possible:
 
     def __post_init__(self) -> None:
         entries = self.automaton.entries
-        at_end = [
-            any(c.variable == END and not c.at_start for c in choices) for choices in entries
+        width = len(entries) // 8 + 1
+        self._moves = _moves(self.automaton)
+        self._ends = [  # without $: of all rows, and of the first of a partition
+            _bits(
+                [e for e, choices in enumerate(entries) if Choice(END, at_start=s) in choices],
+                width,
+            )
+            for s in (False, True)
         ]
-        self.closed = self._state(sum(1 << e for e, ends in enumerate(at_end) if ends))
+        at_end = [
+            e
+            for e, cs in enumerate(entries)
+            if any(c.variable == END and not c.at_start for c in cs)
+        ]
+        self.closed = self._state(_bits(at_end, width))
         self.opened = self._state(self._possible_later())
 
     def _possible_later(self) -> int:
@@ -53,13 +66,13 @@ class Possible:
                     stack.append(entry)
                 else:
                     before[choice.entry].append(entry)
-        found = 0
+        found: set[int] = set()
         while stack:
             entry = stack.pop()
-            if not found >> entry & 1:
-                found |= 1 << entry
+            if entry not in found:
+                found.add(entry)
                 stack += before[entry]
-        return found
+        return _bits(list(found), len(entries) // 8 + 1)
 
     def of(
         self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools
@@ -127,18 +140,48 @@ class Possible:
         self.table = wider
 
     def _before(self, after: int, mask: int, first: bool) -> int:
-        found = 0
-        for entry, choices in enumerate(self.automaton.entries):
-            for choice in choices:
-                if _lives(choice, after, mask, first):
-                    found |= 1 << entry
-                    break
+        """The entries from which a row of some variables leads to one of `after`, or that end."""
+        found = self._ends[0] | (self._ends[1] if first else 0)
+        for move, entries in self._moves:
+            if mask >> move.variable & 1 and (first or not move.at_start):
+                found |= move.before(after) & entries
         return found
 
 
-def _lives(choice: Choice, after: int, mask: int, first: bool) -> bool:
-    if choice.at_start and not first:
-        return False
-    if choice.variable == END:
-        return not choice.at_end
-    return bool(mask >> choice.variable & 1 and after >> choice.entry & 1)
+class _Move(NamedTuple):
+    """Choices of rows that are taken together: they lead equally far, or to the same entry."""
+
+    variable: int
+    at_start: bool  # only with the first row of a partition
+    shift: int | None
+    entry: int | None
+
+    def before(self, after: int) -> int:
+        """Where such choices would have to stand to lead to one of some entries."""
+        if self.shift is None:
+            return -(after >> self.entry & 1) if self.entry is not None else 0
+        return after >> self.shift if self.shift >= 0 else after << -self.shift
+
+
+def _moves(automaton: Automaton) -> list[tuple[_Move, int]]:
+    """The choices of rows, in few groups, each with the entries that they are of as bits."""
+    groups: dict[_Move, list[int]] = {}
+    ways: list[tuple[int, _Move, _Move]] = []
+    for entry, choices in enumerate(automaton.entries):
+        for c in choices:
+            if c.variable != END:
+                far = _Move(c.variable, c.at_start, c.entry - entry, None)
+                to = _Move(c.variable, c.at_start, None, c.entry)
+                ways.append((entry, far, to))
+    sizes = Counter(move for _, *moves in ways for move in moves)
+    for entry, far, to in ways:
+        groups.setdefault(far if sizes[far] >= sizes[to] else to, []).append(entry)
+    width = len(automaton.entries) // 8 + 1
+    return [(move, _bits(entries, width)) for move, entries in groups.items()]
+
+
+def _bits(entries: list[int], width: int) -> int:
+    bits = bytearray(width)
+    for entry in entries:
+        bits[entry >> 3] |= 1 << (entry & 7)
+    return int.from_bytes(bits, "little")

@@ -5,7 +5,7 @@ a variable, which leads to another entry, or the end of the match. The first cho
 a match is the one that the standard prefers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ensue.algebra.row_patterns.pattern import (
     Alternation,
@@ -121,7 +121,7 @@ def automaton_of(pattern: RowTerm) -> Automaton:
         )
     writer = _Writer(variables)
     accept = writer.add(_Step("accept"))
-    first = writer.write(pattern, accept, excluded=False)
+    first = writer.write(_merged(pattern), accept, excluded=False)
     return writer.automaton(first)
 
 
@@ -278,6 +278,61 @@ class _Writer:
                 case _:
                     found.append((step, at_start, at_end))
         return found
+
+
+def _merged(term: RowTerm) -> RowTerm:
+    """The term with repetitions of one variable as one: its rows are counted once, in the same
+    order of preference, so that an entry has few choices.
+
+    >>> _merged(Concatenation((Repetition(Repetition(Row("A"), 0, 1), 9, 9), Row("A"))))
+    Repetition(part=Row(variable='A'), least=1, most=10, greedy=True)
+    """
+    match term:
+        case Repetition(part=part, most=int() as most):
+            inner = _merged(part)
+            counted = _counted(inner)
+            if counted is not None:
+                row, least_inner, most_inner, greedy = counted
+                fixed = term.least == most
+                same = fixed or greedy is None or greedy == term.greedy
+                if same and (fixed or least_inner <= 1):
+                    prefers = term.greedy if not fixed or greedy is None else greedy
+                    return Repetition(row, term.least * least_inner, most * most_inner, prefers)
+            return replace(term, part=inner)
+        case Repetition(part=part) | Exclusion(part=part):
+            return replace(term, part=_merged(part))
+        case Concatenation(parts=parts):
+            return _joined([_merged(part) for part in parts])
+        case Alternation(parts=parts) | Permutation(parts=parts):
+            return replace(term, parts=tuple(map(_merged, parts)))
+        case _:
+            return term
+
+
+def _joined(parts: list[RowTerm]) -> RowTerm:
+    """Parts one after the other; neighbours that repeat the same variable are one."""
+    found: list[RowTerm] = []
+    for part in parts:
+        before, now = _counted(found[-1]) if found else None, _counted(part)
+        if before is not None and now is not None and before[0].variable == now[0].variable:
+            greedy = {before[3], now[3]} - {None}
+            if len(greedy) < 2:
+                least, most = before[1] + now[1], before[2] + now[2]
+                found[-1] = Repetition(now[0], least, most, False not in greedy)
+                continue
+        found.append(part)
+    return found[0] if len(found) == 1 else Concatenation(tuple(found))
+
+
+def _counted(term: RowTerm) -> tuple[Row, int, int, bool | None] | None:
+    """A variable and how often it is repeated, greedily or not; None: it is always the same."""
+    match term:
+        case Row():
+            return term, 1, 1, None
+        case Repetition(part=Row() as row, least=least, most=int() as most, greedy=greedy):
+            return row, least, most, None if least == most else greedy
+        case _:
+            return None
 
 
 def _too_large() -> QueryError:
