@@ -1,5 +1,6 @@
 """What is particular to Spark DataFrames: laziness, schema, lanes."""
 
+import gc
 import warnings
 
 import pyarrow as pa
@@ -217,3 +218,23 @@ def test_a_built_query_is_taken(spark):
     )
     built = pattern("a", "A").followed_by("b", "B").where("x > a.x").within(10)
     assert ensue.match(frame, built, time="t", type="type").count() == 1
+
+
+# ------------------------------------------------------------------------------- workers
+
+
+def test_workers_leave_loaded_code_out_of_garbage_collection_and_this_process_does_not(
+    spark, trades
+):
+    """PySpark collects after every task of a worker: each of them visited all loaded modules."""
+
+    def frozen(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
+
+    before = gc.get_freeze_count()
+    frame = spark.createDataFrame(trades)
+    ensue.match(frame, PAIRS % "a.price AS x", time="ts", type="type").count()
+    counted = spark.range(0, 8, 1, 8).mapInArrow(frozen, "objects long").collect()
+    assert max(row.objects for row in counted) > 0  # workers are used again
+    assert gc.get_freeze_count() == before

@@ -1,6 +1,7 @@
 """Real streams that cannot start or go on say why in a line or two, and offer a way out."""
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,25 @@ def damaged(path: Path, how: str) -> None:
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full", ["checkpoint", "table"])
+def test_a_full_disk(source, run, tmp_path, full):
+    source.add(" ".join(f"A{n}p B{n}p" for n in range(60)))
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k" if full == "checkpoint" else "size=4k"]
+    done = subprocess.run([*mount, "tmpfs", str(place)], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("no file system can be mounted here")
+    folders = {name: tmp_path / name for name in ("checkpoint", "table")} | {full: place / full}
+    try:
+        with pytest.raises(RunnerError, match="the disk is full: Spark cannot write") as raised:
+            run(source.match(), folders["table"], checkpoint=folders["checkpoint"])
+        assert len(str(raised.value).splitlines()) == 2
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.slow
