@@ -181,6 +181,10 @@ class InProcess:
     def seconds(self) -> float:
         return sum(matcher.seconds for matcher in self._matchers)
 
+    def forget_seconds(self) -> None:
+        for matcher in self._matchers:
+            matcher.forget_seconds()
+
     def usage(self) -> Usage:
         found = [matcher.usage() for matcher in self._matchers]
         return found[0] if found else Usage()
