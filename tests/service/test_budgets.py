@@ -151,6 +151,7 @@ def test_whoever_publishes_is_never_told_what_others_subscribed_to(tmp_path, mon
             answer = await w.ask("bob", "POST", "/events", json=[point(99, 1, 0.0)])
             assert answer.status_code == 503
             assert "SEQ" not in answer.text
+            monkeypatch.undo()
 
     def raising(error):
         raise error

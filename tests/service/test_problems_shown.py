@@ -116,7 +116,7 @@ def test_the_health_page_shows_what_is_wrong(tmp_path):
                 transport=transport, base_url="http://127.0.0.1:8765"
             ) as client:
                 page = (await client.get("/status")).text
-                assert "1 events of the last hour were set aside" in page
+                assert "events that were set aside in the last hour: 1" in page
                 assert "local" in page.partition('id="bad-events"')[2]
 
     run(story)

@@ -23,6 +23,7 @@ from ensue.service.store import subscriptions as store
 
 _LOG = logging.getLogger(__name__)
 _MINUTE = 60.0
+_GROWN = 1.05  # how much more is worth another look at every subscription within a minute
 _ALIKE = 0.5  # of the largest, from which on others of the same user are paused with it
 
 
@@ -44,6 +45,7 @@ class Budgets:
             float
         )  # seconds of this minute, by subscription
         self._since = clock()
+        self._seen_bytes = 0  # when it was looked last at what each subscription holds
 
     def pause_failed(self, db: Connection, blamed: Mapping[str, float], error: Exception) -> bool:
         """Pauses those because of whom nothing could be matched; whether there are any."""
@@ -94,13 +96,16 @@ class Budgets:
 
     def check_usage(self, db: Connection) -> None:
         """Pauses subscriptions of users who hold too much, or took too long in this minute."""
-        memory = self.matching.state_bytes > self._least(db, "memory_per_user")
         self._pass_minute()
-        seconds = self.matching.seconds + sum(self._spent.values())
-        slow = seconds > self._least(db, "seconds_per_minute") and self._several_users(db)
+        size, most = self.matching.state_bytes, self._least(db, "memory_per_user")
+        memory = size > max(most, self._seen_bytes * _GROWN)
+        new, most = self.matching.seconds, self._least(db, "seconds_per_minute")
+        over = new + sum(self._spent.values()) > most and new >= most * (_GROWN - 1)
+        slow = over and self._several_users(db)
         if not memory and not slow:
             return
-        usage = self.matching.usage()
+        usage = self.matching.usage()  # it looks at every subscription
+        self._seen_bytes = size
         for name, spent in usage.seconds.items():
             self._spent[int(name)] += spent
         if memory:
@@ -117,9 +122,9 @@ class Budgets:
     def _pass_minute(self) -> None:
         now = self.clock()
         if not 0 <= now - self._since < _MINUTE:
-            self._since = now
+            self._since, self._seen_bytes = now, 0
             self._spent.clear()
-            self.matching.usage()
+            self.matching.forget_seconds()
 
     def _pause_largest(
         self, db: Connection, held: Mapping[int, float], limit: str, reason: str

@@ -293,13 +293,15 @@ class Core:
 
     def _matched(self, db: Connection, match: Callable[[], Found]) -> Found:
         """Matches without the subscriptions because of which that fails: they are paused."""
-        while True:
-            self.turn.ahead = True
+        found = None
+        while found is None:
             try:
-                return match()
+                found = match()
             except Exception as error:
                 if not self.budgets.pause_failed(db, self.matching.blamed(), error):
                     raise
+        self.turn.ahead = True
+        return found
 
     def _note(self, db: Connection, matches: pa.Table | None) -> int:
         """Makes notes of matches; how many. Those who found too many are paused."""

@@ -298,11 +298,11 @@ def problems(db: Connection, service: "Service", user: int | None = None) -> lis
     since = core.clock() - _RECENTLY
     bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
     if bad:
-        said = f"{bad:,} events of the last hour were set aside"
+        said = f"events that were set aside in the last hour: {bad:,}"
         found.append(_problem("bad events", said, "GET /api/v1/events/bad says why, and whose"))
     troubled = db.execute("SELECT count(*) FROM targets WHERE state <> 'on'").fetchone()[0]
     if troubled:
-        said = f"{troubled:,} targets fail or are switched off"
+        said = f"targets that fail or are switched off: {troubled:,}"
         found.append(_problem("targets", said, "each user sees them in /api/v1/health/targets"))
     return found
 
@@ -334,7 +334,7 @@ def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:
     ).fetchone()[0]
     if not count:
         return []
-    said = f"{count:,} subscriptions were paused because they exceeded a limit"
+    said = f"subscriptions that were paused because they exceeded a limit: {count:,}"
     return [_problem("paused", said, "each says why; change it, then resume it")]
 
 

@@ -88,7 +88,7 @@ class Matching(Protocol):
     def blamed(self) -> Mapping[str, float]:
         """The subscriptions because of which `feed` or `advance` failed last, with their shares.
 
-        None: the error is not that of a subscription.
+        Empty: the error is not that of a subscription.
         """
         ...
 
@@ -100,6 +100,10 @@ class Matching(Protocol):
     @property
     def seconds(self) -> float:
         """Processor time that matching took since `usage` was asked last."""
+        ...
+
+    def forget_seconds(self) -> None:
+        """Counts processor time from 0 on."""
         ...
 
     def usage(self) -> Usage:

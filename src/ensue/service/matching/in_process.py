@@ -190,9 +190,11 @@ class InProcess:
 
     def _give_up(self) -> None:
         """Notes who is to blame. A snapshot is due: the next failure shall replay little."""
-        self._blamed = self._blame()
-        self._snapshot_at = float("-inf")
-        self.failed()
+        try:
+            self._blamed = self._blame()
+        finally:
+            self._snapshot_at = float("-inf")
+            self.failed()
 
     def _blame(self) -> dict[str, float]:
         return {name: share for m in self._matchers for name, share in m.blamed().items()}
@@ -208,6 +210,10 @@ class InProcess:
     @property
     def seconds(self) -> float:
         return sum(matcher.seconds for matcher in self._matchers)
+
+    def forget_seconds(self) -> None:
+        for matcher in self._matchers:
+            matcher.forget_seconds()
 
     def usage(self) -> Usage:
         found = [matcher.usage() for matcher in self._matchers]

@@ -288,6 +288,9 @@ class SparkMatching:
     def seconds(self) -> float:
         return 0.0  # others do not wait for what workers do
 
+    def forget_seconds(self) -> None:
+        pass
+
     def usage(self) -> Usage:
         return Usage(self.progress.held_bytes)
 

@@ -90,6 +90,11 @@ class FleetMatcher:
         """Processor time since `usage` was asked last, without compiling."""
         return self.state.meter.seconds + self.patterns.seconds
 
+    def forget_seconds(self) -> None:
+        """Counts processor time from 0 on."""
+        for meter in (self.state.meter, *(r.meter for r in self.patterns.running.values())):
+            meter.seconds = 0.0
+
     def usage(self) -> Usage:
         """What each subscription holds, and the processor time since it was asked last.
 
