@@ -124,7 +124,7 @@ bench-live: $(DEV_STAMP)  ## measure ensue.live: from one event in to its match 
 bench-sql: java $(DEV_STAMP)  ## measure MATCH_RECOGNIZE: ensue.sql from Arrow, growth, memory, Spark batch and stream
 	$(BIN)/python -m benchmarks.row_patterns
 
-SERVICE := outbox sse messages latency
+SERVICE := outbox sse messages latency subscribing
 bench-service: $(DEV_STAMP)  ## measure the service: outbox, listeners, messages, from an event to its notification
 	@for topic in $(SERVICE); do echo "== $$topic"; $(BIN)/python -m benchmarks.service.$$topic || exit 1; done
 

@@ -45,6 +45,9 @@ ENDPOINTS = [
     Endpoint("GET", "/me", "any"),
     Endpoint("GET", "/stream", "read"),
     Endpoint("POST", "/subscriptions", "subscribe", json(text=HERE.format(id=5)), 201),
+    Endpoint(
+        "POST", "/subscriptions/bulk", "subscribe", json(items=[{"text": HERE.format(id=5)}])
+    ),
     Endpoint("GET", "/subscriptions", "read"),
     Endpoint("GET", "/subscriptions/{subscription}", "read"),
     Endpoint("PATCH", "/subscriptions/{subscription}", "subscribe", json(quiet=3)),
