@@ -153,13 +153,13 @@ class _Database:
             ) from None
         named = {query.name.lower() for one in self.query.withs for query in one.queries}
         while stack:
-            match stack.pop():
-                case dict() as node:
-                    if str(node.get("table_name", "")).lower() not in named:
-                        yield node
-                    stack += node.values()
-                case list() as some:
-                    stack += some
+            node = stack.pop()
+            if isinstance(node, list):
+                stack += node
+            elif isinstance(node, dict):
+                if str(node.get("table_name", "")).lower() not in named:
+                    yield node
+                stack += node.values()
 
     def _open(self) -> Any:
         if self._connection is not None:
