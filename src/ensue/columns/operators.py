@@ -268,8 +268,10 @@ def _inside(kind: Kind, found: Numbers, inside: Bools, valid: Bools | None) -> V
 
 def in_years(vector: Vector, unit: Unit) -> Vector:
     """Times; NULL beyond the years 1 to 9999, which nanoseconds of 64 bits do not reach."""
-    times = np.asarray(vector.values) if vector.kind is Kind.TIMESTAMP and unit == "us" else ()
-    if not len(times) or (times.min() >= _YEAR_1 and times.max() < _YEAR_10000):
+    if vector.kind is not Kind.TIMESTAMP or unit == "ns" or not len(vector):
+        return vector
+    times = np.asarray(vector.values)
+    if times.min() >= _YEAR_1 and times.max() < _YEAR_10000:
         return vector
     inside = (times >= _YEAR_1) & (times < _YEAR_10000)
     return Vector(vector.kind, np.where(inside, times, 0), both(vector.valid, inside))

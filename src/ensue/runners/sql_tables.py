@@ -154,12 +154,12 @@ class _Database:
         named = {query.name.lower() for one in self.query.withs for query in one.queries}
         while stack:
             node = stack.pop()
-            if isinstance(node, dict):
+            if isinstance(node, list):
+                stack += node
+            elif isinstance(node, dict):
                 if str(node.get("table_name", "")).lower() not in named:
                     yield node
                 stack += node.values()
-            elif isinstance(node, list):
-                stack += node
 
     def _open(self) -> Any:
         if self._connection is not None:
