@@ -20,6 +20,7 @@ from benchmarks.tables import (
     local_sheet,
     peers_sheet,
     per_key_sheet,
+    readme_example_sheet,
     row_pattern_growth_sheet,
     row_pattern_sheet,
     row_pattern_spark_sheet,
@@ -45,6 +46,7 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
     ("live.json", "latency", live_latency_sheet),
     ("live.json", "throughput", live_sheet),
     ("soak.json", "runs", soak_sheet),
+    ("readme_example.json", "queries", readme_example_sheet),
     ("first_answer.json", "queries", first_answer_sheet),
     ("row_patterns.json", "tables", row_pattern_sheet),
     ("row_patterns.json", "growth", row_pattern_growth_sheet),
@@ -100,7 +102,7 @@ def write_figures(folder: Path) -> str:
     """Six figures of the result files, as a table."""
     read = {
         name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("local", "by_hand", "peers", "esper", "spark", "live")
+        for name in ("local", "by_hand", "peers", "esper", "spark", "live", "readme_example")
     }
     arrow = [q["arrow"]["events_per_second"] / 1e6 for q in read["local"]["queries"]]
     polars = [q["ratio"]["polars"] for q in read["by_hand"]["questions"]]
@@ -108,15 +110,22 @@ def write_figures(folder: Path) -> str:
     esper = [q["ratio"] for q in read["esper"]["queries"]]
     spark = [q["ratio"] for q in read["spark"]["queries"]]
     live = read["live"]["latency"][0]
+    first = read["readme_example"]["queries"][0]
     rows = (
         (f"{_range(arrow)} million events a second", "`ensue.match` on an Arrow table, one core"),
-        (f"{_range(flink, 0)} times Flink", "events a second from file to file, equal matches"),
-        (f"{_range(esper)} times Esper", "events a second of processor time, equal matches"),
-        (f"{_range(polars)} times Polars", "against the same question written by hand"),
+        (
+            f"{_range(flink, 0)} times Flink, {_range(esper)} times Esper",
+            "the same questions with equal matches, events a second",
+        ),
+        (f"{_range(polars)} times Polars", "the same questions written by hand, processor time"),
         (f"{_range(spark)} times the run time", "of a Spark job that only shuffles the events"),
         (
             f"{live['match_p50_ms']:.1f} ms, p99 {live['match_p99_ms']:.1f} ms",
             "from an event to its match in `ensue.live`",
+        ),
+        (
+            f"{first['cpu_seconds']:.1f} s",
+            "for the example above in a new process on a new machine, import included",
         ),
     )
     return "\n".join(
