@@ -124,7 +124,7 @@ def test_the_page_of_operators_has_the_figures_of_its_file() -> None:
 
     result = json.loads((report.RESULTS / "papers_user_operators.json").read_text())
     page = report.OPERATORS.read_text()
-    assert readme.replaced(page, report.operator_figures(result)) == page
+    assert readme.replace_block(page, readme.TABLES, report.operator_figures(result)) == page
 
 
 def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:

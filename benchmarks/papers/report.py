@@ -16,7 +16,7 @@ from benchmarks.papers.partial_matches import sheets as partial_sheets
 from benchmarks.papers.subscription_sheets import sheets as subscription_sheets
 from benchmarks.papers.tower_spark import sheets as spark_sheets
 from benchmarks.papers.towers import sheets as tower_sheets
-from benchmarks.readme import replaced
+from benchmarks.readme import TABLES, replace_block
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,7 +43,7 @@ def main() -> None:
     PAGE.write_text("\n".join(f"{_flowed(section)}\n" for section in sections))
     if (path := RESULTS / "papers_user_operators.json").exists():
         figures = operator_figures(json.loads(path.read_text()))
-        OPERATORS.write_text(replaced(OPERATORS.read_text(), figures))
+        OPERATORS.write_text(replace_block(OPERATORS.read_text(), TABLES, figures))
 
 
 def operator_figures(result: dict[str, Any]) -> str:

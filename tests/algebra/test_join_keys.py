@@ -117,7 +117,7 @@ def rows(story, correlation, past):
     live = events_of(story.live, story.shape.schema, story.shape.unit)
     numbered = [replace(e, position=k) for k, e in enumerate(past)]
     archive = correlation.joins[0].archive
-    found = correlated(correlation, live, {archive: numbered}, lambda query, binding: "")
+    found = correlated(correlation, live, {archive: numbered})
     return [(row.live, row.binding) for row in found]
 
 

@@ -199,8 +199,10 @@ def test_aggregates_are_those_of_the_plain_meaning(data, table):
     matches = Matches({}, {"k": (offsets, flat)}, len(groups))
     name = data.draw(st.sampled_from(list(COLUMNS)))
     numeric = COLUMNS[name][0].numeric
-    functions = AGGREGATES if numeric else ("count", "min", "max", "first", "last")
-    function = data.draw(st.sampled_from(functions))
+    functions = ("count", "min", "max", "first", "last")
+    if numeric:
+        functions = tuple(set(AGGREGATES) - {"string_agg", "bool_and", "bool_or"})
+    function = data.draw(st.sampled_from(sorted(functions)))
     parameter = data.draw(st.floats(0, 100)) if function == "percentile" else None
     plain = Field("k", name, At.ALL)
     argument = Binary("*", plain, Literal(2)) if numeric and data.draw(st.booleans()) else plain
