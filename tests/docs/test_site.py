@@ -32,7 +32,7 @@ def test_every_page_is_in_the_site(site: Path):
 
 def test_what_pages_link_to_in_the_repository_is_in_the_site(site: Path):
     assert "market_alarm" in (site / "repository/examples/market_alarm.py.html").read_text()
-    assert 'id="performance"' in (site / "repository/index.html").read_text()
+    assert 'id="six-figures"' in (site / "repository/index.html").read_text()
     assert (site / "repository/benchmarks/results/papers_dense.svg").exists()
 
 
