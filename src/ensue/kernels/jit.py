@@ -339,13 +339,34 @@ def _imported(module: str) -> set[str]:
 loading = threading.RLock()  # held while Numba is imported, loads or compiles
 
 
+class _NumbaTime(threading.local):
+    """The processor seconds that this thread has spent in Numba."""
+
+    seconds = 0.0
+    depth = 0
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        self.depth += 1
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            if not self.depth:
+                self.seconds += time.thread_time() - began
+
+
+numba_time = _NumbaTime()
+
+
 @contextmanager
 def using_numba() -> Iterator[None]:
     """Around all that imports or calls Numba, which is of no use when it is left half done.
 
     One thread is here at a time, forks wait, and Ctrl-C takes effect when this is over.
     """
-    with loading:
+    with loading, numba_time.measure():
         before = signal.getsignal(signal.SIGINT)
         if before is None or threading.current_thread() is not threading.main_thread():
             yield  # other threads are not interrupted

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from numba.core import event as numba_events
+
+from ensue.kernels.jit import numba_time
 
 Floats = npt.NDArray[np.float64]
 _STEPS = 40  # of a bisection
@@ -30,35 +31,12 @@ class Meter:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Counts while something runs."""
-        began, compiled = time.thread_time(), _compiling.duration
+        began, compiled = time.thread_time(), numba_time.seconds
         try:
             yield
         finally:
-            spent = time.thread_time() - began - (_compiling.duration - compiled)
+            spent = time.thread_time() - began - (numba_time.seconds - compiled)
             self.seconds += max(0.0, spent)
-
-
-class _Compiling(numba_events.Listener):  # type: ignore[misc]
-    """How long Numba has compiled in this process, in seconds."""
-
-    def __init__(self) -> None:
-        self.duration = 0.0
-        self._depth = 0
-        self._began = 0.0
-
-    def on_start(self, event: numba_events.Event) -> None:  # noqa: ARG002
-        if not self._depth:
-            self._began = time.perf_counter()
-        self._depth += 1
-
-    def on_end(self, event: numba_events.Event) -> None:  # noqa: ARG002
-        self._depth -= 1
-        if not self._depth:
-            self.duration += time.perf_counter() - self._began
-
-
-_compiling = _Compiling()
-numba_events.register("numba:compile", _compiling)
 
 
 def shares_of(events: Floats, partial_matches: float) -> Floats:
