@@ -41,7 +41,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ensue-bench-") as name:
         # every kernel is compiled here and now; Spark's workers inherit the variable
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
-        os.environ["ENSUE_COMPILE"] = "always"
         if "local" in options.only:
             said["local"] = measure_local(options.events, options.times)
             console.print(local_sheet(said["local"]).rich())

@@ -9,7 +9,6 @@ before. Matches are compared one by one, by the times of their events.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,7 +163,6 @@ WAYS: dict[str, Way] = {
 def main() -> int:
     """Asks all questions in all ways, writes the results; 1 if any matches differ."""
     options = _options()
-    os.environ["ENSUE_COMPILE"] = "always"  # in the pass that is not counted
     console = Console(width=None if sys.stdout.isatty() else 120)
     before = machine() | {p.__name__: p.__version__ for p in (pl, pd, duckdb)}
     plain = events(options.events, options.symbols, options.seed)
