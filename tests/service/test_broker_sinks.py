@@ -680,7 +680,10 @@ def test_all_brokers_run_until_they_are_asked_to_end():
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         said = [process.stdout.readline() for _ in range(4)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()  # if it is still there: the block would wait for it
     assert [f"127.0.0.1:{port}" in line for port, line in zip(ports, said, strict=False)] == (
         [True] * 3
     )

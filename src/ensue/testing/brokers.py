@@ -18,6 +18,8 @@ _PORTS = (1883, 4222, 9092)
 def main(arguments: Sequence[str]) -> int:
     """Runs those that can run here, and says where they are."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # A job in the background of a script inherits a SIGINT that is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         on_mqtt, on_nats, on_kafka = [int(port) for port in arguments] or _PORTS
         brokers = (
