@@ -105,7 +105,8 @@ def test_loops_are_compiled_by_another_process(fresh, monkeypatch):
         process = compile_process._Beside.process
         assert sum(loop.dispatcher.stats.cache_hits.values()) == 1
         assert not loop.dispatcher.stats.cache_misses
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= compile_process.NICE
+        lower = min(19, os.getpriority(os.PRIO_PROCESS, 0) + compile_process.NICE)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) >= lower
         assert hashed(loop, 500) == interpreted
     finally:
         compile_process.stop()
