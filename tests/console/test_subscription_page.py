@@ -150,7 +150,7 @@ def test_a_target_that_is_refused_says_why(page: Page, browsing: Browsing):
     page.fill("#target-servers", "not an address")
     page.fill("#target-topic", "alerts")
     page.click("#target-form .main")
-    expect(page.locator("#target-says")).to_contain_text("is no address")
+    expect(page.locator("#target-says")).to_contain_text("is not an address")
 
 
 def test_it_is_paused_resumed_and_ended(page: Page, console: Console):
