@@ -95,7 +95,7 @@ def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
             outcomes[_survives(text, random, nature)] += 1
         except QueryError:
             outcomes["refused"] += 1
-    assert outcomes["matches"] > 3, outcomes
+    assert outcomes["matches"] > 1, outcomes
 
 
 # -------------------------------------------------------------------------------- what it costs
