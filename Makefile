@@ -10,7 +10,7 @@ USER_STAMP := $(VENV)/.installed-user
 DEV_STAMP  := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-archive test test-python test-kernels test-uncompiled test-checked test-plain test-slow test-slow-python test-slow-kernels lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
+.PHONY: help install demo demo-archive check check-tests test test-python test-kernels test-spark test-slow test-slow-python test-slow-kernels test-slow-spark lint format docs docs-serve bench bench-streaming bench-live bench-sql bench-service bench-peers bench-papers soak kafka brokers demo-service crashes clean java
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,63 +38,70 @@ java:
 		echo "  macOS:           brew install openjdk@17" >&2; \
 		exit 1; }
 
+# The demos, their data and the brokers are packages in examples/.
+EXAMPLES := PYTHONPATH=examples$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python
+
 install: $(DEV_STAMP)  ## make .venv with everything needed for development
 
 demo: java $(USER_STAMP)  ## find the thefts in a shop's day on embedded Spark, then the alarms in a market's
-	@$(BIN)/ensue demo --folder demo
+	@$(EXAMPLES) -m demos.shop --folder demo
 
 demo-archive: java $(USER_STAMP)  ## a stream from Kafka that looks back into the Delta table it writes: found, stopped, gone on, checked
-	@$(BIN)/ensue demo-archive
+	@$(EXAMPLES) -m demos.archive
 
 demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a day of 200 trucks
-	@$(BIN)/ensue serve --demo
+	@$(EXAMPLES) -m demos.service
 
-test: lint  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 test-python test-uncompiled test-plain test-checked
+# Two at a time, the longest first: whoever is done takes the next. Nothing is compiled but where a
+# test asks for it (`compiled` in tests/conftest.py): machine code takes seconds for each query.
+test:  ## lint, types, import contracts, tests
+	@$(MAKE) --no-print-directory -j2 test-kernels test-python test-spark lint
 
-# Four parts for two cores: what needs Spark, what runs on uncompiled loops, kernels with bounds checks,
-# the rest. Whoever is done first takes the next.
-PLAIN := src $(addprefix tests/,algebra architecture correlations languages live plan samples tracing test_benchmarks.py)
-# Kernels of subscriptions take a minute to compile, and many clauses of SQL have a kernel of their own:
-# what is tested of them here runs uncompiled. The examples, the docs and Spark run them compiled, make
-# test-slow with bounds checks.
-UNCOMPILED := $(addprefix tests/,row_patterns routing subscriptions service console flink)
-# The longest comes first: a check for Java before it would let the others take its place.
+QUIET := -q -p no:cacheprovider
+# The loops that all queries share run as plain Python here, also where tests ask for machine code.
+UNCOMPILED := $(addprefix tests/,kernels row_patterns routing subscriptions service console flink)
+IN_PROCESS := not slow and not spark and not kafka and not connect
+test-kernels: $(DEV_STAMP)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(UNCOMPILED)
+
 test-python: $(DEV_STAMP)
+	$(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" src $(addprefix examples/,samples brokers demos) tests $(addprefix --ignore ,$(UNCOMPILED))
+
+# Only files that have such tests are collected.
+ON_SPARK = $(shell grep -rlE 'mark\.(spark|everywhere|streams|kafka|connect)\b' tests --include 'test_*.py')
+test-spark: $(DEV_STAMP)
 	@$(MAKE) --no-print-directory java
-	$(BIN)/python -m pytest tests --ignore tests/kernels $(addprefix --ignore ,$(PLAIN) $(UNCOMPILED))
+	$(BIN)/python -m pytest $(QUIET) -m "(spark or kafka or connect) and not slow" \
+		$(filter-out $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
-test-plain: $(DEV_STAMP)
-	$(BIN)/python -m pytest -q -p no:cacheprovider $(PLAIN)
+# What finds most in the least time: the languages, the plans, every behaviour in this process.
+QUICK := $(addprefix tests/,behaviours languages algebra plan architecture)
+check: $(DEV_STAMP)  ## lint, and the tests that find most: a minute and a half
+	@$(MAKE) --no-print-directory -j2 lint check-tests
 
-# The same tests on uncompiled loops, then on compiled ones that check every index. Tests that
-# compare plans of one query compile each of them: make test-slow does that.
-CHECKED := NUMBA_BOUNDSCHECK=1
-PLANS := $(addprefix tests/kernels/test_,planning.py counters.py adaptive.py operator_engine.py \
-	nodes.py routing.py regions.py geometry.py earth.py readable.py modules.py repeats.py place_patterns.py \
-	groups.py edges.py)
-test-kernels: test-uncompiled test-checked  ## kernel tests with JIT off, and with bounds checks
+check-tests: $(DEV_STAMP)
+	$(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(QUICK)
 
-test-uncompiled: $(DEV_STAMP)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not spark and not kafka" tests/kernels $(UNCOMPILED)
+# Kernels are compiled with checks of every index here, and behaviours on Spark run compiled.
+CHECKED := ENSUE_COMPILE=always NUMBA_BOUNDSCHECK=1
+CRASHES := tests/streaming/test_crashes.py
+test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds, compiled kernels, Spark Connect
+	@$(MAKE) --no-print-directory -j2 test-slow-spark test-slow-kernels test-slow-python
 
-test-checked: $(DEV_STAMP)
-	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels $(addprefix --ignore ,$(PLANS))
+test-slow-spark: java $(DEV_STAMP)
+	ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
+		$(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
-test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds and streams, crashes, Spark Connect
-	@$(MAKE) --no-print-directory -j2 test-slow-python test-slow-kernels
+test-slow-kernels: java $(DEV_STAMP)
+	$(CHECKED) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka" tests/kernels
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "slow or spark or kafka or connect" $(UNCOMPILED)
 
-test-slow-kernels: $(DEV_STAMP)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "slow or spark or kafka" -p no:cacheprovider tests/service tests/console
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
-	$(CHECKED) $(BIN)/python -m pytest -q -p no:cacheprovider $(PLANS)
-	$(CHECKED) $(BIN)/python -m pytest -q -m slow -p no:cacheprovider tests/kernels
-
-test-slow-python: java $(DEV_STAMP)
-	$(BIN)/python -m pytest -s -m slow --ignore tests/kernels --ignore tests/service --ignore tests/console
+test-slow-python: $(DEV_STAMP)
+	$(BIN)/python -m pytest $(QUIET) -s -m "slow and not spark and not kafka and not connect" \
+		--ignore $(CRASHES) $(addprefix --ignore ,$(UNCOMPILED)) tests
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
-	$(BIN)/python -m pytest -s -m slow tests/streaming/test_crashes.py
+	$(BIN)/python -m pytest -s -m slow $(CRASHES)
 
 lint: $(DEV_STAMP)  ## ruff, import contracts, mypy
 	$(BIN)/ruff check
@@ -106,13 +113,13 @@ format: $(DEV_STAMP)  ## let ruff mend and format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Material prints a note about its successor at every start; it says nothing about these pages.
-MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+PAGES := $(BIN)/python docs/site/pages.py build/docs
 docs: $(DEV_STAMP)  ## build the documentation as a site, build/site/index.html; a broken link is an error
-	$(MKDOCS) build --strict
+	$(PAGES)
+	$(BIN)/zensical build --strict
 
-docs-serve: $(DEV_STAMP)  ## the same site at http://127.0.0.1:8000, built anew when a page changes
-	$(MKDOCS) serve
+docs-serve: $(DEV_STAMP)  ## the same site at http://127.0.0.1:8000, built again when a page changes
+	@$(PAGES) --watch & trap "kill $$!" EXIT INT TERM; sleep 2; $(BIN)/zensical serve
 
 bench: java $(DEV_STAMP)  ## measure kernels, ensue.match and Spark; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run
@@ -149,12 +156,12 @@ bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in
 
 PORT ?= 9092
 kafka: java $(USER_STAMP)  ## run a Kafka broker on this machine until Ctrl-C
-	@$(BIN)/python -m ensue.testing.kafka $(PORT)
+	@$(EXAMPLES) -m brokers.kafka $(PORT)
 
 brokers: java $(DEV_STAMP)  ## run mosquitto, a NATS server with JetStream and Kafka on this machine until Ctrl-C
-	@$(BIN)/python -m ensue.testing.brokers
+	@$(EXAMPLES) -m brokers
 
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

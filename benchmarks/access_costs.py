@@ -16,20 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import ensue
-from ensue.archives.contract import Archive, Wanted
-from ensue.columns.stream import shape_of
-from ensue.engine.sampling import sampled
-from ensue.plan.access_costs import Costs, Reading
-from ensue.plan.estimates.estimates import estimate
-from ensue.plan.estimates.load import Load
-from ensue.plan.planning import Planning
-from ensue.workload.correlations.pieces import Asked
-from ensue.workload.correlations.prepare import Wanted as Way
-from ensue.workload.correlations.prepare import prepare_correlation
-from ensue.workload.correlations.prepared import PreparedCorrelation, pasts_of
-from ensue.workload.live_matcher import LiveMatcher
-from ensue.workload.prepared import Prepared
-from ensue.workload.queries.work import matched as all_matches
+from ensue.archives.archive import Archive, ArchiveRead
+from ensue.engine.sampling import sample_statistics
+from ensue.operators.archive_join.archive_ranges import ArchiveRanges
+from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin
+from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.operators.match.match_operator import match_queries as all_matches
+from ensue.planner.access_paths import ArchiveCosts, ReadCosts
+from ensue.planner.join_order import Cardinalities
+from ensue.planner.plan_cost import estimate_structure
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.live_matcher import LiveMatcher
+from ensue.runtime.options import AccessOptions as Way
+from ensue.runtime.options import open_archives
+from ensue.vector.event_table import create_schema
 
 ROWS, KEYS = 1_000_000, 1_000
 PARTS, BUCKETS = 5, 4  # of the archive in files
@@ -72,17 +73,17 @@ def read(
 ) -> tuple[float, int]:
     """One read of a stretch of time, of all objects or of some, and how much it found."""
     many = 1 if keys is None else keys
-    asked = Asked(
+    asked = ArchiveRanges(
         None if keys is None else pa.array(np.arange(keys) * KEYS // keys),
         np.full(many, since), np.full(many, until),
     )  # fmt: skip
     named = frozenset([types] if types == NONE else types)
-    wanted = Wanted(asked.table(pa.int64(), "us"), None if keys is None else "key", named)
+    wanted = ArchiveRead(asked.table(pa.int64(), "us"), None if keys is None else "key", named)
     found = archive.read(wanted).events.num_rows
     return cpu(lambda: archive.read(wanted)), found
 
 
-def reading(archive: Archive, rows: int) -> Reading:
+def reading(archive: Archive, rows: int) -> ReadCosts:
     """Reads that differ in one thing each; those for a type that no event has find nothing."""
     stored = archive.layout().files
     part = rows // PARTS
@@ -105,23 +106,23 @@ def reading(archive: Archive, rows: int) -> Reading:
     picked = slope(opening + KEYS // 2 * piece, half, looked) - listed
     of_half, found = read(archive, 0, last, KEYS // 2)
     keyed = slope(half, of_half, found) - event
-    return Reading(access, file, row, max(0.0, picked), listed, event, max(0.0, keyed), piece)
+    return ReadCosts(access, file, row, max(0.0, picked), listed, event, max(0.0, keyed), piece)
 
 
-def prepared(live: pa.Table, past: Archive, x: float, access: str) -> PreparedCorrelation:
+def prepared(live: pa.Table, past: Archive, x: float, access: str) -> CompiledArchiveJoin:
     """A query over both, with more or fewer archived matches."""
-    shape = shape_of(live.schema, time="t", type="type", order=())
-    pasts = pasts_of({"past": past}, None)
+    shape = create_schema(live.schema, time="t", type="type", order=())
+    pasts = open_archives({"past": past}, None)
     query = ensue.parse(QUERY.format(x=x))
-    assert isinstance(query, ensue.Correlation)
-    return prepare_correlation(query, shape, pasts, Planning(), Way(access))
+    assert isinstance(query, ensue.ArchiveJoinQuery)
+    return compile_archive_join(query, shape, pasts, PlannerOptions(), Way(access))
 
 
-def comparisons(prepared: Prepared, table: pa.Table) -> float:
+def comparisons(prepared: CompiledQuery, table: pa.Table) -> float:
     """What the planner expects an event to cost, where it knows the stream."""
     plan = prepared.plan
-    load = Load.of(plan.query, plan.roles, sampled(prepared, table))
-    return estimate(plan.structure, plan.query, load).cost
+    load = Cardinalities.of(plan.query, plan.roles, sample_statistics(prepared, table))
+    return estimate_structure(plan.structure, plan.query, load).cost
 
 
 def main() -> None:
@@ -167,7 +168,7 @@ def main() -> None:
     pair = (paired - join - early.num_rows * instance) / max(1, pairs.num_rows)
     value_set = pa.array(np.arange(0, KEYS, 8))
     admit = cpu(lambda: live.filter(pc.is_in(live.column("key"), value_set=value_set)))
-    costs = Costs(
+    costs = ArchiveCosts(
         comparison=comparison,
         event=scanned,
         used=max(0.0, used),

@@ -7,21 +7,21 @@ import pyarrow as pa
 import ensue
 from benchmarks.timing import Clock, Runs, repeated
 from benchmarks.workloads import Workload
-from ensue.columns.keys import KeyCodes
-from ensue.columns.stream import slices
+from ensue.backends.input_tables import read_event_table
+from ensue.codegen.kernel_inputs import OUT_TOP
 from ensue.engine.engine import Engine
-from ensue.engine.scan import Scanned
-from ensue.runners.tables import stream_of
-from ensue.source.kernel_inputs import OUT_TOP
-from ensue.workload.prepared import Prepared, prepare
-from ensue.workload.work import SLICE
+from ensue.engine.scan import ScannedBatch
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.runtime.stage import SLICE_ROWS
+from ensue.vector.event_table import split_table
+from ensue.vector.key_codes import KeyCodes
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A query ready to run, and how long its kernel took to compile."""
 
-    prepared: Prepared
+    prepared: CompiledQuery
     seconds: float
 
 
@@ -29,29 +29,29 @@ class Compiled:
 class _Replay:
     """Stands in for the scan of an engine: gives what was scanned before, piece by piece."""
 
-    pieces: list[Scanned]
+    pieces: list[ScannedBatch]
     keys: KeyCodes
     place: int = 0
     known: int = 0  # codes: there are none to forget
 
-    def __call__(self, _: pa.Table) -> Scanned:
+    def __call__(self, _: pa.Table) -> ScannedBatch:
         self.place += 1
         return self.pieces[self.place - 1]
 
 
 def compiled(workload: Workload, events: pa.Table, symbols: int) -> Compiled:
     """Plans and compiles a query; compiling is not part of what is measured later."""
-    _, shape = stream_of(events, time="ts", type=workload.type)
-    prepared = prepare(ensue.parse(workload.text(symbols)), shape)
+    _, shape = read_event_table(events, time="ts", type=workload.type)
+    prepared = compile_query(ensue.parse(workload.text(symbols)), shape)
     clock = Clock()
     with clock:
         prepared.engine().feed(events.slice(0, 1_000))
     return Compiled(prepared, clock.seconds)
 
 
-def measured(prepared: Prepared, events: pa.Table, times: int) -> Runs:
+def measured(prepared: CompiledQuery, events: pa.Table, times: int) -> Runs:
     """The time of the compiled loops: neither scanning nor taking out matches."""
-    pieces = slices(events, SLICE)
+    pieces = split_table(events, SLICE_ROWS)
     first = _engine(prepared)
     scanned = [first.scan(piece) for piece in pieces]
 
@@ -69,7 +69,7 @@ def measured(prepared: Prepared, events: pa.Table, times: int) -> Runs:
     return repeated(run, times)
 
 
-def _engine(prepared: Prepared) -> Engine:
+def _engine(prepared: CompiledQuery) -> Engine:
     engine = prepared.engine()
     assert isinstance(engine, Engine), "this query has no kernel"
     return engine

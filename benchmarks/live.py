@@ -61,7 +61,7 @@ CASES = (
             for least in range(1_000, 2_000, 100)
         },
     ),
-    Case("tower of two levels", _TOWER),
+    Case("hierarchy of two levels", _TOWER),
 )
 
 

@@ -14,8 +14,8 @@ import ensue
 from benchmarks import kernel
 from benchmarks.tables import Report
 from benchmarks.workloads import WARM_UP, Workload
-from ensue.runners.tables import stream_of
-from ensue.workload.prepared import prepare
+from ensue.backends.input_tables import read_event_table
+from ensue.runtime.compiled_query import compile_query
 
 LOOP = "A a THEN NEXT (B b THEN NEXT)+ THEN NEXT C c"
 SIZES = (100, 1_000, 10_000)  # events of a loop
@@ -100,10 +100,10 @@ def growth(sizes: Iterable[int] = SIZES) -> list[Report]:
     reports = []
     for count in sizes:
         types = ["A", *"B" * count, "C"]
-        table, shape = stream_of(
+        table, shape = read_event_table(
             pa.table({"t": range(len(types)), "type": types}), time="t", type="type"
         )
-        engine = prepare(ensue.parse(LOOP), shape).engine()
+        engine = compile_query(ensue.parse(LOOP), shape).engine()
         engine.feed(table.slice(0, count + 1))
         partial = engine.partial_matches
         found = engine.feed(table.slice(count + 1)).count + engine.finish().count

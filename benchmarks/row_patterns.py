@@ -39,7 +39,7 @@ from benchmarks.workloads import FEW_KEYS, events
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ensue.workload.row_patterns.clause import Clause as Prepared
+    from ensue.operators.row_match.compiled_clause import CompiledClause as Prepared
 
 PARTS = ("tables", "growth", "spark", "stream")
 GROWN = ("V shape", "failing", "failing, any row")
@@ -153,30 +153,31 @@ def _called(clause: Clause, table: pa.Table) -> tuple[Clock, int]:
 
 def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
     """The search alone: rows come by partition, matches are counted and dropped."""
-    from ensue.engine.row_patterns.finding import Finder
-    from ensue.engine.row_patterns.found import Search
-    from ensue.engine.row_patterns.partitions import Partitions, partitions_of
+    from ensue.engine.row_match.row_partitions import Partitions, partition_rows
+    from ensue.engine.row_match.search import RowMatchFinder, SearchState
 
     prepared = _prepared(clause, table.schema)
-    split = partitions_of(table, prepared.key, prepared.recognition.order)
+    split = partition_rows(table, prepared.key, prepared.row_pattern.order)
 
     def run() -> tuple[Clock, int]:
         partitions = Partitions(split.table, split.order, split.bounds)
         clock = Clock()
         with clock:
-            search = Search.whole(partitions.bounds)
-            found = sum(len(some) for some in Finder(prepared.plan).find(partitions, search))
+            search = SearchState.whole(partitions.bounds)
+            found = sum(
+                len(some) for some in RowMatchFinder(prepared.plan).find(partitions, search)
+            )
         return clock, found
 
     return repeated(run, times)
 
 
 def _prepared(clause: Clause, schema: pa.Schema) -> "Prepared":
-    from ensue.languages.row_patterns.clause import read_bare
-    from ensue.plan.limits import Limits
-    from ensue.workload.row_patterns.clause import prepared
+    from ensue.operators.row_match.compiled_clause import compile_clause
+    from ensue.parser.row_pattern.clause import read_clause_text
+    from ensue.planner.limits import MatcherLimits
 
-    return prepared(read_bare(clause.text), schema, Limits(), ids=False)
+    return compile_clause(read_clause_text(clause.text), schema, MatcherLimits(), ids=False)
 
 
 # -------------------------------------------------------------------- how time and memory grow
@@ -255,9 +256,9 @@ def _status(name: str) -> int:
 
 def measure_spark(options: argparse.Namespace, folder: Path) -> dict[str, list[Report]]:
     """Batch and stream, each beside a pipeline that only moves the rows."""
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
-    session = embedded()
+    session = get_or_create_session()
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "200")
     said: dict[str, list[Report]] = {}
     try:

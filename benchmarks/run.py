@@ -97,11 +97,11 @@ def measure_local(count: int, times: int) -> list[Report]:
 
 def measure_spark(count: int, times: int, folder: Path) -> list[Report]:
     """Spark batch beside an identity pipeline."""
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     console.print(f"writing {count:,} events as Parquet, starting Spark ...", style="dim")
     path = spark.written(events(count, FEW_KEYS), folder / "events")
-    session = embedded()
+    session = get_or_create_session()
     reports: list[Report] = []
     try:
         for workload in WORKLOADS.values():

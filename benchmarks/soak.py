@@ -43,9 +43,9 @@ def main() -> int:
     """0 if state and memory are level and the matches are those of the batch run."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="ensue-soak-") as name:
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        session = embedded()
+        session = get_or_create_session()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
         samples, found = _run(session, options.events, Path(name))
         wanted = _matched(session.range(0, options.events), "id").count()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import ensue
 from benchmarks.timing import Clock
 from benchmarks.workloads import Workload
-from ensue.algebra.walk import atoms
+from ensue.ir.traversal import iterate_atoms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ def measured(
 ) -> Report:
     """The pipelines in turns, after one run of each that is not counted."""
     query = ensue.parse(workload.text(symbols))
-    types = sorted({atom.type for atom in atoms(query.pattern)})
+    types = sorted({atom.type for atom in iterate_atoms(query.pattern)})
     seconds: dict[str, list[float]] = {"identity": [], "match": []}
     if workload.typed:
         seconds["same_events"] = []

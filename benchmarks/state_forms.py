@@ -25,7 +25,7 @@ from benchmarks.machine import machine, sentence
 from benchmarks.readme import RESULTS
 from benchmarks.streaming import FIRST, in_files, run, stream_of, timed
 from benchmarks.workloads import FEW_KEYS, events
-from ensue.engine.state import from_bytes, to_bytes
+from ensue.engine.state_format import deserialize_table, serialize_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +45,9 @@ def main() -> int:
     sizes = (20_000,) if options.quick else (100_000, 500_000)
     state = (1,) if options.quick else (1, 10, 25)
     with tempfile.TemporaryDirectory(prefix="ensue-forms-") as name:
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        session = embedded()
+        session = get_or_create_session()
         session.conf.set("spark.sql.shuffle.partitions", str(LANES))
         session.conf.set(PROVIDER, ROCKSDB)
         forms = _forms(session, Path(name), sizes)
@@ -128,7 +128,7 @@ def _lanes(stream: "DataFrame", packed: bool) -> "DataFrame":
         table = pa.Table.from_batches(kept)
         lanes = table.column("lane").to_numpy()
         for number in range(LANES):
-            blob = to_bytes(table.filter(pa.array(lanes == number)))
+            blob = serialize_table(table.filter(pa.array(lanes == number)))
             yield pa.record_batch({"lane": pa.array([number], pa.int32()), "blob": [blob]})
 
     return frame.mapInArrow(pack, "lane int, blob binary")
@@ -147,7 +147,7 @@ def _by_rows(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFrame
 
     def count(rows: Any) -> int:
         if packed:
-            return sum(from_bytes(bytes(r.blob)).num_rows for r in rows)
+            return sum(deserialize_table(bytes(r.blob)).num_rows for r in rows)
         return sum(1 for _ in rows)
 
     found = frame.groupBy("lane").transformWithState(
@@ -162,7 +162,7 @@ def _by_rows(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFrame
 def _by_pandas(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFrame":
     def count(frames: Any) -> int:
         if packed:
-            return sum(from_bytes(bytes(b)).num_rows for f in frames for b in f["blob"])
+            return sum(deserialize_table(bytes(b)).num_rows for f in frames for b in f["blob"])
         return sum(len(f) for f in frames)
 
     found = frame.groupBy("lane").transformWithStateInPandas(
@@ -182,7 +182,9 @@ def _by_group_state(frame: "DataFrame", packed: bool) -> "DataFrame":
     def count(_: Any, frames: Any, state: Any) -> Iterator[pd.DataFrame]:
         rows = 0
         for f in frames:
-            rows += sum(from_bytes(bytes(b)).num_rows for b in f["blob"]) if packed else len(f)
+            rows += (
+                sum(deserialize_table(bytes(b)).num_rows for b in f["blob"]) if packed else len(f)
+            )
         state.update((b"x" * 1_000,))
         yield pd.DataFrame([dict(zip(NAMES, (rows, 0.0, 0.0), strict=True))])
 

@@ -45,9 +45,9 @@ def main() -> int:
     console.print(sentence(machine()))
     with tempfile.TemporaryDirectory(prefix="ensue-stream-") as name:
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        session = embedded()
+        session = get_or_create_session()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
         session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "200")
         said = measured(session, Path(name), quick=options.quick)
@@ -167,63 +167,63 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
 
 def _chain(stream: "DataFrame", text: str, lanes: int) -> Any:
     """What runs in the lanes of a match."""
-    from ensue.runners.spark.types import arrow_schema
-    from ensue.workload.asked import Asked
-    from ensue.workload.planned import Wishes
-    from ensue.workload.source import Source
-    from ensue.workload.workload import Workload
+    from ensue.backends.spark.arrow_types import arrow_schema
+    from ensue.runtime.options import RunOptions
+    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.source_schema import SourceSchema
+    from ensue.runtime.workload import Workload
 
-    source = Source(arrow_schema(stream.schema), "ts", "type")
-    asked = (Asked(ensue.parse(text)),)
-    return Workload(asked, source, Wishes(streaming=True), lanes).chains[0]
+    source = SourceSchema(arrow_schema(stream.schema), "ts", "type")
+    asked = (QuerySpec(ensue.parse(text)),)
+    return Workload(asked, source, RunOptions(streaming=True), lanes).chains[0]
 
 
 def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
     """The pipeline of a match with nothing in place of the matcher."""
     from pyspark.sql import functions as sql
 
-    from ensue.runners.spark import stream as spark_stream
-    from ensue.runners.spark.matches import Unpack
-    from ensue.runners.spark.time import with_watermark
-    from ensue.runners.spark.types import spark_schema
+    from ensue.backends.spark import stream as spark_stream
+    from ensue.backends.spark.arrow_types import spark_schema
+    from ensue.backends.spark.event_time import with_watermark
+    from ensue.backends.spark.match_frames import UnpackMatches
 
     chain = _chain(stream, text, os.cpu_count() or 1)
     watched = with_watermark(stream, chain.source.shape, WATERMARK)
-    packed = spark_stream.with_lanes(watched, chain).mapInArrow(
-        spark_stream.Pack(chain, "raise"), spark_stream.FLOW
+    packed = spark_stream.select_events(watched, chain).mapInArrow(
+        spark_stream.PackEvents(chain, "raise"), spark_stream.FLOW
     )
     found = packed.groupBy(chain.grouped_by).transformWithState(
         _identity_processor(chain, write), spark_stream.FLOW, "append", "EventTime"
     )
     done = found.filter(sql.col("number") >= 0).select(sql.col("blob").alias("matches"))
     schema = chain.outputs[0].schema
-    return done.mapInArrow(Unpack(schema), spark_schema(schema))
+    return done.mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 def _identity_processor(chain: Any, write: int) -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from ensue.runners.spark.state import LaneStore
-    from ensue.runners.spark.stream import CLOCK, counted_row
-    from ensue.workload.lanes.micro_batch import Counters
-    from ensue.workload.lanes.packing import table_of
-    from ensue.workload.lanes.state import Head
+    from ensue.backends.spark.state_store import KeyGroupStore
+    from ensue.backends.spark.stream import CLOCK, build_counter_row
+    from ensue.runtime.tasks.micro_batch import TaskCounters
+    from ensue.runtime.tasks.task_state import StateHeader
+    from ensue.runtime.tasks.wire_format import unpack_table
 
-    nothing = dict.fromkeys((field.name for field in fields(Counters)), 0)
+    nothing = dict.fromkeys((field.name for field in fields(TaskCounters)), 0)
 
     class Identity(StatefulProcessor):
         def init(self, handle: Any) -> None:
-            self.store = LaneStore(handle)
+            self.store = KeyGroupStore(handle)
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             blobs = [bytes(row.blob) for row in rows if row.number != CLOCK]
-            head = self.store.head() or Head(1, b"", b"", 0, 0, 0, None)
-            count = sum(table_of(blob)[1].num_rows for blob in blobs)
+            head = self.store.head() or StateHeader(1, b"", b"", 0, 0, 0, None)
+            count = sum(unpack_table(blob)[1].num_rows for blob in blobs)
             self.store.put_entry(0, os.urandom(64) + bytes(max(0, write - 64)))
             self.store.put_head(head)
-            counters = Counters(**nothing | {"events": count, "written_bytes": write})
-            yield Row(**counted_row(chain, key[0], counters))
+            counters = TaskCounters(**nothing | {"events": count, "written_bytes": write})
+            yield Row(**build_counter_row(chain, key[0], counters))
 
     return Identity()
 
@@ -281,7 +281,7 @@ def _per_key(session: "SparkSession", folder: Path, size: int, symbols: int) -> 
 def _by_key(stream: "DataFrame", text: str) -> "DataFrame":
     from pyspark.sql import functions as sql
 
-    from ensue.runners.spark import stream as spark_stream
+    from ensue.backends.spark import stream as spark_stream
 
     processor = _key_processor(_chain(stream, text, 1))
     found = (
@@ -290,22 +290,22 @@ def _by_key(stream: "DataFrame", text: str) -> "DataFrame":
         .transformWithStateInPandas(processor, spark_stream.FLOW, "append", "EventTime")
     )
     counts = (sql.sum(name).alias(name) for name in spark_stream.COUNTERS)
-    return found.observe(spark_stream.OBSERVED, *counts)
+    return found.observe(spark_stream.METRIC_NAME, *counts)
 
 
 def _key_processor(chain: Any) -> Any:
     import pandas as pd
 
-    from ensue.engine.state import to_bytes
-    from ensue.runners.spark.stream import StageProcessor, counted_row
-    from ensue.workload.lanes.micro_batch import run_lane
+    from ensue.backends.spark.stream import StageProcessor, build_counter_row
+    from ensue.engine.state_format import serialize_table
+    from ensue.runtime.tasks.micro_batch import run_task
 
     class ByKey(StageProcessor):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             arrow = chain.source.arrow
             tables = [pa.Table.from_pandas(r, preserve_index=False) for r in rows]
             whole = pa.concat_tables(tables).select(arrow.names).cast(arrow)
-            yield self._counted(timerValues, [to_bytes(whole)])
+            yield self._counted(timerValues, [serialize_table(whole)])
 
         def handleExpiredTimer(
             self, key: Any, timerValues: Any, expiredTimerInfo: Any
@@ -313,13 +313,13 @@ def _key_processor(chain: Any) -> Any:
             yield self._counted(timerValues, [])
 
         def _counted(self, times: Any, blobs: list[bytes]) -> Any:
-            outcome = run_lane(self.store, chain, 0, times.getCurrentWatermarkInMs(), blobs)
+            outcome = run_task(self.store, chain, 0, times.getCurrentWatermarkInMs(), blobs)
             if outcome.timer != outcome.timer_before:
                 if outcome.timer_before is not None:
                     self.handle.deleteTimer(outcome.timer_before)
                 if outcome.timer is not None:
                     self.handle.registerTimer(outcome.timer)
-            return pd.DataFrame([counted_row(chain, 0, outcome.counters)])
+            return pd.DataFrame([build_counter_row(chain, 0, outcome.counters)])
 
     return ByKey(chain, 0, None)
 

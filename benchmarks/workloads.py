@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 import pyarrow as pa
-
-from ensue.samples.stocks import stocks
+from examples.samples.stocks import stocks
 
 SEED = 7
 FEW_KEYS, MANY_KEYS = 1_000, 100_000

@@ -11,7 +11,7 @@ import sys
 import pyarrow as pa
 
 import ensue
-from ensue.samples.convoys import Convoys, convoys
+from samples.convoys import Convoys, convoys
 
 # $e1; is a follower close to its leader, $e2; one that is far, at most 90 seconds later. A
 # variable is one event, or one pair of events, wherever it stands. `|(a)(b)` means at the same

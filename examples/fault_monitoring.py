@@ -10,7 +10,7 @@ them, so the answer can be checked.
 from pathlib import Path
 
 import ensue
-from ensue.samples.faults import faults
+from samples.faults import faults
 
 DOWN = Path(__file__).with_name("fault_monitoring.ensue")
 

@@ -8,16 +8,16 @@ from its file. Needs `pip install ".[service]"`; nothing but this machine is spo
 """
 
 import asyncio
-import json
 import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from standardwebhooks import Webhook
+
 import ensue
-from ensue.samples.fleet_day import FleetDay, fleet_day
-from ensue.service.delivery.signing import verify
+from samples.fleet_day import FleetDay, fleet_day
 
 SILENT = "silent"  # the subscription whose notes go to the webhook
 
@@ -36,7 +36,7 @@ async def main() -> None:
             heard, token = await played(running, day, pieces[:noon])
         async with service(file, day) as running:  # another process could do this
             rest, _ = await played(running, day, pieces[noon:], token)
-            await running.courier.rested()
+            await running.dispatcher.rested()
     await hook.stop()
     silences = [match for match in heard + rest if match["name"] == SILENT]
     right = [
@@ -125,8 +125,8 @@ class Hook:
                 for name, _, value in (line.partition(":") for line in lines if line)
             }
             body = await reader.readexactly(int(headers["content-length"]))
-            id = verify(headers, body, self.secret)  # an error if it is not from our service
-            content = json.loads(body)
+            content = Webhook(self.secret).verify(body, headers)  # an error if it is not ours
+            id = headers["webhook-id"]
             if content["kind"] == "match":
                 self.repeats += id in self.received
                 self.received[id] = content

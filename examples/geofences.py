@@ -13,7 +13,7 @@ import time
 import pyarrow as pa
 
 import ensue
-from ensue.samples.fences import Fence, fences
+from samples.fences import Fence, fences
 
 # A truck outside, less than two kilometres away; then, within ten minutes, the same one inside. It
 # is told once for each truck that enters, however often it reports from inside.

@@ -10,7 +10,7 @@ checked.
 from pathlib import Path
 
 import ensue
-from ensue.samples.market import market
+from samples.market import market
 
 ALARM = Path(__file__).with_name("market_alarm.ensue")
 

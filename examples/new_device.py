@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import ensue
-from ensue.samples.logins import logins
+from samples.logins import logins
 
 # In vain does not count, today and in the past: somebody else may have tried.
 NEW_DEVICE = """

@@ -15,7 +15,7 @@ from pyspark.sql.functions import count
 from pyspark.sql.functions import max as latest
 
 import ensue
-from ensue.samples.shop import THEFT, shop
+from samples.shop import THEFT, shop
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ events are of one type, so the call names no type column.
 """
 
 import ensue
-from ensue.samples.stocks import stocks
+from samples.stocks import stocks
 
 COLLAPSE = """
     PATTERN SEQ(Stock+ a[ ], Stock b)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import ensue
-from ensue.samples.comeback import comebacks
+from samples.comeback import comebacks
 
 COMEBACK = """
     EVENT Comeback AS SEQ(Trade s, Trade{3,} d[])

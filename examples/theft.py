@@ -6,7 +6,7 @@ reading at a shelf, none at a counter after it, and one at the exit, all of one 
 """
 
 import ensue
-from ensue.samples.shop import shop
+from samples.shop import shop
 
 THEFT = """
     EVENT Theft AS SEQ(SHELF x, !COUNTER y, EXIT z)

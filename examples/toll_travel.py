@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import ensue
-from ensue.samples.toll import toll
+from samples.toll import toll
 
 # HAVING judges the speed of the section that LAST 1 has chosen. In ON the same condition would
 # have a say in which pass before is chosen: the latest of those from which the car was too fast.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import ensue
-from ensue.samples.warehouses import Trip, warehouses
+from samples.warehouses import Trip, warehouses
 
 # `=|(a; t)(b)`: b at most t after a. `@(R)(A)`: an A inside R, its border included. A name stands
 # for an event that fits it, so the two A's are two reports of the same truck. Without `once` every

@@ -1,14 +1,14 @@
-"""What tests share: one Spark session, every runner behind one call, patterns against strings.
+"""What tests share: one Spark session, all runners through one call, patterns against strings.
 
 A test that takes `matched` or `runner` runs by the reference semantics, in this process, live in
 this process (event by event), and in this process as a stream (the lanes of the Spark runner, cut,
-delayed and forgotten), on generated kernels that are not compiled: that would take a second or two
-for each query. Marked
-`@pytest.mark.everywhere` it runs on compiled kernels and on Spark, marked `@pytest.mark.streams`
-also on a streaming DataFrame, which takes some seconds; with `slow=True` what takes longest is
-left to `make test-slow`: Spark for the one, the stream for the other. `pytest --everywhere` runs
-all of them on Spark, batch and streaming, but for those that are marked `in_process` with a
-reason.
+delayed and forgotten), one after the other within one test. The kernels of its queries are
+generated and not compiled: that would take a second or two for each query. What keeps no state
+between events is marked `stateless` and does without the lanes. Marked `@pytest.mark.everywhere`
+a test runs on Spark, too, marked `@pytest.mark.streams` also on a streaming DataFrame, which takes
+some seconds; with `slow=True` what takes longest is left to `make test-slow`: Spark for the one,
+the stream for the other. `pytest --everywhere` runs all of them on Spark, batch and streaming, but
+for those that are marked `in_process` with a reason.
 """
 
 import math
@@ -28,16 +28,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.algebra.row_patterns.recognition import Recognition
+from ensue.ir.row_pattern import RowPatternQuery
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci")
 
-# Short tables would never be compiled for; tests of that say so themselves.
-os.environ.setdefault("ENSUE_COMPILE", "always")
+# The same matches without seconds of compiling for each query. Tests of machine code take the
+# fixture `compiled`; with ENSUE_COMPILE=always in the environment all of them run compiled.
+os.environ.setdefault("ENSUE_COMPILE", "never")
 
-RUNNERS = ("semantics", "local", "live", "lanes")
-EVERYWHERE = (*RUNNERS, "spark")
+HERE = "here"  # all runners of this process, one after the other
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[GAPS] = set()
+    config.addinivalue_line("markers", "stateless: needs no run in lanes, which keep state")
     config.addinivalue_line("markers", "everywhere(slow): also runs on Spark")
     config.addinivalue_line("markers", "streams(slow): also on Spark, batch and streaming")
     config.addinivalue_line("markers", "first_rounds(n): of the rounds behind, the rest are slow")
@@ -72,14 +74,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "runner" not in metafunc.fixturenames:
         return
     test = metafunc.definition
-    if test.get_closest_marker("streams"):
-        names = (*EVERYWHERE, "stream")
+    wanted = metafunc.config.getoption("everywhere") and not test.get_closest_marker("in_process")
+    names = [HERE]
+    if wanted or test.get_closest_marker("streams"):
+        names += ["spark", "stream"]
     elif test.get_closest_marker("everywhere"):
-        names = EVERYWHERE
-    elif _compiled(metafunc.config, test) and not test.get_closest_marker("in_process"):
-        names = (*EVERYWHERE, "stream")
-    else:
-        names = RUNNERS
+        names += ["spark"]
     slow = {"stream": _slow(test, "streams"), "spark": _slow(test, "everywhere")}
     cases = [_case(name, slow=slow.get(name, False)) for name in names]
     metafunc.parametrize("runner", cases, indirect=True)
@@ -90,15 +90,51 @@ def _slow(test: pytest.Item, marker: str) -> bool:
     return found is not None and bool(found.kwargs.get("slow", False))
 
 
-def _compiled(config: pytest.Config, test: pytest.Item) -> bool:
-    everywhere = test.get_closest_marker("everywhere") and not _slow(test, "everywhere")
-    marked = everywhere or test.get_closest_marker("streams")
-    return config.getoption("everywhere") or bool(marked)
-
-
 def _case(name: str, *, slow: bool) -> Any:
     marks = [pytest.mark.spark] if name in ("spark", "stream") else []
     return pytest.param(name, marks=[*marks, pytest.mark.slow] if slow else marks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test of all runners is called once for each; it is skipped if all of them skip it."""
+    runner = pyfuncitem.funcargs.get("runner")
+    if not isinstance(runner, InTurn):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    skipped = []
+    for turn in runner.runners:
+        runner.turn = turn
+        try:
+            pyfuncitem.obj(**arguments)
+        except pytest.skip.Exception as reason:
+            skipped.append(reason)
+            pyfuncitem.config.stash[GAPS].add(f"{runner.name}: {reason}")
+        except Exception as error:
+            error.add_note(f"on the runner {runner.name!r}")
+            raise
+    if len(skipped) == len(runner.runners):
+        raise skipped[0]
+    return True
+
+
+GAPS = pytest.StashKey[set[str]]()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what some runner does not do, as pytest does of tests that are skipped."""
+    if config.stash[GAPS]:
+        terminalreporter.section("gaps of single runners")
+        for gap in sorted(config.stash[GAPS]):
+            terminalreporter.line(gap)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel is compiled before it runs."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        pytest.skip("nothing is compiled")
+    monkeypatch.setenv("ENSUE_COMPILE", "always")
 
 
 @pytest.fixture
@@ -118,6 +154,21 @@ class Runner(Protocol):
     def match(self, events: Any, query: str, **options: Any) -> pa.Table: ...
 
 
+class InTurn:
+    """All runners of this process, of which one has its turn."""
+
+    def __init__(self, *runners: Runner) -> None:
+        self.runners = runners
+        self.turn = runners[0]
+
+    @property
+    def name(self) -> str:
+        return self.turn.name
+
+    def match(self, events: Any, query: str, **options: Any) -> pa.Table:
+        return self.turn.match(events, query, **options)
+
+
 class Local:
     name = "local"
 
@@ -131,24 +182,24 @@ class Semantics:
     name = "semantics"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.algebra.whole_results import apart
-        from ensue.columns.stream import in_order, located
-        from ensue.plan.physical import Plan, Reference
-        from ensue.results.flat import flat
-        from ensue.results.whole_results import Finished
-        from ensue.runners.tables import stream_of
-        from ensue.workload.prepared import Prepared
-        from ensue.workload.relevance import types_that_matter
-        from ensue.workload.timed_out import bundle
+        from ensue.analyzer.aggregation import split_result_modifiers
+        from ensue.backends.input_tables import read_event_table
+        from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+        from ensue.projection.grouping import ResultFinisher
+        from ensue.projection.match_table import flatten_table
+        from ensue.runtime.compiled_query import CompiledQuery
+        from ensue.runtime.event_pruning import get_relevant_types
+        from ensue.runtime.timeout_rewrite import compile_with_timeouts
+        from ensue.vector.event_table import add_location, sort_events
         from support.matching import match_in_order
         from support.past import judged
         from support.row_patterns import recognized
 
-        if isinstance(ensue.parse(query), Recognition):
+        if isinstance(ensue.parse(query), RowPatternQuery):
             return recognized(events, ensue.parse(query))
-        if isinstance(ensue.parse(query), ensue.Correlation):
+        if isinstance(ensue.parse(query), ensue.ArchiveJoinQuery):
             return judged(events, query, **options)
-        inner, finishing = apart(ensue.parse(query))
+        inner, finishing = split_result_modifiers(ensue.parse(query))
         plain_columns = options.pop("flat", False)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
@@ -156,45 +207,47 @@ class Semantics:
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         emit_timeouts = options.pop("emit_timeouts", False)
-        table, shape = stream_of(events, **options, order=order)
-        shape = located(shape, location, space)
-        queries = bundle(inner, shape, emit_timeouts=emit_timeouts)
+        table, shape = read_event_table(events, **options, order=order)
+        shape = add_location(shape, location, space)
+        queries = compile_with_timeouts(inner, shape, emit_timeouts=emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
-        prepared = Prepared(checked, Plan(physical, Reference("it is the judge")), shape)
-        ordered = in_order(table, shape, bad_events, types_that_matter(queries.queries))
+        prepared = CompiledQuery(
+            checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape
+        )
+        ordered = sort_events(table, shape, bad_events, get_relevant_types(queries.queries))
         found = [match_in_order(prepared, ordered)]
         table = queries.merged([*found, *self.timeouts(queries, ordered)])
         if finishing is not None:
-            table = Finished(finishing, table.schema).of(table)
-        return flat(table) if plain_columns else table
+            table = ResultFinisher(finishing, table.schema).of(table)
+        return flatten_table(table) if plain_columns else table
 
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:
         """Timed-out partial matches by their definition, one table for each query of theirs."""
-        from ensue.algebra.walk import atoms, positives
-        from ensue.engine.reference import rows_of
-        from ensue.engine.reference_events import events_of
-        from ensue.semantics import timeouts
-        from ensue.workload.prepared import build_result
-        from ensue.workload.timed_out import partitioned
+        from ensue.engine.reference_engine import bindings_to_matches
+        from ensue.engine.reference_events import read_events
+        from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
+        from ensue.reference import find_timeouts
+        from ensue.runtime.compiled_query import build_result
+        from ensue.runtime.timeout_rewrite import add_plan_keys
 
         shape, waiting = queries.main.shape, []
         if len(queries.queries) > 1:
-            query, schema = shape.physical(partitioned(queries.main))
-            only = next(atoms(query.pattern)).type
-            waiting = timeouts(query, events_of(events, schema, shape.unit, untyped=only))
+            query, schema = shape.physical(add_plan_keys(queries.main))
+            only = next(iterate_atoms(query.pattern)).type
+            waiting = find_timeouts(query, read_events(events, schema, shape.unit, untyped=only))
         tables = []
         for number, prepared in enumerate(queries.queries[1:], 1):
-            last = [a.variable for a in positives(prepared.query.pattern)][-1]
+            last = [a.variable for a in iterate_positive_atoms(prepared.query.pattern)][-1]
             later = [
                 v
                 for q in queries.queries[number + 1 :]
-                for v in [a.variable for a in positives(q.query.pattern)][-1:]
+                for v in [a.variable for a in iterate_positive_atoms(q.query.pattern)][-1:]
             ]
             # several queries may end in one variable: the last of them then shows them all
             mine = [b for b in waiting if last not in later and last == _last_bound(b)]
             mine = waiting if prepared.query.unfinished else mine  # it finds all of them
-            tables.append(build_result(prepared, rows_of(prepared.plan, mine), events))
+            tables.append(build_result(prepared, bindings_to_matches(prepared.plan, mine), events))
         return tables
 
 
@@ -209,7 +262,7 @@ class Spark:
         self.session = session
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.runners.spark.frames import WholeStreamWarning
+        from ensue.backends.spark.frames import WholeStreamWarning
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WholeStreamWarning)
@@ -228,18 +281,18 @@ class Live:
     name = "live"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.columns.stream import ends, with_time
-        from ensue.runners.tables import stream_of
+        from ensue.backends.input_tables import read_event_table
+        from ensue.vector.event_table import drop_bad_times, get_end_times
 
         named = {k: options[k] for k in ("time", "type", "order") if k in options}
         if isinstance(named.get("order"), str):
             named["order"] = (named["order"],)
-        table, shape = stream_of(events, **named)
+        table, shape = read_event_table(events, **named)
         several = isinstance(events, Mapping)
-        usable, _ = with_time(table, shape, "drop", finite=True)
+        usable, _ = drop_bad_times(table, shape, "drop", finite=True)
         watermark: Any = None
         if usable.num_rows and not several:
-            ticks = ends(usable, shape)
+            ticks = get_end_times(usable, shape)
             watermark = (np.maximum.accumulate(ticks) - ticks).max().item() or None
             if shape.schema.intervals or shape.schema.order:
                 watermark = watermark or 0  # what orders events of the same time may come later
@@ -266,10 +319,9 @@ class Lanes:
     name = "lanes"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.columns.stream import with_time
-        from ensue.runners.tables import stream_of
-        from ensue.workload.correlations.prepare import Wanted
-        from ensue.workload.correlations.prepared import pasts_of
+        from ensue.backends.input_tables import read_event_table
+        from ensue.runtime.options import AccessOptions, open_archives
+        from ensue.vector.event_table import drop_bad_times
         from support import lanes
 
         bad_events = options.pop("bad_events", "raise")
@@ -280,17 +332,17 @@ class Lanes:
         order = options.pop("order", ())
         order = (order,) if isinstance(order, str) else tuple(order)
         past = [options.pop(name, None) for name in ("archives", "archive", "access", "latency")]
-        table, shape = stream_of(events, **options, order=order)
+        table, shape = read_event_table(events, **options, order=order)
         job = lanes.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
             location=location, space=space, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
             flat=plain_columns,
-            pasts=pasts_of(*past[:2]), access=Wanted(*past[2:]),
+            pasts=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):
             pytest.skip("streams come from Spark, which has no views of strings")
-        usable, dropped = with_time(table, shape, bad_events, job.types)
+        usable, dropped = drop_bad_times(table, shape, bad_events, job.types)
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         calls = count()
@@ -312,34 +364,29 @@ class Stream(Spark):
         self.runs = count()
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
-        from ensue.columns.stream import with_time
-        from ensue.runners.spark.frames import WholeStreamWarning
-        from ensue.runners.tables import stream_of
+        from ensue.backends.input_tables import read_event_table
+        from ensue.backends.spark.frames import WholeStreamWarning
+        from ensue.vector.event_table import drop_bad_times
 
         self.folder = self.whole_folder / str(next(self.runs))
         named = {k: options[k] for k in ("time", "type", "order") if k in options}
         if isinstance(named.get("order"), str):
             named["order"] = (named["order"],)
-        table, shape = stream_of(events, **named)
-        usable, _ = with_time(table, shape, "drop")
+        table, shape = read_event_table(events, **named)
+        usable, _ = drop_bad_times(table, shape, "drop")
         delay = lateness(usable, shape)
         if shape.schema.time_kind.value in ("timestamp", "date"):
             delay = f"{delay} ms"
-        partitions = self.session.conf.get("spark.sql.shuffle.partitions")
-        self.session.conf.set("spark.sql.shuffle.partitions", "2")
         found: list[pa.Table] = []
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", WholeStreamWarning)
-                matches = ensue.match(
-                    self.frames(events), windowed(query, shape), **options, watermark=delay
-                )
-            ensue.start(
-                matches, lambda frame, _: found.append(frame.toArrow()),
-                checkpoint=self.folder / "checkpoint", once=True, flush=True,
-            )  # fmt: skip
-        finally:
-            self.session.conf.set("spark.sql.shuffle.partitions", partitions)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WholeStreamWarning)
+            matches = ensue.match(
+                self.frames(events), windowed(query, shape), **options, watermark=delay
+            )
+        ensue.start(
+            matches, lambda frame, _: found.append(frame.toArrow()),
+            checkpoint=self.folder / "checkpoint", once=True, flush=True,
+        )  # fmt: skip
         return pa.concat_tables(found)
 
     def frames(self, events: Any) -> Any:
@@ -365,20 +412,20 @@ def windowed(query: Any, shape: Any) -> Any:
 
     What its own conditions bound needs none.
     """
-    from ensue.algebra.check.query import check
-    from ensue.algebra.lives import derived_window
-    from ensue.algebra.window import ByTime, ByUnits
+    from ensue.analyzer.query import check_query
+    from ensue.analyzer.time_bounds import compute_window_bound
+    from ensue.ir.selection import ByTime, ByUnits
 
     query = ensue.parse(query) if isinstance(query, str) else query
-    if isinstance(query, Recognition):  # it says itself how long a match may be
+    if isinstance(query, RowPatternQuery):  # it says itself how long a match may be
         return query
     if isinstance(query, ensue.Query) and query.within is None:
         with suppress(ensue.QueryError):  # said again where the query is run
-            if derived_window(check(query, shape.schema), shape.schema) is not None:
+            if compute_window_bound(check_query(query, shape.schema), shape.schema) is not None:
                 return query
     calendar = shape.schema.time_kind.value in ("timestamp", "date")
     everything = ByTime(10**18) if calendar else ByUnits(10**9)
-    if isinstance(query, ensue.Correlation):
+    if isinstance(query, ensue.ArchiveJoinQuery):
         return replace(query, live=_within(query.live, everything))
     return _within(query, everything)
 
@@ -394,33 +441,35 @@ def pieces(table: pa.Table, count: int) -> list[pa.Table]:
 
 def lateness(table: pa.Table, shape: Any) -> int:
     """How late the latest event comes, in milliseconds of the clock of a stream."""
-    from ensue.columns.stream import ends
-    from ensue.workload.lanes.clock import clock_of
+    from ensue.runtime.tasks.watermark import create_clock
+    from ensue.vector.event_table import get_end_times
 
     if not table.num_rows:
         return 0
-    times = ends(table, shape) / clock_of(shape).per_ms
+    times = get_end_times(table, shape) / create_clock(shape).per_ms
     return math.ceil((np.maximum.accumulate(times) - times).max()) + 1
 
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Any:
     """The one Spark session of a test run, started when the first test asks for it."""
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     warm = {
+        # of a few minutes in all, the best machine code for the JVM takes longer than it saves
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.daemon.module": "support.warm_workers",
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
     }
-    session = embedded(warm | _kafka_jars(request.session.items))
-    session.conf.set("spark.sql.shuffle.partitions", "4")
+    session = get_or_create_session(warm | _kafka_jars(request.session.items))
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
 
 
 def _kafka_jars(items: Sequence[pytest.Item]) -> dict[str, str]:
     """What a session needs for tests with Kafka: jars are loaded only when Spark starts."""
-    from ensue.testing import kafka
+    from brokers import kafka
 
     if not any(item.get_closest_marker("kafka") for item in items) or kafka.missing():
         return {}
@@ -430,22 +479,16 @@ def _kafka_jars(items: Sequence[pytest.Item]) -> dict[str, str]:
 @pytest.fixture
 def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Runner:
     """What runs the query of a test."""
-    if not _compiled(request.config, request.node):
-        # only what is generated: the loops that all queries share stay compiled
-        monkeypatch.setattr("ensue.source.cache.interpreted", True)
     match request.param:
-        case "local":
-            return Local()
-        case "semantics":
-            return Semantics()
-        case "live":
-            return Live()
-        case "lanes":
-            return Lanes()
         case "spark":
             return Spark(request.getfixturevalue("spark"))
-        case _:
+        case "stream":
             return Stream(request.getfixturevalue("spark"), request.getfixturevalue("tmp_path"))
+        case _:
+            # only what is generated: the loops that all queries share stay compiled
+            monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
+            kept = () if request.node.get_closest_marker("stateless") else (Lanes(),)
+            return InTurn(Semantics(), Local(), Live(), *kept)
 
 
 # ------------------------------------------------------------------------------- strings

@@ -16,7 +16,6 @@ from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
 import ensue
-from ensue.cli.bench import QUERIES
 
 SYMBOLS = 50
 EVENTS = events(20_000, SYMBOLS)
@@ -32,7 +31,7 @@ def test_the_kernel_alone_finds_what_the_whole_call_finds(workload: Workload) ->
 
 @pytest.mark.parametrize("pair", loops.PAIRS.values(), ids=lambda p: p.native.name)
 def test_a_loop_and_its_encoding_have_the_same_matches(pair: loops.Pair, monkeypatch) -> None:
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     events_, rows = EVENTS.slice(0, 4_000), []
     for workload in (pair.native, pair.encoded):
         found = ensue.match(events_, workload.text(SYMBOLS), time="ts", type=workload.type)
@@ -46,7 +45,7 @@ def test_a_loop_and_its_encoding_have_the_same_matches(pair: loops.Pair, monkeyp
 def test_code_by_hand_finds_what_a_query_finds(
     question: by_hand.Question, ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     plain = by_hand.events(20_000, SYMBOLS, seed=3)
     for coded in (False, True):
         some = by_hand.arranged(plain, ordered=ordered, coded=coded, seed=3)
@@ -62,18 +61,10 @@ def _members(match: dict[str, object]) -> list[str]:
 
 
 def test_a_loop_of_n_events_holds_as_many_partial_matches_as_come_out(monkeypatch) -> None:
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     for report in loops.growth((20, 200)):
         assert report["matches"] == report["loop"]
         assert report["partial_matches"] <= report["loop"] + 1
-
-
-@pytest.mark.parametrize("name", QUERIES)
-def test_the_command_line_measures_the_same_queries(name: str) -> None:
-    workload = WORKLOADS[name]
-    for symbols in (20, 1_000, 100_000):
-        assert QUERIES[name].query(symbols) == workload.text(symbols)
-    assert QUERIES[name].type == workload.type
 
 
 def test_parquet_files_hold_all_events_in_order(tmp_path: Path) -> None:
@@ -157,8 +148,17 @@ def test_shapes_of_subscriptions_find_what_their_queries_find() -> None:
     assert len(set(shapes.several_structures(1_000))) == 1_000
 
 
-@pytest.mark.parametrize("name", subscriptions.STREAMS)
-@pytest.mark.parametrize("kind", subscriptions.KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(
+            kind, name, id=f"{kind.name}-{name}",
+            marks=pytest.mark.slow if (k + n) % len(subscriptions.STREAMS) else (),
+        )
+        for k, kind in enumerate(subscriptions.KINDS)
+        for n, name in enumerate(subscriptions.STREAMS)
+    ],
+)  # fmt: skip
 def test_subscriptions_and_fat_clients_find_what_is_planted(
     kind: subscriptions.Kind, name: str
 ) -> None:
@@ -246,8 +246,8 @@ STEPS: dict[str, Step] = {
 def test_an_experiment_of_the_papers_takes_its_first_steps(
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
-    monkeypatch.setattr("ensue.algebra.operator._KNOWN", {})  # those that it registers go again
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
+    monkeypatch.setattr("ensue.ir.user_operator._KNOWN", {})  # those that it registers go again
     assert STEPS[topic](import_module(f"benchmarks.papers.{topic}"), tmp_path)
 
 

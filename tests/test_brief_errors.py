@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.brief_errors import brief, brief_task
+from ensue.brief_tracebacks import shorten_task_tracebacks, shorten_tracebacks
 from ensue.errors import EnsueError, LimitError, QueryError
 
 EVENTS = pa.table({"t": [1, 2], "kind": ["A", "B"]})
@@ -55,7 +55,7 @@ def test_live_and_async_calls_do_the_same():
         asyncio.run(read())
     assert not [name for name in files_of(said.value) if "/ensue/" in name]
 
-    @brief
+    @shorten_tracebacks
     async def ask() -> None:
         raise QueryError("no")
 
@@ -65,7 +65,7 @@ def test_live_and_async_calls_do_the_same():
 
 
 def test_memory_that_the_system_refuses_is_a_limit():
-    @brief
+    @shorten_tracebacks
     def call():
         raise MemoryError("Unable to allocate 8 EiB")
 
@@ -75,23 +75,23 @@ def test_memory_that_the_system_refuses_is_a_limit():
 
 
 def test_bugs_keep_their_frames():
-    @brief
+    @shorten_tracebacks
     def broken() -> None:
         int("x")
 
     with pytest.raises(ValueError, match="invalid literal") as raised:
         broken()
-    assert any(name.endswith("brief_errors.py") for name in files_of(raised.value))
+    assert any(name.endswith("brief_tracebacks.py") for name in files_of(raised.value))
 
 
 def test_a_wrong_type_inside_is_a_bug_and_no_wrong_argument():
-    @brief
+    @shorten_tracebacks
     def broken() -> None:
         len(3)  # type: ignore[arg-type]
 
     with pytest.raises(TypeError) as raised:
         broken()
-    assert any(name.endswith("brief_errors.py") for name in files_of(raised.value))
+    assert any(name.endswith("brief_tracebacks.py") for name in files_of(raised.value))
 
 
 def test_the_frames_of_a_users_function_stay():
@@ -138,7 +138,7 @@ def test_what_a_script_prints_is_its_own_line_and_the_message(tmp_path):
 
 
 def test_a_task_of_spark_keeps_one_frame():
-    @brief_task
+    @shorten_task_tracebacks
     def rows():
         yield 1
         _deeper()
@@ -148,7 +148,7 @@ def test_a_task_of_spark_keeps_one_frame():
     with pytest.raises(EnsueError) as raised:
         next(given)
     ours = [name for name in files_of(raised.value) if name != __file__]
-    assert [name.rpartition("/")[2] for name in ours] == ["brief_errors.py"]
+    assert [name.rpartition("/")[2] for name in ours] == ["brief_tracebacks.py"]
 
 
 def _deeper() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ensue.extras import needed, to_install
+from ensue.optional_deps import format_install_hint, require_extra
 
 REQUIRED = [
     "pyarrow>=18.0",
@@ -47,30 +47,30 @@ def installed(monkeypatch: pytest.MonkeyPatch):
 
 def test_it_names_the_extra_and_the_packages_that_are_missing(installed):
     said = "pip install '.[sql]' in a clone of Ensue, or pip install 'sqlglot-of-nobody>=30'"
-    assert to_install("sql") == said
+    assert format_install_hint("sql") == said
 
 
 def test_an_extra_may_ask_for_another_one(installed):
-    assert to_install("service").endswith(
+    assert format_install_hint("service").endswith(
         "or pip install 'shapely-of-nobody>=2.0' uvloop-of-nobody"
     )
 
 
 def test_a_long_list_of_packages_is_left_out(installed):
-    assert to_install("many") == "pip install '.[many]' in a clone of Ensue"
+    assert format_install_hint("many") == "pip install '.[many]' in a clone of Ensue"
 
 
 def test_a_clone_that_is_still_there_is_named(installed, tmp_path: Path):
     installed({"url": tmp_path.as_uri(), "dir_info": {}})
-    assert to_install("many") == f"pip install '{tmp_path}[many]'"
+    assert format_install_hint("many") == f"pip install '{tmp_path}[many]'"
     installed({"url": tmp_path.as_uri(), "dir_info": {"editable": True}})
-    assert to_install("many") == f"pip install -e '{tmp_path}[many]'"
+    assert format_install_hint("many") == f"pip install -e '{tmp_path}[many]'"
     installed({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
-    assert to_install("many") == "pip install '.[many]' in a clone of Ensue"
+    assert format_install_hint("many") == "pip install '.[many]' in a clone of Ensue"
 
 
 def test_what_is_wrong_in_ensue_itself_is_not_called_missing():
-    with pytest.raises(ImportError, match=r"ensue\.nothing"), needed("it", "sql"):
+    with pytest.raises(ImportError, match=r"ensue\.nothing"), require_extra("it", "sql"):
         import ensue.nothing  # noqa: F401
 
 

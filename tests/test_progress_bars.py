@@ -9,7 +9,7 @@ import pytest
 
 import ensue
 from ensue import progress_bars
-from ensue.progress_bars import Notebook, Terminal, progress_bar
+from ensue.progress_bars import NotebookDisplay, TerminalDisplay, progress_bar
 
 EVENTS = pa.table({"t": list(range(20)), "kind": ["A", "B"] * 10})
 HERE = {"time": "t", "type": "kind"}
@@ -39,7 +39,7 @@ def test_true_is_silent_where_nobody_looks(capsys):
 def test_on_a_terminal_it_shows_events_done(monkeypatch):
     board = Seen()
     monkeypatch.setattr(progress_bars, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress_bars, "Terminal", lambda: board)
+    monkeypatch.setattr(progress_bars, "TerminalDisplay", lambda: board)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ensue.match(EVENTS, "SEQ(A a, B b) WITHIN 1", **HERE, progress=True)
     assert board.said[-1] == ("matching 20 of 20 events", 20, 20)
@@ -48,7 +48,7 @@ def test_on_a_terminal_it_shows_events_done(monkeypatch):
 
 def test_a_board_is_closed_when_the_work_fails(monkeypatch):
     board = Seen()
-    monkeypatch.setattr(progress_bars, "Terminal", lambda: board)
+    monkeypatch.setattr(progress_bars, "TerminalDisplay", lambda: board)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with pytest.raises(ensue.LimitError):
         ensue.match(EVENTS, "SEQ(A a, B b)", **HERE, progress=True, max_matches=1)
@@ -58,7 +58,7 @@ def test_a_board_is_closed_when_the_work_fails(monkeypatch):
 def test_a_terminal_draws_a_bar_and_takes_it_away(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     file = io.StringIO()
-    board = Terminal(file)
+    board = TerminalDisplay(file)
     board.show("matching 5 of 10 events", 5, 10)
     board.close()
     assert "matching 5 of 10 events" in file.getvalue()
@@ -78,7 +78,7 @@ def test_a_notebook_gets_html_that_changes(monkeypatch):
     module = types.ModuleType("IPython.display")
     module.display = display
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    board = Notebook()
+    board = NotebookDisplay()
     board.show("a <b> of", 5, 10)
     board.close()
     first, last = shown
@@ -124,10 +124,10 @@ def test_waiting_tells_what_a_stream_has_done(monkeypatch):
     pytest.importorskip("pyspark")
     from dataclasses import replace
 
-    from ensue.runners.spark import start
-    from ensue.runners.spark.progress import NONE_YET
+    from ensue.backends.spark import start
+    from ensue.backends.spark.stream_progress import EMPTY_PROGRESS
 
-    done = [replace(NONE_YET, batch=n, events=1_000, matches=2, late=n, seconds=0.5, input_rows=9)
+    done = [replace(EMPTY_PROGRESS, batch=n, events=1_000, matches=2, late=n, seconds=0.5, input_rows=9)
             for n in (0, 1)]  # fmt: skip
 
     class Running:
@@ -137,7 +137,7 @@ def test_waiting_tells_what_a_stream_has_done(monkeypatch):
             return next(self.ends)
 
     seen = iter([[], done])
-    monkeypatch.setattr(start, "progress_of", lambda query: next(seen))
+    monkeypatch.setattr(start, "get_progress", lambda query: next(seen))
     told = []
     assert start.wait(Running(), None, told.append)
     assert told == [

@@ -32,8 +32,8 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.archives.contract import KEY, SINCE, UNTIL, Wanted
-from ensue.archives.writing import commit, create, written
+from ensue.archives.archive import KEY, SINCE, UNTIL, ArchiveRead
+from ensue.archives.delta_writer import commit, create, write_files
 
 RESULTS = Path(__file__).parent.parent / "results"
 INSTANT = pa.timestamp("us", "UTC")
@@ -75,7 +75,7 @@ def build(folder: Path, events: int) -> dict[str, Any]:
         table = day_of_events(day, count)
         pq.write_table(table, folder / "arrival" / f"day-{day:02}.parquet")
         began = time.process_time()
-        added = written(archive, table, day * count)
+        added = write_files(archive, table, day * count)
         seconds += time.process_time() - began
         began = time.process_time()
         assert commit(archive, added, "benchmark", day)
@@ -90,14 +90,14 @@ def build(folder: Path, events: int) -> dict[str, Any]:
     }
 
 
-def wanted(objects: int, length: int, seed: int) -> Wanted:
+def wanted(objects: int, length: int, seed: int) -> ArchiveRead:
     """Objects, and a stretch of time that is the same for all of them."""
     random = np.random.default_rng((seed, objects, length))
     ids = random.choice(OBJECTS, objects, replace=False)
     since = BEGIN + int(random.integers(0, DAYS * DAY - length + 1))
     bounds = {SINCE: since, UNTIL: since + length}
     columns = {n: pa.array(np.full(objects, v), INSTANT) for n, v in bounds.items()}
-    return Wanted(pa.table({KEY: ids, **columns}), "id")
+    return ArchiveRead(pa.table({KEY: ids, **columns}), "id")
 
 
 def archive_of(place: Path, engine: str) -> Any:

@@ -30,7 +30,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.archives.writing import append, create
+from ensue.archives.delta_writer import append, create
 
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST = 2  # micro-batches outside the clock
@@ -176,10 +176,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     with tempfile.TemporaryDirectory(prefix="ensue-archive-") as name:
-        session = embedded()
+        session = get_or_create_session()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
         bench = Bench(session, Path(name), quick=quick)
         bench.prepare()

@@ -27,10 +27,10 @@ import ensue
 from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
+from ensue.backends.input_tables import read_event_table
 from ensue.engine.engine import Engine
-from ensue.plan.planning import Planning
-from ensue.runners.tables import stream_of
-from ensue.workload.prepared import Prepared, prepare
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
 
 RESULTS = Path(__file__).parent.parent / "results"
 WINDOWS = (100, 1_000, 10_000)
@@ -51,15 +51,15 @@ def stream(count: int, triggers: float = 1 / 3, seed: int = 5) -> pa.Table:
     return pa.table({"t": np.arange(count), "type": pa.array(types).dictionary_encode()})
 
 
-def prepared(window: int, answer: str, table: pa.Table, structure: str) -> Prepared:
-    _, shape = stream_of(table, time="t", type="type")
+def prepared(window: int, answer: str, table: pa.Table, structure: str) -> CompiledQuery:
+    _, shape = read_event_table(table, time="t", type="type")
     query = ensue.parse(f"SEQ(A a, B b, C c) WITHIN {window} {answer}")
-    ready = prepare(query, shape, Planning(structure=structure))
+    ready = compile_query(query, shape, PlannerOptions(structure=structure))
     ready.engine().feed(table.slice(0, 100))  # compiled, or loaded from the cache
     return ready
 
 
-def timed(ready: Prepared, table: pa.Table, times: int) -> dict[str, Any]:
+def timed(ready: CompiledQuery, table: pa.Table, times: int) -> dict[str, Any]:
     runs = measured(ready, table, times)
     seconds = min(runs.cpu_seconds)
     return {

@@ -21,20 +21,20 @@ from rich.table import Table
 
 import ensue
 from benchmarks.machine import machine
-from ensue.columns.stream import shape_of
 from ensue.engine.adaptive import AdaptiveEngine
-from ensue.plan.planning import Planning
-from ensue.workload.prepared import AnyEngine, prepare
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import AnyEngine, compile_query
+from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"
 QUERY = "SEQ(A a, B b, C c) WHERE a.x > b.x + 0.9 and c.y > b.y + 0.9 WITHIN 4000"
 PHASES = ((0.6, 0.39, 0.01), (0.01, 0.39, 0.6), (0.6, 0.39, 0.01), (0.01, 0.39, 0.6))
 PLANS = {
-    "from the left": Planning(structure="tree", shape=(("a", "b"), "c")),
-    "from the right": Planning(structure="tree", shape=("a", ("b", "c"))),
-    "stacks": Planning(structure="stacks"),
-    "runs": Planning(structure="runs"),
-    "adaptive": Planning(adaptive=True),
+    "from the left": PlannerOptions(structure="tree", shape=(("a", "b"), "c")),
+    "from the right": PlannerOptions(structure="tree", shape=("a", ("b", "c"))),
+    "stacks": PlannerOptions(structure="stacks"),
+    "runs": PlannerOptions(structure="runs"),
+    "adaptive": PlannerOptions(adaptive=True),
 }
 
 
@@ -66,11 +66,11 @@ def measured(engine: AnyEngine, table: pa.Table, chunk: int) -> tuple[list[float
 
 def run(events: int, chunk: int) -> dict[str, Any]:
     table = drifting(events)
-    shape = shape_of(table.schema, time="t", type="type", order=())
+    shape = create_schema(table.schema, time="t", type="type", order=())
     report: dict[str, Any] = {"query": QUERY, "events": table.num_rows, "chunk": chunk}
     plans: dict[str, Any] = {}
     for name, planning in PLANS.items():
-        prepared = prepare(ensue.parse(QUERY), shape, planning)
+        prepared = compile_query(ensue.parse(QUERY), shape, planning)
         prepared.engine().feed(table.slice(0, 1_000))  # compiles
         engine = prepared.engine()
         seconds, matches = measured(engine, table, chunk)

@@ -44,12 +44,12 @@ import ensue
 from benchmarks.kernel import measured
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.algebra.window import ByUnits
+from ensue.backends.input_tables import read_event_table
 from ensue.engine.engine import Engine
-from ensue.plan.planning import Planning
-from ensue.plan.towers.modules import Module
-from ensue.runners.tables import stream_of
-from ensue.workload.prepared import Prepared, prepare
+from ensue.ir.selection import ByUnits
+from ensue.planner.hierarchy_modules import HierarchyModule
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
 
 RESULTS = Path(__file__).parent.parent / "results"
 LEVELS, LENGTHS, WINDOWS = (1, 2, 3, 4, 5), (3, 4, 5), (100, 150, 200, 250)
@@ -72,11 +72,11 @@ class Case:
     events: int = SIZES[-1]
     box: str = "middle"  # or first, or last
 
-    def query(self) -> tuple[str, tuple[Module, ...]]:
+    def query(self) -> tuple[str, tuple[HierarchyModule, ...]]:
         """The tower as one flat query, and its modules."""
         place = {"first": 0, "middle": self.length // 2, "last": self.length - 1}[self.box]
         conditions: list[str] = []
-        modules: list[Module] = []
+        modules: list[HierarchyModule] = []
 
         def module(level: int) -> tuple[str, list[str]]:
             texts, own, names = [], [], []
@@ -97,7 +97,7 @@ class Case:
                 above = f"box{level - 1}" if level > 2 else None
                 within = ByUnits(self.window)
                 modules.append(
-                    Module(f"M{level}", f"box{level}", tuple(names), within, level, above)
+                    HierarchyModule(f"M{level}", f"box{level}", tuple(names), within, level, above)
                 )
             return f"SEQ({', '.join(texts)})", names
 
@@ -119,14 +119,16 @@ def stream(count: int, seed: int = 7) -> pa.Table:
     )
 
 
-def prepared(case: Case, name: str, table: pa.Table) -> Prepared:
+def prepared(case: Case, name: str, table: pa.Table) -> CompiledQuery:
     text, modules = case.query()
-    _, shape = stream_of(table, time="t", type="type")
+    _, shape = read_event_table(table, time="t", type="type")
     modules = modules if name == "eh_tree" else ()
-    return prepare(ensue.parse(text), shape, Planning(structure=STRUCTURES[name], modules=modules))
+    return compile_query(
+        ensue.parse(text), shape, PlannerOptions(structure=STRUCTURES[name], modules=modules)
+    )
 
 
-def held(ready: Prepared, table: pa.Table) -> dict[str, float]:
+def held(ready: CompiledQuery, table: pa.Table) -> dict[str, float]:
     """What is alive while the stream runs, and the matches."""
     engine = ready.engine()
     assert isinstance(engine, Engine)

@@ -129,9 +129,9 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="ensue-history-") as name:
         os.environ["ENSUE_CACHE"] = str(Path(name, "kernels"))
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        session = embedded()
+        session = get_or_create_session()
         session.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
         sizes = (BATCH, 1_000_000) if quick else (BATCH, 1_000_000, 5_000_000)
         for number, count in enumerate(sizes):

@@ -38,12 +38,11 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Clock
-from ensue.columns.stream import shape_of
-from ensue.plan.access import ACCESSES, Decision, LiveSide, decide
-from ensue.plan.planning import Planning
-from ensue.workload.correlations.expected import Coming
-from ensue.workload.correlations.prepare import Wanted, prepare_correlation
-from ensue.workload.correlations.prepared import pasts_of
+from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.planner.access_paths import ACCESSES, AccessDecision, LiveStatistics, choose_access_path
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.options import AccessOptions, InputEvents, open_archives
+from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"
 COLUMNS: dict[str, Any] = {"time": "t", "type": "type"}
@@ -105,24 +104,26 @@ def measured(work: Callable[[], pa.Table], times: int) -> tuple[pa.Table, dict[s
     return found, {"cpu_seconds": min(cpu), "wall_seconds": min(wall)}
 
 
-def planned(setting: Setting, asked: ensue.Correlation, archive: Any) -> Decision:
+def planned(setting: Setting, asked: ensue.ArchiveJoinQuery, archive: Any) -> AccessDecision:
     """What is decided for a call."""
-    shape = shape_of(setting.live.schema, **COLUMNS, order=())
-    pasts = pasts_of({"past": archive}, None)
-    coming = Coming(setting.live, whole=True)
-    return prepare_correlation(asked, shape, pasts, Planning(), Wanted(), coming=coming).decision
+    shape = create_schema(setting.live.schema, **COLUMNS, order=())
+    pasts = open_archives({"past": archive}, None)
+    coming = InputEvents(setting.live, whole=True)
+    return compile_archive_join(
+        asked, shape, pasts, PlannerOptions(), AccessOptions(), coming=coming
+    ).decision
 
 
 def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
     """All accesses, and the one that is chosen."""
     asked = ensue.parse(setting.text)
-    assert isinstance(asked, ensue.Correlation)
+    assert isinstance(asked, ensue.ArchiveJoinQuery)
     live = ensue.match(setting.live, asked.live, **COLUMNS).num_rows
     given = {**COLUMNS, "archives": {"past": archive}}
     decision = planned(setting, asked, archive)
     count = setting.live.num_rows
-    exact = replace(decision.live or LiveSide(), matches=live / count)
-    expected = decide(exact, decision.pasts).candidate("lazy").cost * count / 1e6
+    exact = replace(decision.live or LiveStatistics(), matches=live / count)
+    expected = choose_access_path(exact, decision.pasts).candidate("lazy").cost * count / 1e6
     rows: pa.Table | None = None
     found: dict[str, Any] = {}
     for access in (*ACCESSES, CHOSEN):

@@ -28,11 +28,11 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Clock, Runs, repeated
-from ensue.columns.stream import shape_of
+from ensue.codegen.kernel_inputs import OUT_TOP, SEQUENCES
 from ensue.engine.engine import Engine
-from ensue.plan.physical import Stacks
-from ensue.source.kernel_inputs import OUT_TOP, SEQUENCES
-from ensue.workload.prepared import Prepared, prepare
+from ensue.planner.physical_plan import InstanceStacks
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"
 WAYS = {
@@ -63,17 +63,17 @@ def events(count: int, seed: int = 1) -> pa.Table:
     return pa.table({"t": range(count), "type": [random.choice("ABCDE") for _ in range(count)]})
 
 
-def prepared(pattern: str, window: int, off: Sequence[str], table: pa.Table) -> Prepared:
+def prepared(pattern: str, window: int, off: Sequence[str], table: pa.Table) -> CompiledQuery:
     """A plan that counts the sequences it constructs."""
-    shape = shape_of(table.schema, time="t", type="type", order=())
-    ready = prepare(ensue.parse(f"{pattern} WITHIN {window}"), shape, off=off)
+    shape = create_schema(table.schema, time="t", type="type", order=())
+    ready = compile_query(ensue.parse(f"{pattern} WITHIN {window}"), shape, off=off)
     structure = ready.plan.structure
-    assert isinstance(structure, Stacks)
+    assert isinstance(structure, InstanceStacks)
     plan = replace(ready.plan, structure=replace(structure, counted=True))
     return replace(ready, plan=plan)
 
 
-def measured(ready: Prepared, table: pa.Table, times: int) -> Measured:
+def measured(ready: CompiledQuery, table: pa.Table, times: int) -> Measured:
     """Feeds the stream; the kernel is compiled before, matches are counted and dropped."""
     _engine(ready).feed(table.slice(0, 10))
     sequences = 0
@@ -99,13 +99,13 @@ def measured(ready: Prepared, table: pa.Table, times: int) -> Measured:
     return Measured(repeated(run, times), sequences)
 
 
-def members(ready: Prepared, table: pa.Table) -> set[tuple[int, ...]]:
+def members(ready: CompiledQuery, table: pa.Table) -> set[tuple[int, ...]]:
     """The rows of every match."""
     found = _engine(ready).feed(table)
     return set(zip(*(found.rows[v].tolist() for v in sorted(found.variables)), strict=True))
 
 
-def _engine(ready: Prepared) -> Engine:
+def _engine(ready: CompiledQuery) -> Engine:
     engine = ready.engine()
     assert isinstance(engine, Engine)
     return engine

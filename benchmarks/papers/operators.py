@@ -23,14 +23,14 @@ from benchmarks import kernel
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Runs
-from ensue.algebra.predicate import Expr
-from ensue.algebra.text import show_condition
-from ensue.columns.stream import shape_of
-from ensue.plan.estimates.statistics import Statistics
-from ensue.plan.physical import Tree
-from ensue.plan.physical_rules.tree import tree_text
-from ensue.plan.planning import Planning, Shape
-from ensue.workload.prepared import Prepared, prepare
+from ensue.ir.expression import Expr
+from ensue.planner.join_tree import format_tree
+from ensue.planner.physical_plan import JoinTree
+from ensue.planner.planner_options import PlannerOptions, Shape
+from ensue.planner.statistics import Statistics
+from ensue.printing.expression_printer import format_condition
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.vector.event_table import create_schema
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -74,19 +74,19 @@ def events(count: int, types: str, seed: int = 1) -> pa.Table:
 
 def planned(
     text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = ()
-) -> Prepared:
+) -> CompiledQuery:
     """A query on a join tree of a shape, with the conditions in the order of the text."""
-    stream = shape_of(table.schema, time="t", type="type", order=())
-    planning = Planning(structure="tree", shape=shape)
-    ready = prepare(ensue.parse(text), stream, planning, off=("predicate_order", *off))
-    assert isinstance(ready.plan.structure, Tree)
+    stream = create_schema(table.schema, time="t", type="type", order=())
+    planning = PlannerOptions(structure="tree", shape=shape)
+    ready = compile_query(ensue.parse(text), stream, planning, off=("predicate_order", *off))
+    assert isinstance(ready.plan.structure, JoinTree)
     return ready
 
 
 def known(table: pa.Table) -> Statistics:
     """What the conditions let through, and how often events of each type come."""
     kinds = [str(kind) for kind in table.column("type").unique().to_pylist()]
-    passes = {show_condition(_condition(text)): chance for text, chance in CONDITIONS.values()}
+    passes = {format_condition(_condition(text)): chance for text, chance in CONDITIONS.values()}
     return Statistics.given(rates=dict.fromkeys(kinds, 1 / len(kinds)), passes=passes)
 
 
@@ -95,15 +95,15 @@ def _condition(text: str) -> Expr:
     return condition
 
 
-def chosen(text: str, table: pa.Table, structure: str | None = None) -> Prepared:
+def chosen(text: str, table: pa.Table, structure: str | None = None) -> CompiledQuery:
     """What the planner takes by itself, with the statistics of the stream."""
-    stream = shape_of(table.schema, time="t", type="type", order=())
-    planning = Planning(known(table), structure=structure)
-    return prepare(ensue.parse(text), stream, planning)
+    stream = create_schema(table.schema, time="t", type="type", order=())
+    planning = PlannerOptions(known(table), structure=structure)
+    return compile_query(ensue.parse(text), stream, planning)
 
 
 def in_turns(
-    variants: Mapping[str, Prepared], table: pa.Table, times: int, *, same: bool = True
+    variants: Mapping[str, CompiledQuery], table: pa.Table, times: int, *, same: bool = True
 ) -> dict[str, Runs]:
     """Measures each variant once a round; all must find as many matches."""
     for ready in variants.values():
@@ -175,7 +175,7 @@ def pushdown(size: int, times: int) -> Report:
         variants[f"{shape} pushed"] = planned(text, table, nested)
         variants[f"{shape} at the root"] = planned(text, table, nested, ("predicate_placement",))
     by_planner, tree = chosen(text, table), chosen(text, table, "tree")
-    assert isinstance(tree.plan.structure, Tree)
+    assert isinstance(tree.plan.structure, JoinTree)
     found = in_turns({**variants, "planner": by_planner, TREE: tree}, table, times)
     best = min(least(found[f"{shape} pushed"]) for shape in SHAPES)
     return {
@@ -189,7 +189,7 @@ def pushdown(size: int, times: int) -> Report:
         "planner": {
             "structure": type(by_planner.plan.structure).__name__,
             "over_best_shape": least(found["planner"]) / best - 1,
-            "tree": tree_text(tree.plan.structure.root),
+            "tree": format_tree(tree.plan.structure.root),
             "tree_over_best_shape": least(found[TREE]) / best - 1,
         },
     }

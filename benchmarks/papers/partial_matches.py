@@ -29,7 +29,7 @@ from rich.console import Console
 import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.plan.limits import EVICT
+from ensue.planner.limits import EVICTION_POLICIES
 
 RESULTS = Path(__file__).parent.parent / "results"
 SIZES = (10_000, 20_000, 30_000, 40_000, 50_000)
@@ -109,7 +109,7 @@ def compared(count: int, ratio: float) -> dict[str, Any]:
     free = run(events, FED, "100 GB", None)
     limit = max(1, free["held_bytes"] // 4)
     found = {"ratio": ratio, "events": events.num_rows, "limit": limit, "unlimited": free}
-    for evict in EVICT:
+    for evict in EVICTION_POLICIES:
         found[evict] = run(events, FED, limit, evict)
         assert found[evict]["matches"] == free["matches"], f"{evict} found other matches"
     return found
@@ -122,7 +122,7 @@ def ten_times(objects: int, fed: int) -> list[dict[str, Any]]:
     limit = first["held_bytes"] // 10
     plain = _apart(given | {"memory": None, "evict": None})
     rows = [plain | {"name": "unlimited"}]
-    for evict in EVICT:
+    for evict in EVICTION_POLICIES:
         found = _apart(given | {"memory": limit, "evict": evict})
         assert found["matches"] == plain["matches"], f"{evict} found other matches"
         rows.append(found | {"name": evict})
@@ -150,12 +150,16 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
     def policies(rows: Sequence[dict[str, Any]], name: str, key: str) -> Sheet:
         return Sheet(
             name,
-            (key, *(f"{e}, {what}" for what in ("CPU s", "misses") for e in EVICT), "no limit"),
+            (
+                key,
+                *(f"{e}, {what}" for what in ("CPU s", "misses") for e in EVICTION_POLICIES),
+                "no limit",
+            ),
             tuple(
                 (
                     f"{row[key]:,}",
-                    *(f"{row[e]['cpu_seconds']:.2f}" for e in EVICT),
-                    *(f"{row[e]['misses']:,}" for e in EVICT),
+                    *(f"{row[e]['cpu_seconds']:.2f}" for e in EVICTION_POLICIES),
+                    *(f"{row[e]['misses']:,}" for e in EVICTION_POLICIES),
                     f"{row['unlimited']['cpu_seconds']:.2f}",
                 )
                 for row in rows

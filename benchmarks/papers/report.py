@@ -228,8 +228,8 @@ def drift(result: dict[str, Any]) -> Iterator[str]:
 
 def hierarchies(result: dict[str, Any]) -> Iterator[str]:
     yield "## Hierarchies: the EH-Tree against the flattened NFA"
-    yield "A tower of H levels, each a sequence of L parts with the box of the next level"
-    yield "in its middle, run as one flat query: by a join tree with the tower's modules"
+    yield "A hierarchy of H levels, each a sequence of L parts with the box of the next level"
+    yield "in its middle, run as one flat query: by a join tree with the hierarchy's modules"
     yield "(EH-Tree), by runs (NFA), by instance stacks. 25 event types, p = 70 %, events of a"
     yield "module have the same id. Partial matches are the mean of those alive, bytes of"
     yield "state the maximum."
@@ -269,7 +269,7 @@ def _hierarchy(row: dict[str, Any]) -> Iterator[str]:
 
 
 def towers(result: dict[str, Any]) -> Iterator[str]:
-    yield "## A tower of three levels, fused and by hand"
+    yield "## A hierarchy of three levels, fused and by hand"
     yield "A load followed by errors is trouble, trouble and a restart are a failure, two failures"
     yield "are the match. *By hand*: one `ensue.match` per level, with a table between the levels."
     yield "*Planner*: with measured statistics. *Subscribed*: every level delivered."
@@ -278,7 +278,7 @@ def towers(result: dict[str, Any]) -> Iterator[str]:
         yield sheet.markdown()
     yield ""
     for row in result["towers"]:
-        yield f'The planner\'s tower on the stream "{row["stream"]}":'
+        yield f'The planner\'s hierarchy on the stream "{row["stream"]}":'
         yield ""
         yield "```text"
         yield row["plan"]
@@ -287,8 +287,8 @@ def towers(result: dict[str, Any]) -> Iterator[str]:
 
 
 def tower_spark(result: dict[str, Any]) -> Iterator[str]:
-    yield "## A tower on Spark: a key change, and every level"
-    yield "The same tower and the same matches, with one key for all levels, or with a shuffle to"
+    yield "## A hierarchy on Spark: a key change, and every level"
+    yield "The same hierarchy and the same matches, with one key for all levels, or with a shuffle to"
     yield "another key below the top (one cut) and below the middle (two cuts)."
     yield ""
     for sheet in spark_sheets(result):

@@ -32,13 +32,19 @@ from rich.console import Console
 
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.algebra.event_test import EventTest, RegionTest
-from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
-from ensue.columns.regions import Regions
-from ensue.columns.stream import Shape, shape_of
+from ensue.ir.subscription import (
+    EventTest,
+    Predicate,
+    PredicateType,
+    Region,
+    RegionTest,
+    SpatialRelation,
+)
 from ensue.kernels.jit import kernel
 from ensue.kernels.regions import point_test
-from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.vector.event_table import StreamSchema, create_schema
+from ensue.vector.geo_regions import Regions
 
 RESULTS = Path(__file__).parent.parent / "results"
 WORLD = 1_000_000.0  # metres
@@ -162,7 +168,7 @@ def atoms_of(
         if kind == 3 and both:
             asked += _between(NUMBERS[(number + 1) % len(NUMBERS)], other, other + 20)
         if kind in (1, 2):
-            places = (RegionTest(Where.INSIDE, Region(region(used))),)
+            places = (RegionTest(SpatialRelation.INSIDE, Region(region(used))),)
             used += 1
         yield EventTest(tuple(asked), places)
 
@@ -186,9 +192,9 @@ def events_of(
     return table, Points(*spots(random, count, cities), np.arange(count + 1))
 
 
-def shape() -> Shape:
+def shape() -> StreamSchema:
     events, _ = events_of(np.random.default_rng(0), 1, None)
-    return shape_of(events.schema, time="t", type="kind", order=())
+    return create_schema(events.schema, time="t", type="kind", order=())
 
 
 @kernel(nogil=True)

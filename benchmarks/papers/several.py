@@ -27,7 +27,7 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Clock
-from ensue.algebra.query import Query
+from ensue.ir.query import Query
 
 RESULTS = Path(__file__).parent.parent / "results"
 COUNTS = (1, 10, 100, 1_000)

@@ -29,11 +29,11 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
 from benchmarks.timing import Clock
-from ensue.plan.limits import Limits
-from ensue.workload.source import Source
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.fleet import Fleet
-from ensue.workload.subscriptions.matcher import FleetMatcher
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.source_schema import SourceSchema
 
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_APART = 100  # queries that are also run as queries
@@ -93,25 +93,27 @@ def text_of(structure: tuple[str, str, str, tuple[str, ...]], number: int, span:
 ONE_SHAPE = ("=|(=|(A; {t})(B); {t})(C)", "latest", "", ("", ", ARITH:x > 20", ""))
 
 
-def matcher_of(texts: Sequence[tuple[str, str]], language: str) -> tuple[FleetMatcher, float]:
+def matcher_of(
+    texts: Sequence[tuple[str, str]], language: str
+) -> tuple[SubscriptionMatcher, float]:
     """All of them in one matcher, and the time it took to add them."""
-    fleet = Fleet(Source(SCHEMA, **HERE).shape)
+    fleet = SubscriptionSet(SourceSchema(SCHEMA, **HERE).shape)
     with Clock() as clock:
         for name, text in texts:
-            fleet.take(Change.add(name, text, language=language), 1)
+            fleet.take(SubscriptionChange.add(name, text, language=language), 1)
     warm = _matcher(fleet)
     fed(warm, events(2_000, len(texts), seed=1))
     warm.save()  # now all kernels are compiled, or loaded
     return _matcher(fleet), clock.cpu_seconds
 
 
-def _matcher(fleet: Fleet) -> FleetMatcher:
-    matcher = FleetMatcher(fleet, Limits())
+def _matcher(fleet: SubscriptionSet) -> SubscriptionMatcher:
+    matcher = SubscriptionMatcher(fleet, MatcherLimits())
     matcher.version = 1
     return matcher
 
 
-def fed(matcher: FleetMatcher, table: pa.Table) -> tuple[float, pa.Table]:
+def fed(matcher: SubscriptionMatcher, table: pa.Table) -> tuple[float, pa.Table]:
     """What is found, and in what time."""
     with Clock() as clock:
         found = pa.concat_tables([matcher.feed_events(table), *matcher.finish()])
@@ -129,7 +131,7 @@ def on_nodes(shapes: int, subscriptions: int, count: int) -> dict[str, Any]:
     return {
         "shapes": shapes,
         "subscriptions": subscriptions,
-        "nodes": matcher.fleet.counters()["nodes"],
+        "nodes": matcher.subscription_set.counters()["nodes"],
         "events": count,
         "adding_seconds": adding,
         "cpu_seconds": seconds,
@@ -156,7 +158,7 @@ def as_one_plan(subscriptions: int, count: int) -> dict[str, Any]:
     texts = [(str(n), kleene(n, window)) for n in range(subscriptions)]
     table = events(count, subscriptions)
     matcher, adding = matcher_of(texts, "patterns")
-    assert len(matcher.fleet.patterns.shapes) == 1
+    assert len(matcher.subscription_set.patterns.shapes) == 1
     seconds, found = fed(matcher, table)
     few = [ensue.parse(text) for _, text in texts[:MOST_APART]]
     ensue.match(table.slice(0, 2_000), few, **HERE)

@@ -46,18 +46,21 @@ from benchmarks.papers.subscription_streams import (
     stream,
 )
 from benchmarks.timing import Clock
-from ensue.algebra.alternatives import alternatives
-from ensue.algebra.event_test import EventTest
-from ensue.columns.location import places_of
-from ensue.columns.regions import Regions
-from ensue.columns.stream import Shape, slices
+from ensue.analyzer.normal_form import build_alternatives
+from ensue.ir.subscription import EventTest
 from ensue.kernels.geometry import PLANE
-from ensue.languages.opsl import parse
-from ensue.plan.limits import Limits
-from ensue.workload.source import Source
-from ensue.workload.subscriptions.fleet import Fleet, fleet_of
-from ensue.workload.subscriptions.matcher import FleetMatcher
-from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_set import (
+    SubscriptionSet,
+    compile_subscription_set,
+)
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.source_schema import SourceSchema
+from ensue.vector.event_table import StreamSchema, split_table
+from ensue.vector.geo_columns import read_places
+from ensue.vector.geo_regions import Regions
 
 RESULTS = Path(__file__).parent.parent / "results"
 SUBSCRIPTIONS, EVENTS = 5_000, 20_000
@@ -68,13 +71,13 @@ HERE: dict[str, Any] = {"time": "ts", "type": "type", "location": ("x", "y")}
 # --------------------------------------------------------------------------- our way
 
 
-def shape() -> Shape:
+def shape() -> StreamSchema:
     return source().shape
 
 
-def source() -> Source:
+def source() -> SourceSchema:
     arrow = stream(KINDS[0], "paper", 10, 10).schema
-    return Source(arrow, **HERE)
+    return SourceSchema(arrow, **HERE)
 
 
 def subscribed(kind: Kind, count: int) -> ensue.Subscriptions:
@@ -83,8 +86,8 @@ def subscribed(kind: Kind, count: int) -> ensue.Subscriptions:
     return fleet
 
 
-def matcher_of(fleet: Fleet) -> FleetMatcher:
-    matcher = FleetMatcher(fleet, Limits())
+def matcher_of(fleet: SubscriptionSet) -> SubscriptionMatcher:
+    matcher = SubscriptionMatcher(fleet, MatcherLimits())
     matcher.version = 1
     return matcher
 
@@ -98,10 +101,12 @@ class Prepared:
         with self.add:
             several = subscribed(kind, count)
         with self.ready:
-            self.fleet = fleet_of(several.subscribed(), source())
+            self.subscription_set = compile_subscription_set(several.subscribed(), source())
         self.index, self.owner = atoms_of(kind, count)
         some = subscribed(kind, min(count, TRACED))
-        self.server_bytes = traced(lambda: fleet_of(some.subscribed(), source())) / len(some)
+        self.server_bytes = traced(
+            lambda: compile_subscription_set(some.subscribed(), source())
+        ) / len(some)
         self.filter_bytes = traced(lambda: atoms_of(kind, len(some))) / len(some)
 
 
@@ -120,11 +125,11 @@ def traced(make: Callable[[], Any]) -> int:
 
 def ours(prepared: Prepared, events: pa.Table, expected: int) -> dict[str, Any]:
     """One set over one stream: matches second by second, times, memory, messages."""
-    fleet, clock = prepared.fleet, Clock()
+    fleet, clock = prepared.subscription_set, Clock()
     matcher_of(fleet).feed_events(events.slice(0, 100))  # compiled, or loaded from the cache
     matcher = matcher_of(fleet)
     over_time, found, state = [], [], 0
-    for piece in slices(events, SECOND):
+    for piece in split_table(events, SECOND):
         with clock:
             found.append(matcher.feed_events(piece))
         state = max(state, matcher.state_bytes)
@@ -205,7 +210,7 @@ def atoms_of(kind: Kind, count: int) -> tuple[AtomIndex, dict[int, list[int]]]:
     index = AtomIndex(shape(), Regions("plane"), PLANE)
     owner: dict[int, list[int]] = {}
     for n in range(count):
-        for way in alternatives(parse(kind.opsl(n))):
+        for way in build_alternatives(parse_subscription(kind.opsl(n))):
             for atom in way.parts:
                 assert isinstance(atom, EventTest)
                 owner.setdefault(index.add(atom), []).append(n)
@@ -218,12 +223,12 @@ def fat_clients(prepared: Prepared, events: pa.Table, expected: int) -> dict[str
     index, owner = prepared.index, prepared.owner
     make: Callable[[float, int, int], Client] = CLIENTS[kind.name]
     clients = [make(n * APART, YARD, IN_TIME) for n in range(count)]
-    index.route(events.slice(0, 100), places_of(events.slice(0, 100), shape().schema))
+    index.route(events.slice(0, 100), read_places(events.slice(0, 100), shape().schema))
     routing, matching = Clock(), Clock()
     forwarded, sent, matches, held = 0, 0, 0, 0
-    for number, piece in enumerate(slices(events, SECOND)):
+    for number, piece in enumerate(split_table(events, SECOND)):
         with routing:
-            rows, slots = index.route(piece, places_of(piece, shape().schema))
+            rows, slots = index.route(piece, read_places(piece, shape().schema))
         to = sorted({(int(r), n) for r, s in zip(rows, slots, strict=True) for n in owner[int(s)]})
         forwarded += len({row for row, _ in to})
         sent += len(to)

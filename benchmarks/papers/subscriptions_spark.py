@@ -28,16 +28,16 @@ from rich.console import Console
 
 import ensue
 from benchmarks.machine import machine
-from ensue.algebra.subscription import Region, Subscription
-from ensue.languages.opsl import parse
-from ensue.plan.subscriptions.joins import roots_of
-from ensue.runners.spark import stream as runner
-from ensue.workload.arguments import Arguments
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.catalogue.log import Log
-from ensue.workload.subscriptions.fleet import _identity
-from ensue.workload.subscriptions.members import Member
-from ensue.workload.subscriptions.opened import FleetsOf
+from ensue.backends.spark import stream as runner
+from ensue.ir.subscription import Region, Subscription
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.member_registry import Member
+from ensue.operators.subscriptions.subscription_loader import SubscriptionSetLoader
+from ensue.operators.subscriptions.subscription_set import _identity
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.planner.subscription_joins import plan_network
+from ensue.runtime.source_schema import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,21 +107,21 @@ def filled(part: Any, number: int, place: str) -> Any:
 def kept(folder: Path, count: int, source: Any) -> None:
     """A set in a folder, with its snapshot."""
     ensue.Subscriptions(**COLUMNS, folder=folder)
-    log = Log(folder)
+    log = CatalogLog(folder)
     texts = [text for _, text in KINDS]
     log.append(
-        Change.add(
+        SubscriptionChange.add(
             f"s{number}", texts[kind].replace(str(NUMBER), str(number)).replace(
                 str(NUMBER + 2), str(number + 2)), regions={"R": place} if kind in (1, 2) else {},
         )
         for number, kind, place in asked(count)
     )  # fmt: skip
-    fleets = FleetsOf.of(source, streaming=True, lanes=LANES, stream="")
+    fleets = SubscriptionSetLoader.of(source, streaming=True, lanes=LANES, stream="")
     fleet = fleets.empty()
-    trees: list[Subscription] = [parse(text, {"R": PLACE}) for text in texts]
+    trees: list[Subscription] = [parse_subscription(text, {"R": PLACE}) for text in texts]
     for number, kind, place in asked(count):
         tree = filled(trees[kind], number, place)
-        place_in_table = fleet.nodes.subscribe(roots_of(tree, fleet.units), tree.select, 1)
+        place_in_table = fleet.nodes.subscribe(plan_network(tree, fleet.units), tree.select, 1)
         name = f"s{number}"
         fleet.members.add(Member(name, place_in_table, _identity(name, tree)))
     log.snapshot(1, {fleets.part: fleet})
@@ -142,7 +142,7 @@ def measured(
         os.utime(path, (number + 1,) * 2)
     reader = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     frame: DataFrame = reader.parquet(str(folder / "events"))
-    _, source = runner.read(frame, Arguments(**COLUMNS))
+    _, source = runner.read(frame, SourceOptions(**COLUMNS))
     begun = perf_counter()
     kept(folder / "set", count, source)
     made = perf_counter() - begun
@@ -200,11 +200,11 @@ def main() -> int:
     options = parser.parse_args()
     many = options.subscriptions or (20_000 if options.quick else 1_000_000)
     batches = 8 if options.quick else 15
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     found = []
     with tempfile.TemporaryDirectory(prefix="ensue-subscriptions-") as name:
-        session = embedded({"spark.driver.memory": "2g"})
+        session = get_or_create_session({"spark.driver.memory": "2g"})
         session.conf.set("spark.sql.shuffle.partitions", str(LANES))
         for count in (FEW, many):
             found.append(

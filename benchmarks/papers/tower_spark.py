@@ -221,7 +221,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer events, one run each")
@@ -232,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     streamed = count if options.quick else 1_000_000
     events = stream(count, hosts)
-    session = embedded()
+    session = get_or_create_session()
     folder = Path(tempfile.mkdtemp(prefix="ensue-towers-"))
     try:
         inside = local(events, times)

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-
-from ensue.samples.stocks import stocks
+from examples.samples.stocks import stocks
 
 COLUMNS = ("ts", "type", "symbol", "price", "volume")  # the file has no header: Flink reads none
 

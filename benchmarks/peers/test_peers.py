@@ -12,8 +12,8 @@ from benchmarks.peers.queries import PAIRS, Pair
 from benchmarks.peers.reference import expected
 
 import ensue
-from ensue.languages.patterns import parse
-from ensue.semantics import Event, matches, value_of
+from ensue.parser.pattern_parser import parse
+from ensue.reference import Event, find_matches, value_of
 
 FLINK = Path(__file__).resolve().parents[1] / ".cache" / "flink"
 
@@ -81,7 +81,7 @@ def test_the_loops_say_what_ensue_means(pair: Pair) -> None:
     query = parse(pair.ensue)
     found = [
         tuple(value_of(r.expr, binding) for r in query.returns)
-        for binding in matches(query, stream)
+        for binding in find_matches(query, stream)
     ]
     assert found
     assert sorted(found, key=str) == sorted(expected(pair.name, few), key=str)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 import orjson
 from rich.console import Console
@@ -43,7 +43,7 @@ Report = dict[str, Any]
 async def serve(count: int) -> None:
     """The server: says where it is, and stops when its input ends."""
     from ensue.service.service import Service
-    from ensue.service.web.server import Server
+    from ensue.service.web.server import HttpServer
 
     limits = {
         "subscriptions_per_user": count, "corners_per_user": 20 * count,
@@ -58,7 +58,7 @@ async def serve(count: int) -> None:
             await service.subscribe_all({"text": text} for text in texts)
             made = time.perf_counter() - began
             await service.publish({"t": 0, "id": -1, "x": 0.0, "y": 0.0, "sent": 0.0})
-            server = Server(service, port=0)
+            server = HttpServer(service, port=0)
             ready = asyncio.Event()
             serving = asyncio.create_task(server.serve(lambda _: ready.set()))
             await ready.wait()
@@ -90,7 +90,7 @@ def planned(count: int, rate: int, seconds: int) -> list[dict[str, Any]]:
 async def listened(url: str, expected: int, delays: list[tuple[float, float]]) -> None:
     """Reads notifications until all are there."""
     async with (
-        httpx.AsyncClient(timeout=None) as client,
+        httpx2.AsyncClient(timeout=None) as client,
         client.stream("GET", f"{url}/api/v1/notifications/stream") as answer,
     ):
         delays.append((0.0, 0.0))  # it listens
@@ -106,7 +106,7 @@ async def listened(url: str, expected: int, delays: list[tuple[float, float]]) -
 
 async def posted(url: str, events: list[dict[str, Any]], rate: int) -> None:
     """Posts events at an even pace, or as fast as they are answered."""
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         began = time.time()
         for first in range(0, len(events), POSTED):
             due = began + first / rate
@@ -182,9 +182,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.serve:
-        from ensue.service.web.server import loop_factory
+        from ensue.service.web.server import get_loop_factory
 
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:  # as `ensue serve` does
+        with asyncio.Runner(loop_factory=get_loop_factory()) as runner:  # as `ensue serve` does
             runner.run(serve(options.count))
         return
     counts = (1_000,) if options.quick else (1_000, options.count)

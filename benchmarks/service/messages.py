@@ -22,9 +22,9 @@ from benchmarks.machine import machine
 from benchmarks.papers.subscription_streams import KINDS, STREAMS, Kind, planted, stream
 from benchmarks.papers.subscriptions import EVENTS, SECOND, SUBSCRIPTIONS, atoms_of, shape
 from benchmarks.tables import Sheet
-from ensue.columns.location import places_of
-from ensue.columns.stream import slices
 from ensue.service.service import Service
+from ensue.vector.event_table import split_table
+from ensue.vector.geo_columns import read_places
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "service_messages.json"
 Report = dict[str, Any]
@@ -34,8 +34,8 @@ def to_fat_clients(kind: Kind, count: int, events: pa.Table) -> int:
     """How many events clients get that match by themselves: one each for every client."""
     index, owner = atoms_of(kind, count)
     sent = 0
-    for piece in slices(events, SECOND):
-        rows, slots = index.route(piece, places_of(piece, shape().schema))
+    for piece in split_table(events, SECOND):
+        rows, slots = index.route(piece, read_places(piece, shape().schema))
         pairs = zip(rows.tolist(), slots.tolist(), strict=True)
         sent += len({(row, client) for row, slot in pairs for client in owner[slot]})
     return sent
@@ -53,7 +53,7 @@ async def to_subscribers(kind: Kind, count: int, events: pa.Table) -> Report:
         async with Service(path, schema=events.schema, limits=limits, **given) as service:
             await service.subscribe_all({"text": kind.opsl(n)} for n in range(count))
             process, began = time.process_time(), time.perf_counter()
-            for piece in slices(events, SECOND):
+            for piece in split_table(events, SECOND):
                 await service.publish(piece)
             last = events["ts"][-1].as_py()
             await service.advance(last.replace(year=last.year + 1))

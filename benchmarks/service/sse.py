@@ -67,7 +67,7 @@ def resident() -> int:
 
 async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report:
     """Hands notifications to all clients, round by round, and waits until they are written."""
-    from ensue.service.notes import Note
+    from ensue.service.notification import Notification
 
     number = first = service.listeners.newest
     size, clock = 0, Clock()
@@ -76,7 +76,9 @@ async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report
         for user in users:
             for _ in range(each):
                 number += 1
-                notes.append(Note(number, user, user, "match", None, 0.0, body(user, number)))
+                notes.append(
+                    Notification(number, user, user, "match", None, 0.0, body(user, number))
+                )
         size += sum(len(note.body) for note in notes)
         with clock:  # from here on it is the listeners' work
             for piece in range(0, len(notes), _PIECE):
@@ -99,7 +101,7 @@ async def serve(clients: int, share: float) -> None:
     """The server: says where it is, waits for all clients, sends, and says what that took."""
     from ensue.service import access
     from ensue.service.service import Service
-    from ensue.service.web.server import Server
+    from ensue.service.web.server import HttpServer
 
     with tempfile.TemporaryDirectory() as folder:
         schema = {"ts": "int64", "id": "int64"}
@@ -113,7 +115,7 @@ async def serve(clients: int, share: float) -> None:
 
             found = await service.do(people)
             users = [id for id, _ in found]
-            server = Server(service, port=0)
+            server = HttpServer(service, port=0)
             ready = asyncio.Event()
             serving = asyncio.create_task(server.serve(lambda _: ready.set()))
             await ready.wait()
@@ -216,10 +218,10 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        from ensue.service.web.server import loop_factory
+        from ensue.service.web.server import get_loop_factory
 
         _more_files()
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=get_loop_factory()) as runner:
             runner.run(serve(given.clients, given.share))
         return
     _more_files()

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from ensue.api import (
+    ArchiveJoinQuery,
     ArchiveWarning,
-    Correlation,
     Definition,
     EnsueError,
     EventError,
+    Hierarchy,
     LimitError,
     LimitWarning,
-    Operator,
     OperatorError,
     PatternBuilder,
     Query,
@@ -23,7 +23,7 @@ from ensue.api import (
     Subscription,
     Subscriptions,
     SubscriptionWarning,
-    Tower,
+    UserOperator,
     all_of,
     append_archive,
     archive,
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchiveJoinQuery",
     "ArchiveWarning",
-    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
+    "Hierarchy",
     "LimitError",
     "LimitWarning",
-    "Operator",
     "OperatorError",
     "PatternBuilder",
     "Query",
@@ -79,7 +79,7 @@ __all__ = [
     "Subscription",
     "SubscriptionWarning",
     "Subscriptions",
-    "Tower",
+    "UserOperator",
     "__version__",
     "all_of",
     "append_archive",
@@ -111,18 +111,18 @@ __all__ = [
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext ensue` in a notebook: queries in cells that begin with `%%ensue`."""
+    """Registers the cell magic `%%ensue` for `%load_ext ensue` in a notebook."""
     from ensue.notebook import load_ipython_extension
 
     load_ipython_extension(ipython)
 
 
 def __getattr__(name: str) -> Any:
-    """The service is loaded when it is asked for: it needs packages of its own."""
+    """Loads the service on first use, since it needs optional packages."""
     if name != "Service":
         raise AttributeError(f"module 'ensue' has no attribute {name!r}")
-    from ensue.extras import needed
+    from ensue.optional_deps import require_extra
 
-    with needed("the service", "service"):
+    with require_extra("the service", "service"):
         from ensue.service.service import Service
     return Service

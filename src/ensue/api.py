@@ -1,4 +1,4 @@
-"""The public interface: everything else may change."""
+"""The public functions of Ensue; all other modules may change."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,15 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ensue.algebra.answers import summarised
-from ensue.algebra.correlation import ClauseSide, Correlation
-from ensue.algebra.operator import Operator, register
-from ensue.algebra.operator import operator as _operator
-from ensue.algebra.query import Query
-from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.algebra.subscription import Subscription
-from ensue.algebra.tower import Definition, Tower
-from ensue.brief_errors import brief
+from ensue.analyzer.output_mode import is_summarized
+from ensue.brief_tracebacks import shorten_tracebacks
 from ensue.errors import (
     ArchiveWarning,
     EnsueError,
@@ -29,52 +22,59 @@ from ensue.errors import (
     StateError,
     SubscriptionWarning,
 )
-from ensue.extras import needed
-from ensue.languages.builder import PatternBuilder, all_of, one_of, pattern
-from ensue.plan.estimates.statistics import Statistics
-from ensue.progress_bars import progress_bar, shown
-from ensue.rendering import Picture, PlanText, shown_by
+from ensue.ir.archive_join import ArchiveJoinQuery, RowPatternSide
+from ensue.ir.hierarchy import Definition, Hierarchy
+from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.ir.subscription import Subscription
+from ensue.ir.user_operator import UserOperator, register_operator
+from ensue.ir.user_operator import operator as _operator
+from ensue.notebook_repr import Picture, PlanText, register_text
+from ensue.optional_deps import require_extra
+from ensue.parser.builder import PatternBuilder, all_of, one_of, pattern
+from ensue.planner.statistics import Statistics
+from ensue.progress_bars import find_display, progress_bar
 from ensue.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ensue.archives.compaction import Compacted
-    from ensue.archives.contract import Archive
-    from ensue.languages.parameters import Parameters
-    from ensue.languages.sql.query import ClauseText
-    from ensue.plan.limits import Limits
-    from ensue.plan.planning import Planning
-    from ensue.runners.contract import Runner
-    from ensue.runners.live import Live
-    from ensue.runners.spark.matches import SeveralMatches
-    from ensue.runners.spark.progress import BatchProgress
-    from ensue.runners.spark.sinks import Sink
-    from ensue.runners.spark.start import Output
-    from ensue.runners.spark.time import Ahead, Watermark
-    from ensue.runners.sql_archives import Archived
-    from ensue.tracing.trace import Trace
-    from ensue.workload.arguments import Arguments
-    from ensue.workload.asked import Asked
-    from ensue.workload.correlations.explained import ExplainedCorrelation
-    from ensue.workload.explained import Explained
-    from ensue.workload.row_patterns.explained import ExplainedClause
-    from ensue.workload.source import Source
-    from ensue.workload.work import Progress
+    from ensue.archives.archive import Archive
+    from ensue.archives.compaction import CompactionResult
+    from ensue.backends.live_backend import LiveSession
+    from ensue.backends.local import Backend
+    from ensue.backends.spark.event_time import MaxAhead, Watermark
+    from ensue.backends.spark.match_frames import SeveralMatches
+    from ensue.backends.spark.sinks import Sink
+    from ensue.backends.spark.start import Output
+    from ensue.backends.spark.stream_progress import BatchProgress
+    from ensue.backends.sql_backend import SqlArchives
+    from ensue.lineage.trace import Trace
+    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
+    from ensue.operators.row_match.row_explain import RowPatternExplainer
+    from ensue.parser.parameters import Parameters
+    from ensue.parser.sql.sql_query import ClauseText
+    from ensue.planner.limits import MatcherLimits
+    from ensue.planner.planner_options import PlannerOptions
+    from ensue.runtime.explain import QueryExplainer
+    from ensue.runtime.options import RunOptions
+    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.source_schema import SourceOptions, SourceSchema
+    from ensue.runtime.stage import Progress
 
-OneQuery = str | Path | PatternBuilder | Query | Tower | Correlation | Recognition
+OneQuery = str | Path | PatternBuilder | Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
+    "ArchiveJoinQuery",
     "ArchiveWarning",
-    "Correlation",
     "Definition",
     "EnsueError",
     "EventError",
+    "Hierarchy",
     "LimitError",
     "LimitWarning",
-    "Operator",
     "OperatorError",
     "PatternBuilder",
     "Query",
@@ -87,7 +87,7 @@ __all__ = [
     "Subscription",
     "SubscriptionWarning",
     "Subscriptions",
-    "Tower",
+    "UserOperator",
     "all_of",
     "append_archive",
     "archive",
@@ -117,7 +117,7 @@ __all__ = [
 ]
 
 
-@brief
+@shorten_tracebacks
 def operator(
     name: str,
     *,
@@ -130,13 +130,13 @@ def operator(
     passes: float = 0.5,
     reads: Iterable[str] = (),
     known: bool = True,
-) -> Operator:
+) -> UserOperator:
     """Adds an operator S = (Q, F, Z) to the pattern language: `name(A a, B b) r`.
 
-    `q` says whether events combine, `f` gives (start, end, attributes...) of the result, and `z`
-    the names and kinds of these attributes: "float", "integer", "boolean", "timestamp",
-    "duration" or "string". Events have `.start`, `.end` and their fields; times and durations
-    are numbers of nanoseconds if the time column holds timestamps.
+    `q` returns whether events combine, `f` the (start, end, attributes...) of the result, and `z`
+    maps attributes to kinds: "float", "integer", "boolean", "timestamp", "duration" or "string".
+    Events have `.start`, `.end` and their fields; times and durations are nanoseconds if the time
+    column holds timestamps.
 
     `over="pair"`: q(a, b) and f(a, b) take two events, `a` before `b` unless `order="any"`.
     `over="each"`: q(a) and f(a) take one event.
@@ -159,62 +159,62 @@ def operator(
     >>> found.num_rows
     1
     """
-    made = _operator(
+    created = _operator(
         name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads
     )
-    return register(made) if known else made
+    return register_operator(created) if known else created
 
 
-@brief
+@shorten_tracebacks
 def define(
     text: str | PatternBuilder,
     *,
     folder: "str | Path | None" = None,
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     params: Mapping[str, Any] | None = None,
     known: bool = True,
 ) -> tuple[Definition, ...]:
-    """Defines events made of events: `EVENT Name AS pattern ...;`, one or more.
+    """Defines complex events: `EVENT Name AS pattern ...;`, one or more.
 
-    Queries can use them as event types from now on. With `known=False` they are only available to
-    calls that you pass them to: `match(..., definitions=found)`. IMPORT looks for files in
+    Later queries can use them as event types. With `known=False` they are only available to
+    calls that you pass them to: `match(..., definitions=...)`. IMPORT looks for files in
     `folder`. `params` are the values of parameters in the text, as for `match`.
 
     >>> define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)[0].name
     'Hot'
     """
-    from ensue.languages import towers
-    from ensue.languages.parameters import parameters_of
+    from ensue.parser import definitions as parser
+    from ensue.parser.parameters import build_parameters
 
     if isinstance(text, PatternBuilder):
         text = text.text
-    parameters = parameters_of(params)
-    found = towers.define(text, None if folder is None else Path(folder), operators, parameters)
+    parameters = build_parameters(params)
+    defined = parser.parse_definitions(
+        text, None if folder is None else Path(folder), operators, parameters
+    )
     parameters.require_used()
     if known:
-        towers.make_known(found)
-    return found
+        parser.register_definitions(defined)
+    return defined
 
 
-@brief
+@shorten_tracebacks
 def parse(
     text: str | Path | PatternBuilder,
     *,
     params: Mapping[str, Any] | None = None,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Tower | Correlation | Subscription | Recognition:
+) -> Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery:
     """Parses a text into a query; a QueryError points at a mistake.
 
-    A text with definitions, or one that uses defined events, gives a `Tower`, one with JOIN
-    ARCHIVE a `Correlation`. The text can use `operators` in addition to those that `operator` has
-    added. IMPORT looks for files in `folder`. A `Path` names a file with the text; its imports
-    are relative to it. `language` is the name of the language; by default it is recognised.
-    A text in OPSL gives a `Subscription`; `regions` are the texts of regions that it names.
-    `params` are the values of parameters in the text, as for `match`.
+    A text that has or uses definitions gives a `Tower`, one with JOIN ARCHIVE a `Correlation`,
+    one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
+    it, others to `folder`. `language` is recognised by default. `regions` are the texts of regions
+    that an OPSL text names. `params`, `definitions` and `operators` are as for `match`.
 
     >>> parse("SEQ(Shelf x, !Counter y, Exit z) WHERE [tag] WITHIN 12 hours").strategy.value
     'skip_till_any_match'
@@ -222,26 +222,25 @@ def parse(
     PATTERN SEQ(A a, B b)
     WHERE a.kind in ('x', 'y')
     """
-    from ensue.languages.parameters import parameters_of
+    from ensue.parser.parameters import build_parameters
 
-    parameters = parameters_of(params)
-    found = _parsed(text, parameters, folder, definitions, operators, language, regions)
+    parameters = build_parameters(params)
+    query = _parse(text, parameters, folder, definitions, operators, language, regions)
     parameters.require_used()
-    return found
+    return query
 
 
-def _parsed(
+def _parse(
     text: str | Path | PatternBuilder,
     parameters: "Parameters",
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Tower | Correlation | Subscription | Recognition:
-    from ensue.languages import table
-    from ensue.languages.query_files import names_a_file
-    from ensue.languages.sql.clauses import claims_sql
+) -> Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery:
+    from ensue.parser import registry
+    from ensue.parser.query_files import is_file_name
 
     if isinstance(text, Path):
         folder = folder or text.parent
@@ -250,23 +249,31 @@ def _parsed(
         text, language = text.text, "patterns"
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
-    if names_a_file(text):
+    if is_file_name(text):
         raise _file_as_text(text)
-    if language is None and claims_sql(text):
+    if language is None and _is_sql(text):
         raise QueryError(
             "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
             hint="ensue.sql(text, tables={...}) runs it",
         )
-    where = None if folder is None else Path(folder)
-    return table.parse(
+    return registry.parse(
         text,
-        where,
+        None if folder is None else Path(folder),
         definitions=definitions,
         operators=operators,
         language=language,
         regions=regions or {},
         parameters=parameters,
     )
+
+
+def _is_sql(text: str) -> bool:
+    """Whether a text is a SQL query that contains a MATCH_RECOGNIZE clause."""
+    if "MATCH_RECOGNIZE" not in text.upper():  # avoids loading the SQL parser
+        return False
+    from ensue.parser.sql.clause_finder import claims_sql
+
+    return claims_sql(text)
 
 
 def _text_of(file: Path) -> str:
@@ -280,9 +287,9 @@ def _text_of(file: Path) -> str:
 
 
 def _no_such_file(file: Path) -> QueryError:
-    from ensue.languages.query_files import meant
+    from ensue.parser.query_files import suggest_file
 
-    return QueryError(f"there is no query file {file}", hint=meant(file))
+    return QueryError(f"there is no query file {file}", hint=suggest_file(file))
 
 
 def _file_as_text(text: str) -> QueryError:
@@ -295,27 +302,31 @@ def _file_as_text(text: str) -> QueryError:
     )
 
 
-@brief
+@shorten_tracebacks
 def show(
-    query: str | PatternBuilder | Query | Tower | Correlation | Subscription | Recognition,
+    query: str
+    | PatternBuilder
+    | Query
+    | Hierarchy
+    | ArchiveJoinQuery
+    | Subscription
+    | RowPatternQuery,
     language: str = "patterns",
 ) -> str:
-    """Returns the canonical text of a query; parsing it gives the same query.
-
-    `query` is what `parse` gives, or a text that it can read.
+    """Returns the canonical text of a query, or of a text; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
     PATTERN SEQ(A a, B b)
     WITHIN 5 minutes
     """
-    from ensue.languages import table
+    from ensue.parser import registry
 
     if isinstance(query, str):
         query = parse(query)
-    return table.show(query.query if isinstance(query, PatternBuilder) else query, language)
+    return registry.show(query.query if isinstance(query, PatternBuilder) else query, language)
 
 
-@brief
+@shorten_tracebacks
 def match(
     events: Any,
     query: "OneQuery | ManyQueries | Subscriptions",
@@ -335,7 +346,7 @@ def match(
     watermark: "Watermark | None" = None,
     late_events: str = "count",
     lanes: int | None = None,
-    max_ahead: "Ahead" = "usual",
+    max_ahead: "MaxAhead" = "usual",
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
     structure: str | None = None,
@@ -349,7 +360,7 @@ def match(
     archive: str | None = None,
     access: str | None = None,
     latency: str | int | float | None = None,
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
 ) -> Any:
@@ -372,88 +383,84 @@ def match(
             else with the Arrow interface, a Spark DataFrame, batch or streaming, or the path of a
             CSV, JSON lines, Parquet or Arrow file, of a folder of them, or a pattern such as
             "day/*.csv". Also a dict of one of these per event type.
-        query: A text, the Path of a file with one, or a query built by `pattern`. Several, as a
-            list or as a dict by name, share one scan. Queries in a list are named by their own
-            names (`EVENT Name AS ...`) if all have one and all differ, otherwise by their
-            positions from 0. Also a set of `Subscriptions`.
+        query: A text, the Path of a file with one, or a query built by `pattern`; a list or a
+            dict of queries, which share one scan; or a set of `Subscriptions`. Queries in a list
+            are named by `EVENT Name AS ...` if all have different names, otherwise by position.
         params: Values for the parameters in the text: `{"gap": timedelta(minutes=5)}` for
             `WITHIN :gap`. A value is a number, a string, a boolean, a date, a datetime, a
             timedelta, None, or a list of them for IN; it is never parsed as part of the query.
 
     Args: What the columns mean
-        time: The column with the event time, or a pair (start, end) for events that last. It may
-            be the index of a pandas table: its name, or "index" if it has none.
+        time: The column with the event time, or a pair (start, end) for events with a duration.
+            It may be the index of a pandas table: its name, or "index" if it has none.
         type: The column with the event type; without it, all events have the same type.
         order: Columns that order events with the same time; after that, arrival decides.
-        location: A column of places (WKT texts or WKB bytes), or two columns of numbers (x, y). A
-            match then has a `location` too, the convex hull of its events' places.
+        location: A column of geometries (WKT texts or WKB bytes), or two numeric columns (x, y).
+            A match then has a `location` too, the convex hull of those of its events.
         space: With "earth", x and y are degrees of longitude and latitude, and lengths are metres.
-        bad_events: "drop" leaves out events without a usable time instead of raising an
-            EventError. Events of types that the query does not name are always left out, unless
-            the position of every event matters.
+        bad_events: "drop" drops events without a valid time instead of raising an EventError.
+            Events of types that the query does not name are always dropped, unless the position
+            of every event matters.
 
     Args: What is returned
         emit_timeouts: Also return partial matches whose window ended before they were complete.
             A column `timed_out` distinguishes them from matches; missing parts are NULL.
-        levels: For a query with definitions: those whose events are returned too, or "all". The
-            result is then a dict by level; the query at the top has its own name as the key,
-            or "".
+        levels: The definitions of the query whose events are returned too, or "all". The result
+            is then a dict by level; the key of the query itself is its name, or "".
         trace: Add a column `members` with the events of a match, for `ensue.trace`. A query
             without RETURN has them anyway, if it has no definitions.
         flat: Plain columns instead of structs: an event `a` is the columns `a.price`,
             `a.volume`, ..., a list of events is a list for each field. In a query,
             `RETURN a.*` does it for one event.
         progress: True shows a bar on a terminal or in a notebook, and nothing elsewhere; a
-            function is called with the number of events done and of all events. On Spark neither
-            is possible, since matches are found when they are asked for: see `wait` for streams.
+            function is called with the number of processed and of all events. Spark evaluates
+            lazily, so there it is not possible: see `wait` for streams.
 
     Args: Streams
-        watermark: How far an event may be behind the newest one: a length of time such
-            as "10 seconds", or a number if the time column holds numbers. A streaming DataFrame
-            needs it, or its own withWatermark(...).
+        watermark: How far an event may lag the newest one: a duration such as "10 seconds", or a
+            number if the time column holds numbers. A streaming DataFrame needs it, or its own
+            withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
-        lanes: The number of lanes that partitions are hashed into, each with its own state; by
-            default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
-        max_ahead: How far ahead of the clock an event may be, such as "1 hour". One that is
-            further ahead is left out and counted before it moves the watermark, which would make
-            everything else late. The default is a day, if the time column holds timestamps and
-            you pass the watermark here; None lets every event pass.
-        shed: Give up keys when the newest event of a micro-batch is further behind the clock than
-            this, such as "30 seconds": the keys least likely to complete a match, a quarter of
-            them at first, all of them at four times the lag. What is found stays right; what is
-            lost is counted (see `progress_of`), and listed by key and interval with
-            `start(..., shed_to=)`.
+        lanes: The number of key groups that partitions are hashed into, each with its own state;
+            by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
+        max_ahead: How far ahead of the clock an event may be, such as "1 hour". Events further
+            ahead are dropped and counted, since they would advance the watermark and make all
+            others late. The default is a day, if the time column holds timestamps and you pass
+            the watermark here; None accepts every event.
+        shed: Load shedding: drop keys when the newest event of a micro-batch lags the clock by
+            more than this, such as "30 seconds": those least likely to complete a match, a
+            quarter of them at first, all of them at four times the lag. Matches stay correct;
+            losses are counted (see `progress_of`), and listed with `start(..., shed_to=)`.
 
     Args: Limits
         memory: How much one matcher may use: "4 GB", "50%" of the machine's memory, a number of
             bytes, or "unlimited". The default is a quarter of the machine's memory, on Spark
-            divided among its cores. A query that uses more stops with a LimitError with advice;
-            in a stream keys beyond it go to disk, as their events of the last window, and come
-            back before they are needed: nothing is lost.
-        max_matches: Limits the matches that are found and not yet delivered: in a table all of
-            them, on Spark those of a lane, in a stream those of a lane and micro-batch.
+            divided among its cores. A query that uses more raises a LimitError with advice; a
+            stream spills keys to disk, as their events of the last window, and loads them before
+            they are needed: nothing is lost.
+        max_matches: Limits the matches of a table, of a key group on Spark, or of a key group and
+            micro-batch of a stream.
         max_partial_matches: Limits the partial matches held at the same time.
-        evict: Which keys of a stream go to disk first: "need" (the default: those least
-            likely to be needed soon), "tpm" (the oldest) or "stpm".
+        evict: Which keys of a stream are spilled first: "need" (the default: those least likely
+            to be needed soon), "tpm" (the oldest) or "stpm".
 
-    Args: The past
+    Args: Archives
         archives: The archives that JOIN ARCHIVE names, each from `ensue.archive`.
-        archive: The name of the archive that the events themselves belong to: the past of a
-            match is then the archive plus the events before it.
-        access: How an archive is read: "eager" (all of it, in advance), "lazy"
-            (for each live match), "grouped" (for many at a time) or "archive_first" (only objects
-            with a past are examined); by default the cheapest. All give the same matches.
-        latency: How long a live match of a stream may wait for others, so that they are looked up
-            together.
+        archive: The name of the archive that the events themselves belong to: a match is then
+            joined with the archive and the events before it.
+        access: How an archive is read: "eager" (all of it, in advance), "lazy" (for each live
+            match), "grouped" (for many at a time) or "archive_first" (live events without
+            archived matches are skipped); by default the cheapest. All give the same matches.
+        latency: How long a live match of a stream may wait for a common lookup with others.
 
     Args: How it runs (this never changes the matches)
-        statistics: What the stream looks like (see `statistics`), to find the cheapest plan.
+        statistics: Statistics of the stream (see `statistics`), to find the cheapest plan.
         off: Rules of the planner to switch off.
-        structure: What holds partial matches: "stacks", "runs", "tree", "compact" or "reference".
-        adaptive: Let the plan adapt to the stream: Ensue measures it, and when another plan
-            would be clearly cheaper, that one takes over. Each change is logged with its
-            reason (logger `ensue.plan`).
+        structure: The store of partial matches: "stacks", "runs", "tree", "compact" or
+            "reference".
+        adaptive: Measure the stream and switch to a plan that is clearly cheaper. Each change is
+            logged with its reason (logger `ensue.plan`).
 
     Args: What the query may use
         operators: Operators for this query, in addition to those that `operator` has added.
@@ -461,87 +468,64 @@ def match(
         folder: Where IMPORT looks for files.
 
     Returns:
-        A result of the same kind as the events: pandas gives pandas, Polars gives Polars (a
-        LazyFrame for a LazyFrame, which is collected immediately), a DuckDB relation gives a
-        relation on the same connection, and anything else with the Arrow interface gives an
-        Arrow table, as do files and tables of different kinds in a dict. A Spark DataFrame gives
-        a lazy DataFrame, a streaming one a streaming one. For several queries, a dict of their
-        matches.
+        A result of the same kind as the events: pandas, Polars (a LazyFrame for a LazyFrame,
+        which is collected immediately), a DuckDB relation on the same connection, a lazy Spark
+        DataFrame, streaming for a streaming one, and otherwise an Arrow table, as for files and
+        tables of different kinds in a dict. For several queries, a dict of their matches.
     """
-    from ensue.plan.limits import Limits
-    from ensue.runners.worlds import in_world_of
-    from ensue.workload.arguments import Arguments
-    from ensue.workload.correlations.expected import coming_of
-    from ensue.workload.correlations.prepare import Wanted
-    from ensue.workload.correlations.prepared import pasts_of
-    from ensue.workload.planned import Wishes
-    from ensue.workload.workload import Workload
+    from ensue.backends.dataframe_libs import convert_result
+    from ensue.planner.limits import MatcherLimits
+    from ensue.runtime.options import describe_input, open_archives
+    from ensue.runtime.source_schema import SourceOptions
+    from ensue.runtime.workload import Workload
 
     runner = _runner(events)
     if progress and _is_spark(events):
         raise EventError(
-            "progress= is for tables in this process: on Spark matches are found when they are "
-            "asked for\n  hint: of a stream ensue.wait(running, progress=True) tells it; of a "
-            "batch Spark's own bar, spark.ui.showConsoleProgress=true"
+            "progress= is for tables in this process: Spark evaluates lazily\n"
+            "  hint: ensue.wait(running, progress=True) shows the progress of a stream; Spark's "
+            "spark.ui.showConsoleProgress=true that of a batch"
         )
     if evict is not None and not runner.STREAMING:
         raise QueryError(
             "evict= is for streams: a table is matched as a whole",
-            hint="leave it out; memory= bounds what the query may take",
+            hint="leave it out; memory= limits the query",
         )
     if shed is not None and not runner.STREAMING:
         raise QueryError(
             "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
-    limits = Limits.given(
+    limits = MatcherLimits.given(
         max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
     )
-    known: dict[str, Any] = {
-        "operators": _each(operators, Operator, "operators"),
-        "definitions": _each(definitions, Definition, "definitions"),
-        "folder": folder,
-    }
-    asked = _asked(query, known, params)
-    given = Arguments(
-        **_columns_of(
-            query,
-            asked,
-            runner.STREAMING,
-            time=time,
-            type=type,
-            order=order,
-            location=location,
-            space=space,
-        ),
+    specs = _read_queries(query, operators, definitions, folder, params)
+    columns = _columns_of(
+        query, specs, runner.STREAMING,
+        time=time, type=type, order=order, location=location, space=space,
+    )  # fmt: skip
+    arguments = SourceOptions(
+        **columns,
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
         lanes=lanes,
         max_ahead=max_ahead,
     )
-    wishes = Wishes(
-        emit_timeouts=emit_timeouts,
-        levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
-        trace=trace,
-        flat=flat,
-        streaming=runner.STREAMING,
-        planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
-        access=Wanted(access, latency),
-    )
-    _refuse_levels(asked, levels, trace=trace)
-    _refuse_flat(flat, trace=trace)
-    late = runner.STREAMING and given.deliver_late
-    frame, source = runner.read(events, given)
-    pasts = pasts_of(archives, archive, streaming=runner.STREAMING)
-    wishes = replace(wishes, coming=coming_of(frame, streaming=runner.STREAMING))
-    workload = Workload(asked, source, wishes, runner.lanes(frame, given), late, pasts)
+    planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
+    options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
+    late = runner.STREAMING and arguments.deliver_late
+    frame, source = runner.read(events, arguments)
+    pasts = open_archives(archives, archive, streaming=runner.STREAMING)
+    coming = describe_input(frame, streaming=runner.STREAMING)
+    options = replace(options, streaming=runner.STREAMING, coming=coming)
+    workload = Workload(specs, source, options, runner.lanes(frame, arguments), late, pasts)
     with progress_bar(progress, "matching") as report:
-        found = runner.run(workload, frame, replace(given, progress=report))
-    found = in_world_of(events, found)
-    return next(iter(found.values())) if workload.alone and len(found) == 1 else found
+        results = runner.run(workload, frame, replace(arguments, progress=report))
+    results = convert_result(events, results)
+    return next(iter(results.values())) if workload.alone and len(results) == 1 else results
 
 
-@brief
+@shorten_tracebacks
 def sql(
     text: str | Path,
     *,
@@ -580,13 +564,12 @@ def sql(
         spark: A session whose tables and views the query can use as well.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
-        lanes: The number of lanes that the partitions of a stream are hashed into.
+        lanes: The number of key groups that the partitions of a stream are hashed into.
         max_matches: A limit for each clause, as for `match`.
         memory: A limit for each clause, as for `match`.
         archives: Tables of past events, each from `ensue.archive`. A clause over one that is
-            joined with a clause over a table or stream, by a range of time before its matches,
-            is looked up like JOIN ARCHIVE. Other queries read an archive as a table, if
-            nothing streams.
+            joined with a clause over a table or stream, by a time range before its matches, runs
+            like JOIN ARCHIVE. Batch queries can also read an archive as a table.
         archive: As for `match`.
         access: As for `match`.
         latency: As for `match`.
@@ -597,26 +580,26 @@ def sql(
         with the column match_id: a query that names it gets it from each clause, before the
         others.
     """
-    from ensue.languages.parameters import parameters_of
-    from ensue.plan.limits import Limits
+    from ensue.parser.parameters import build_parameters
+    from ensue.planner.limits import MatcherLimits
 
-    with needed("SQL", "sql"):
-        from ensue.runners.sql import sql as run
-    from ensue.workload.arguments import Arguments
+    with require_extra("SQL", "sql"):
+        from ensue.backends.sql_backend import run_sql as run
+    from ensue.runtime.source_schema import SourceOptions
 
     if isinstance(text, Path):
         text = _text_of(text)
-    given = Arguments(time="", watermark=watermark, lanes=lanes)
+    arguments = SourceOptions(time="", watermark=watermark, lanes=lanes)
     limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
-    Limits.given(**limits)  # a mistake in them shows before anything runs
+    MatcherLimits.given(**limits)  # raises errors before anything runs
     return run(
         text,
         tables=tables,
         spark=spark,
-        recognize=lambda clause, relation: _recognize(clause, relation, given, limits),
-        read=_clause_of,
-        archived=_archived(archives, archive, access, latency, given, limits),
-        parameters=parameters_of(params),
+        recognize=lambda clause, relation: _match_clause(clause, relation, arguments, limits),
+        read=_read_clause,
+        archived=_archived(archives, archive, access, latency, arguments, limits),
+        parameters=build_parameters(params),
     )
 
 
@@ -625,65 +608,68 @@ def _archived(
     own: str | None,
     access: str | None,
     latency: str | int | float | None,
-    given: "Arguments",
+    arguments: "SourceOptions",
     limits: Any,
-) -> "Archived | None":
-    """The archives of a SQL query, and how a clause is joined with them."""
-    from ensue.runners.sql_archives import Archived
-    from ensue.workload.correlations.prepare import Wanted
-    from ensue.workload.correlations.prepared import pasts_of
-    from ensue.workload.row_patterns.streamable import plain_ties, time_of
+) -> "SqlArchives | None":
+    """Returns the archives of a SQL query, and the function that joins a clause with them."""
+    from ensue.backends.sql_backend import SqlArchives
+    from ensue.operators.row_match.compiled_clause import get_tie_columns, get_time_column
+    from ensue.runtime.options import AccessOptions, open_archives
 
-    pasts_of(archives, own, streaming=True)  # a mistake in them shows before anything runs
-    Wanted(access, latency)
+    open_archives(archives, own, streaming=True)  # raises errors before anything runs
+    AccessOptions(access, latency)
     if not archives:
         return None
 
-    def correlate(correlation: Correlation, relation: Any) -> Any:
-        assert isinstance(correlation.live, ClauseSide)
-        clause = correlation.live.recognition
+    def join(query: ArchiveJoinQuery, relation: Any) -> Any:
+        assert isinstance(query.live, RowPatternSide)
+        clause = query.live.row_pattern
         return match(
-            relation, correlation, time=time_of(clause), order=plain_ties(clause) or (),
+            relation, query, time=get_time_column(clause), order=get_tie_columns(clause) or (),
             archives=archives, archive=own, access=access, latency=latency,
-            watermark=given.watermark if _runner(relation).STREAMING else None,
-            lanes=given.lanes, **limits,
+            watermark=arguments.watermark if _runner(relation).STREAMING else None,
+            lanes=arguments.lanes, **limits,
         )  # fmt: skip
 
-    return Archived(dict(archives), own, correlate)
+    return SqlArchives(dict(archives), own, join)
 
 
-def _clause_of(clause: "ClauseText") -> Recognition:
-    from ensue.languages.row_patterns.clause import read_clause
+def _read_clause(clause: "ClauseText") -> RowPatternQuery:
+    from ensue.parser.row_pattern.clause import read_clause
 
     return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
-def _recognize(clause: "ClauseText", relation: Any, given: "Arguments", limits: Any) -> Any:
-    """The rows that a clause gives over a table or a DataFrame: exactly the standard's columns.
+def _match_clause(
+    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: Any
+) -> Any:
+    """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 
-    Where the query asks for it, a column match_id stands before them.
+    If the query selects match_id, it is the first column.
     """
-    from ensue.plan.limits import Limits
-    from ensue.workload.asked import Asked
-    from ensue.workload.planned import Wishes
-    from ensue.workload.row_patterns.arranging import arranging
-    from ensue.workload.workload import Workload
+    from ensue.operators.row_match.compiled_clause import plan_arrangement
+    from ensue.planner.limits import MatcherLimits
+    from ensue.runtime.options import RunOptions
+    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.workload import Workload
 
-    runner, asked = _runner(relation), (Asked(_clause_of(clause)),)
+    runner, query = _runner(relation), _read_clause(clause)
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
-    planning = _planning(None, (), None, limits=Limits.given(**limits, lanes=_is_spark(relation)))
-    wishes = Wishes(streaming=runner.STREAMING, planning=planning, ids=ids)
-    arranged = arranging([(None, asked[0].query)], None, (), streaming=runner.STREAMING)
-    given = replace(given, arranging=arranged, number=clause.number)
+    planning = _planning(
+        None, (), None, limits=MatcherLimits.given(**limits, lanes=_is_spark(relation))
+    )
+    options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
+    order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
+    arguments = replace(arguments, arranging=order, number=clause.number)
     if not runner.STREAMING:  # a query may join a stream with tables
-        given = replace(given, watermark=None)
-    frame, source = runner.read(relation, given)
-    workload = Workload(asked, source, wishes, runner.lanes(frame, given))
-    return next(iter(runner.run(workload, frame, given).values()))
+        arguments = replace(arguments, watermark=None)
+    frame, source = runner.read(relation, arguments)
+    workload = Workload((QuerySpec(query),), source, options, runner.lanes(frame, arguments))
+    return next(iter(runner.run(workload, frame, arguments).values()))
 
 
-@brief
+@shorten_tracebacks
 def live(
     query: "OneQuery | ManyQueries | Subscriptions",
     *,
@@ -713,23 +699,23 @@ def live(
     archive: str | None = None,
     access: str | None = None,
     latency: str | int | float | None = None,
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     definitions: Iterable[Definition] = (),
     folder: "str | Path | None" = None,
-) -> "Live":
+) -> "LiveSession":
     """Creates a matcher in this process that you feed with events as they arrive.
 
     `live.feed(events)` returns the matches that are certain by then, as an Arrow table;
     `live.advance(time)` those that only waited for time to pass, `live.finish()` those that waited
-    for the end. Together they are those of `match` on all events, with the same ids, however you
-    cut the stream. `live.save()` returns bytes from which `live.restore(...)` continues
-    elsewhere, and `async for matches in live.over(source)` feeds the events of a source.
+    for the end. Together they are those of `match` on all events, with the same ids. `live.save()`
+    returns bytes from which `live.restore(...)` continues elsewhere, and
+    `async for matches in live.over(source)` feeds the events of a source.
 
     >>> columns = {"t": "int64", "kind": "string"}
-    >>> feeding = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")
-    >>> feeding.feed({"t": 1, "kind": "A"}).num_rows
+    >>> matcher = live("SEQ(A a, B b) WITHIN 5", schema=columns, time="t", type="kind")
+    >>> matcher.feed({"t": 1, "kind": "A"}).num_rows
     0
-    >>> feeding.feed({"t": 3, "kind": "B"}).num_rows
+    >>> matcher.feed({"t": 3, "kind": "B"}).num_rows
     1
 
     Args:
@@ -737,198 +723,196 @@ def live(
         schema: The columns of events: an Arrow schema, a dict of Arrow types by name, a table, or
             a dict of one of these by event type, as `match` takes a dict of tables.
         watermark: How far events may be out of order. They wait until an event arrives that is
-            newer by that much. Without it, events must come in order of time (at the same time
-            by `order`, if given), or they are late.
+            newer by that much. Without it, events that are not in order of time, then of `order`,
+            are late.
         late_events: Late events are counted in `live.late`; with "deliver" `live.late_events()`
             also returns them.
-        bad_events: "drop" leaves out events without a usable time and rows that do not fit the
-            schema, and counts them in `live.dropped`.
+        bad_events: "drop" drops events without a valid time and rows that do not fit the schema,
+            and counts them in `live.dropped`.
         max_matches: Limits the matches of one call of `feed`.
     """
-    from ensue.plan.limits import Limits
-    from ensue.runners.live import Live, made
-    from ensue.runners.live_rows import Reader
-    from ensue.workload.arguments import Arguments
-    from ensue.workload.correlations.prepare import Wanted
-    from ensue.workload.correlations.prepared import pasts_of
-    from ensue.workload.planned import Wishes
-    from ensue.workload.whole_results import refuse_endless
-    from ensue.workload.workload import Workload
+    from ensue.backends.live_backend import LiveSession, build_source
+    from ensue.backends.live_rows import LiveEventReader
+    from ensue.planner.limits import MatcherLimits
+    from ensue.runtime.grouping import require_finite_result
+    from ensue.runtime.options import open_archives
+    from ensue.runtime.source_schema import SourceOptions
+    from ensue.runtime.workload import Workload
 
-    known: dict[str, Any] = {
-        "operators": _each(operators, Operator, "operators"),
-        "definitions": _each(definitions, Definition, "definitions"),
-        "folder": folder,
-    }
-    asked = _asked(query, known, params)
-    given = Arguments(
-        **_columns_of(
-            query,
-            asked,
-            True,
-            time=time,
-            type=type,
-            order=order,
-            location=location,
-            space=space,
-        ),
-        bad_events=bad_events,
-        watermark=watermark,
-        late_events=late_events,
+    specs = _read_queries(query, operators, definitions, folder, params)
+    columns = _columns_of(
+        query, specs, True, time=time, type=type, order=order, location=location, space=space
     )
-    limits = Limits.given(max_matches, max_partial_matches, memory, evict=evict)
-    wishes = Wishes(
+    arguments = SourceOptions(
+        **columns, bad_events=bad_events, watermark=watermark, late_events=late_events
+    )
+    limits = MatcherLimits.given(max_matches, max_partial_matches, memory, evict=evict)
+    planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
+    options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
+    require_finite_result(specs)
+    reader = LiveEventReader(
+        schema, arguments.time, arguments.type, arguments.order, arguments.arranging
+    )
+    workload = Workload(
+        specs, build_source(reader, arguments), options,
+        deliver_late=arguments.deliver_late, pasts=open_archives(archives, archive),
+    )  # fmt: skip
+    return LiveSession(reader, workload, arguments)
+
+
+def _options(
+    specs: "Sequence[QuerySpec]",
+    emit_timeouts: bool,
+    levels: Sequence[str] | str | None,
+    trace: bool,
+    flat: bool,
+    planning: "PlannerOptions",
+    access: str | None,
+    latency: str | int | float | None,
+) -> "RunOptions":
+    """Checks the options of a call against its queries."""
+    from ensue.runtime.options import AccessOptions, RunOptions
+
+    options = RunOptions(
         emit_timeouts=emit_timeouts,
         levels=levels if levels is None or isinstance(levels, str) else tuple(levels),
         trace=trace,
         flat=flat,
-        planning=_planning(statistics, off, structure, adaptive=adaptive, limits=limits),
-        access=Wanted(access, latency),
+        planning=planning,
+        access=AccessOptions(access, latency),
     )
-    _refuse_levels(asked, levels, trace=trace)
-    _refuse_flat(flat, trace=trace)
-    refuse_endless(asked)
-    reader = Reader(schema, given.time, given.type, given.order, given.arranging)
-    workload = Workload(
-        asked, made(reader, given), wishes,
-        deliver_late=given.deliver_late, pasts=pasts_of(archives, archive),
-    )  # fmt: skip
-    return Live(reader, workload, given)
-
-
-def _refuse_levels(asked: "Sequence[Asked]", levels: object, *, trace: bool) -> None:
-    if levels is not None and not any(isinstance(a.query, Tower) for a in asked):
+    if levels is not None and not any(isinstance(spec.query, Hierarchy) for spec in specs):
         raise QueryError(
             "levels= names definitions of the query, and this query has none",
-            hint="EVENT Name AS ...; in front of a query defines an event",
+            hint="EVENT Name AS ...; before a query defines an event",
         )
-    if trace and not any(isinstance(a.query, Query | Tower) for a in asked):
+    if trace and not any(isinstance(spec.query, Query | Hierarchy) for spec in specs):
         raise QueryError(
             "trace=True is for patterns and queries with definitions: others have no members",
             hint="leave it out",
         )
-    if trace and any(isinstance(a.query, Query) and _without_matches(a.query) for a in asked):
+    if trace and any(isinstance(s.query, Query) and _is_aggregated(s.query) for s in specs):
         raise QueryError(
             "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
             "give no matches",
             hint="leave it out, or return the matches",
         )
-
-
-def _without_matches(query: Query) -> bool:
-    """Whether its rows are not matches, but about several of them."""
-    return summarised(query) or (query.whole is not None and query.whole.grouped)
-
-
-def _refuse_flat(flat: bool, *, trace: bool) -> None:
     if flat and trace:
         raise QueryError(
             "flat=True cannot be combined with trace=True: a match is traced through its nested "
             "members",
             hint="leave one of them out",
         )
+    return options
 
 
-def _runner(events: Any) -> "Runner":
-    """Who runs a workload over events of their kind."""
+def _is_aggregated(query: Query) -> bool:
+    """Whether its rows summarise several matches."""
+    return is_summarized(query) or (query.whole is not None and query.whole.grouped)
+
+
+def _runner(events: Any) -> "Backend":
+    """Returns the backend for events of this kind."""
     if not _is_spark(events):
-        from ensue.runners import local
+        from ensue.backends import local
 
         return local
-    from ensue.runners.spark import batch, frames, stream
+    from ensue.backends.spark import batch, frames, stream
 
     return stream if frames.is_streaming(events) else batch
 
 
-def _asked(
-    query: Any, known: dict[str, Any], params: Mapping[str, Any] | None
-) -> "tuple[Asked, ...]":
-    from ensue.languages.parameters import parameters_of
-    from ensue.workload.asked import Asked
-    from ensue.workload.query_names import named
+def _read_queries(
+    query: Any,
+    operators: object,
+    definitions: object,
+    folder: "str | Path | None",
+    params: Mapping[str, Any] | None,
+) -> "tuple[QuerySpec, ...]":
+    from ensue.parser.parameters import build_parameters
+    from ensue.runtime.query_spec import QuerySpec, name_queries
 
-    parameters = parameters_of(params)
+    parameters = build_parameters(params)
+    operators = _each(operators, UserOperator, "operators")
+    definitions = _each(definitions, Definition, "definitions")
+
+    def read(one: Any) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
+        return _read(one, parameters, definitions, operators, folder)
+
     if isinstance(query, Subscriptions):
-        asked: tuple[Asked, ...] = (Asked(query.subscribed()),)
+        specs: tuple[QuerySpec, ...] = (QuerySpec(query.subscribed()),)
     elif isinstance(query, OneQuery | Subscription):
-        asked = (Asked(_read(query, parameters, **known)),)
+        specs = (QuerySpec(read(query)),)
     elif not isinstance(query, Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
     else:
-        read = named(query, lambda one: _read(one, parameters, **known))
-        asked = tuple(Asked(one, name, number) for number, (name, one) in enumerate(read.items()))
+        queries = name_queries(query, read)
+        specs = tuple(
+            QuerySpec(q, name, number) for number, (name, q) in enumerate(queries.items())
+        )
     parameters.require_used()
-    return asked
+    return specs
 
 
 def _read_with(
     query: OneQuery, params: Mapping[str, Any] | None
-) -> Query | Tower | Correlation | Recognition:
-    """A query with the values of its parameters."""
-    from ensue.languages.parameters import parameters_of
+) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
+    from ensue.parser.parameters import build_parameters
 
-    parameters = parameters_of(params)
-    found = _read(query, parameters)
+    parameters = build_parameters(params)
+    result = _read(query, parameters)
     parameters.require_used()
-    return found
+    return result
 
 
 def _read(
     query: OneQuery | Subscription,
     parameters: "Parameters",
     definitions: Iterable[Definition] = (),
-    operators: Iterable[Operator] = (),
+    operators: Iterable[UserOperator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Tower | Correlation | Recognition:
-    from ensue.languages.towers import built_on
+) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
+    from ensue.parser.definitions import add_definitions
 
     match query:
-        case Tower() | Correlation() | Recognition():
+        case Hierarchy() | ArchiveJoinQuery() | RowPatternQuery():
             return query
         case Query():
-            return built_on(query, definitions)
+            return add_definitions(query, definitions)
         case PatternBuilder():
-            return built_on(query.query, definitions)
+            return add_definitions(query.query, definitions)
         case Subscription():
-            return _no_subscription(query)
+            parsed: Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery = query
         case _:
-            return _no_subscription(_parsed(query, parameters, folder, definitions, operators))
-
-
-def _no_subscription(
-    query: Query | Tower | Correlation | Subscription | Recognition,
-) -> Query | Tower | Correlation | Recognition:
-    if isinstance(query, Subscription):
+            parsed = _parse(query, parameters, folder, definitions, operators)
+    if isinstance(parsed, Subscription):
         raise QueryError(
             "this is a subscription, but a query is expected here",
             hint="put it into ensue.Subscriptions and match that",
-            text=query.text,
+            text=parsed.text,
         )
-    return query
+    return parsed
 
 
-def _query_or_tower(query: OneQuery, params: Mapping[str, Any] | None) -> Query | Tower:
-    return _without_archives(_read_with(query, params))
-
-
-def _without_archives(query: Query | Tower | Correlation | Recognition) -> Query | Tower:
-    if isinstance(query, Recognition):
+def _read_pattern(one: OneQuery, params: Mapping[str, Any] | None) -> Query | Hierarchy:
+    query = _read_with(one, params)
+    if isinstance(query, RowPatternQuery):
         raise QueryError(
             "MATCH_RECOGNIZE is not supported here yet",
             hint="ensue.match, ensue.live and ensue.explain take it",
             text=query.text,
         )
-    if isinstance(query, Correlation):
+    if isinstance(query, ArchiveJoinQuery):
         raise QueryError(
             "JOIN ARCHIVE is not supported here yet",
-            hint="leave it out: here a query covers one stream",
+            hint="leave it out: here a query reads one stream",
             span=query.joins[0].span,
             text=query.text,
         )
     return query
 
 
-@brief
+@shorten_tracebacks
 def start(
     matches: "DataFrame | SeveralMatches",
     output: "Output | Mapping[str | int, Output]",
@@ -956,11 +940,11 @@ def start(
     ensue.wait(running)
     ```
 
-    A damaged checkpoint, folders that overlap, and a table with other columns are refused
-    before anything starts. If the stream fails with `once=True`, this raises an Ensue error; for
-    one that keeps running, `wait` does.
+    A damaged checkpoint, overlapping folders, and a table with other columns raise an error
+    before the start. If the stream fails with `once=True`, this raises an Ensue error; for one
+    that keeps running, `wait` does.
 
-    Args: Where it goes
+    Args: Output
         matches: The result of `match` or `sql` for a streaming DataFrame.
         output: A folder for Parquet files, one of `parquet_table`, `delta_table`, `kafka_topic`,
             or a function of a DataFrame of matches and the number of the micro-batch. For several
@@ -968,50 +952,49 @@ def start(
         checkpoint: The folder from which the stream continues after a stop or a crash, without
             losing or repeating a match in a table.
         late: Like `output`, for late events of matches with `late_events="deliver"`.
-        shed_to: The output for what a stream with `match(..., shed=)` gives up: the columns of a
-            key, from `shed_from` to `shed_until` matches of it may be missing, and `shed_events`
-            of it were dropped.
+        shed_to: The output for the losses of `match(..., shed=)`: the columns of a key, the
+            interval `shed_from` to `shed_until` in which matches of it may be missing, and its
+            number of dropped events, `shed_events`.
 
-    Args: When it runs
+    Args: Schedule
         every: The time between micro-batches, such as "10 seconds". By default one starts when
-            the one before is done.
+            the previous one is done.
         once: Process the available events, then return.
-        flush: With `once`: treat the stream as ended, and also deliver what only waited for more
-            events or for time: together the same matches as in a batch run.
+        flush: With `once`: treat the stream as ended, and also deliver matches that only waited
+            for events or time: together the same matches as in a batch run.
         name: Spark's name for the query.
-        progress: With `once`: show on a terminal or in a notebook what has been done so far. For
-            a stream that goes on, `wait` does so.
+        progress: With `once`: show the progress on a terminal or in a notebook. For a stream that
+            keeps running, `wait` does so.
 
-    Args: With the history
-        history: A table of past events that the stream begins with: the result of `archive`, a
-            batch DataFrame, or a table. One batch job matches its events, from `since` on
-            up to where it is complete: `archive(..., complete=)`, or just after its newest
-            event. Its matches are delivered as micro-batch -1; then the stream continues from
-            there, and events that the history already had are left out and counted
-            (`before_cut` in `progress_of`). It is read once: a restarted stream continues from
-            its checkpoint.
+    Args: Backfill
+        history: A table of past events that the stream starts with: the result of `archive`, a
+            batch DataFrame, or a table. One batch job matches its events, from `since` up to
+            where it is complete: `archive(..., complete=)`, or just after its newest event. Its
+            matches are delivered as micro-batch -1; then the stream continues from there, and
+            drops and counts events that the history already had (`before_cut` in `progress_of`).
+            It is read once: a restarted stream continues from its checkpoint.
         since: Leaves out older events of the history.
-        gap: If the stream begins later than the history ends, it stops with a StateError that
+        gap: If the stream starts later than the history ends, it stops with a StateError that
             names the gap; "allow" says that nothing happened in between.
 
-    Args: Its own archive
+    Args: Archive
         archive: The archive that the stream writes: the result of `archive` for one that Ensue
             has created, or its name among those of `match`. Archives that a stream only reads
-            are read as they were when it was first started.
-        archive_rows: Events that its queries look at stay in their lanes until a lane has this
-            many (50,000); then they become files of the archive, in one transaction per
-            micro-batch. Late events do not.
+            are read at their version of its first start.
+        archive_rows: Relevant events stay in the state of a key group until it has this many
+            (50,000); then they become files of the archive, in one transaction per micro-batch.
+            Late events do not.
         archive_age: The same, when one of them is older than this.
     """
-    with needed("a stream", "spark"):
-        from ensue.runners.spark import start as spark_start
+    with require_extra("a stream", "spark"):
+        from ensue.backends.spark import start as spark_start
 
     if progress and not once:
         raise EventError(
-            "progress=True goes with once=True: a stream that goes on runs in the background\n"
-            "  hint: ensue.wait(running, progress=True) waits for it and shows it"
+            "progress=True needs once=True: otherwise the stream runs in the background\n"
+            "  hint: ensue.wait(running, progress=True) waits for it and shows its progress"
         )
-    with _told(progress) as told:
+    with _progress_line(progress) as show_line:
         return spark_start.start(
             matches,
             output,
@@ -1028,85 +1011,82 @@ def start(
             archive_rows=archive_rows,
             archive_age=archive_age,
             shed_to=shed_to,
-            told=told,
+            told=show_line,
         )
 
 
-@brief
+@shorten_tracebacks
 def wait(query: "StreamingQuery", seconds: float | None = None, *, progress: bool = False) -> bool:
     """Waits until a stream has ended, at most `seconds`; returns whether it has ended.
 
-    Like `query.awaitTermination`, but if the stream has failed, it raises an Ensue error that
-    says why in a line or two. With `seconds=0` it only checks.
+    Like `query.awaitTermination`, but a failed stream raises an Ensue error with a short reason.
+    `ensue.wait(running, 0)` is a health check: False while the stream runs, an error if it failed.
 
-    `ensue.wait(running, 0)` in a health check: False while the stream runs, an error if it failed.
-
-    With `progress=True` a terminal or a notebook shows meanwhile, in one line, how many
-    micro-batches, events and matches there were. Elsewhere nothing is shown.
+    With `progress=True` a terminal or a notebook shows the number of micro-batches, events and
+    matches in one line. Elsewhere nothing is shown.
     """
-    with needed("a stream", "spark"):
-        from ensue.runners.spark import start as spark_start
+    with require_extra("a stream", "spark"):
+        from ensue.backends.spark import start as spark_start
 
-    with _told(progress) as told:
-        return spark_start.wait(query, seconds, told)
+    with _progress_line(progress) as show_line:
+        return spark_start.wait(query, seconds, show_line)
 
 
 @contextmanager
-def _told(progress: bool) -> "Iterator[Callable[[str], None] | None]":
-    """What a stream says while it is waited for, if somebody looks."""
+def _progress_line(progress: bool) -> "Iterator[Callable[[str], None] | None]":
+    """Provides the function that shows the progress of a stream, where it can be shown."""
     if not progress:
         yield None
         return
-    with shown() as board:
+    with find_display() as board:
         yield None if board is None else board.show
 
 
-@brief
+@shorten_tracebacks
 def remaining(
-    spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[Operator] = ()
+    spark: "SparkSession", checkpoint: "str | Path", *, operators: Iterable[UserOperator] = ()
 ) -> "DataFrame | SeveralMatches":
     """Returns what a stopped stream would still deliver if it ended here, as a batch DataFrame.
 
-    This changes nothing: the stream can continue from the checkpoint. Operators that its query
-    uses must have been added, or passed here.
+    The checkpoint stays unchanged, so the stream can continue. Operators of its query must be
+    registered, or passed here.
 
     `ensue.remaining(spark, "checkpoint/").show()`
     """
-    with needed("a stream", "spark"):
-        from ensue.runners.spark import finish as spark_finish
+    with require_extra("a stream", "spark"):
+        from ensue.backends.spark import flush
 
-    return spark_finish.remaining(spark, str(checkpoint), operators)
+    return flush.remaining(spark, str(checkpoint), operators)
 
 
-@brief
+@shorten_tracebacks
 def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
-    """Returns what a stream did in its last micro-batches (Spark remembers 100).
+    """Returns the figures of the last micro-batches of a stream (Spark remembers 100).
 
-    `ensue.progress_of(running)[-1].late` is how many events of the last one were late.
+    `ensue.progress_of(running)[-1].late` is the number of late events of the last one.
     """
-    with needed("a stream", "spark"):
-        from ensue.runners.spark import progress as spark_progress
+    with require_extra("a stream", "spark"):
+        from ensue.backends.spark import stream_progress as spark_progress
 
-    return spark_progress.progress_of(query)
+    return spark_progress.get_progress(query)
 
 
-@brief
+@shorten_tracebacks
 def parquet_table(path: "str | Path") -> "Sink":
     """A folder of Parquet files for `start`: a match that is already there is not added again.
 
-    `start(matches, parquet_table("matches/"), checkpoint="checkpoint/")` is the same as with the
-    folder itself.
+    `start` with the folder itself does the same.
 
     >>> parquet_table("matches/")
     ParquetTable(path='matches/')
     """
-    with needed("the output of a stream", "spark"):
-        from ensue.runners.spark import sinks as spark_sinks
+    with require_extra("the output of a stream", "spark"):
+        from ensue.backends.spark import sinks as spark_sinks
 
     return spark_sinks.ParquetTable(str(path))
 
 
-@brief
+@shorten_tracebacks
 def delta_table(path: "str | Path", storage_options: dict[str, str] | None = None) -> "Sink":
     """A Delta table for `start`: a match that is already there is not added again.
 
@@ -1116,13 +1096,13 @@ def delta_table(path: "str | Path", storage_options: dict[str, str] | None = Non
     >>> delta_table("matches/")
     DeltaTable(path='matches/', storage_options=None)
     """
-    with needed("the output of a stream", "spark"):
-        from ensue.runners.spark import sinks as spark_sinks
+    with require_extra("the output of a stream", "spark"):
+        from ensue.backends.spark import sinks as spark_sinks
 
     return spark_sinks.DeltaTable(str(path), storage_options)
 
 
-@brief
+@shorten_tracebacks
 def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     """A Kafka topic for `start`: the key is `match_id`, the value the match as JSON.
 
@@ -1133,13 +1113,13 @@ def kafka_topic(servers: str, topic: str, **options: str) -> "Sink":
     >>> kafka_topic("localhost:9092", "matches")
     KafkaTopic(servers='localhost:9092', topic='matches', options={})
     """
-    with needed("the output of a stream", "spark"):
-        from ensue.runners.spark import sinks as spark_sinks
+    with require_extra("the output of a stream", "spark"):
+        from ensue.backends.spark import sinks as spark_sinks
 
     return spark_sinks.KafkaTopic(servers, topic, options)
 
 
-@brief
+@shorten_tracebacks
 def archive(
     place: Any,
     *,
@@ -1150,7 +1130,7 @@ def archive(
     version: int | str | None = None,
     complete: object | None = None,
 ) -> "Archive":
-    """Opens a table of past events, for queries that look back.
+    """Opens a table of past events, for JOIN ARCHIVE and for the backfill of streams.
 
     >>> import pyarrow as pa
     >>> past = archive(pa.table({"t": [1, 2], "tag": ["x", "y"]}), time="t", key="tag")
@@ -1163,17 +1143,16 @@ def archive(
         place: The path of a Delta table, of a folder of Parquet files or of one file, an Iceberg
             table (pyiceberg's, or the path of its metadata), an Arrow, pandas or Polars table, or
             in batch a Spark DataFrame.
-        time: As for `match`; an archive that Ensue has created knows it, and the next three.
-        type: As for `match`.
-        order: As for `match`.
+        time: As for `match`, like `type` and `order`; an archive that Ensue has created knows
+            them, and `key`.
         key: The columns that identify the object of an event.
         version: Fixes the version of a Delta or Iceberg table.
-        complete: The time up to which the table is complete, if others write it from the same
-            stream.
+        complete: The time up to which the table is complete, if another job writes it from the
+            same stream.
     """
-    from ensue.archives.opening import opened
+    from ensue.archives.factory import open_archive
 
-    return opened(
+    return open_archive(
         place,
         time=None if time is None else _time(time),
         type=type,
@@ -1184,7 +1163,7 @@ def archive(
     )
 
 
-@brief
+@shorten_tracebacks
 def create_archive(
     place: "str | Path",
     events: Any,
@@ -1196,7 +1175,7 @@ def create_archive(
     buckets: int = 16,
     day: float | None = None,
 ) -> "Archive":
-    """Creates an archive with a layout for lookups, with these events: a Delta table.
+    """Creates an archive with these events: a Delta table with a layout for lookups.
 
     It is partitioned by day and by `buckets` of hashed keys, and sorted by key and time.
     `events` are an Arrow, pandas or Polars table, or an Arrow schema if there are none yet. If
@@ -1210,11 +1189,11 @@ def create_archive(
     >>> append_archive(folder, pa.table({"t": [3], "tag": ["x"]}))
     1
     """
-    from ensue.archives.opening import table_of
-    from ensue.archives.writing import append, create
+    from ensue.archives.delta_writer import append, create
+    from ensue.archives.factory import convert_to_table
 
-    table = table_of(events)
-    made = create(
+    table = convert_to_table(events)
+    created = create(
         place,
         table.schema,
         time=_time(time),
@@ -1226,15 +1205,15 @@ def create_archive(
     )
     if table.num_rows:
         append(place, table)
-    return made
+    return created
 
 
-@brief
+@shorten_tracebacks
 def append_archive(place: "str | Path", events: Any) -> int:
     """Appends events to an archive from `create_archive`; returns how many.
 
-    They count as having arrived after all existing ones. An archive that a stream writes is
-    refused.
+    They count as having arrived after all existing ones. The archive must not be written by a
+    stream.
 
     >>> import tempfile
     >>> import pyarrow as pa
@@ -1243,16 +1222,16 @@ def append_archive(place: "str | Path", events: Any) -> int:
     >>> append_archive(folder, passes)
     1
     """
-    from ensue.archives.opening import table_of
-    from ensue.archives.writing import append
+    from ensue.archives.delta_writer import append
+    from ensue.archives.factory import convert_to_table
 
-    return append(place, table_of(events))
+    return append(place, convert_to_table(events))
 
 
-@brief
+@shorten_tracebacks
 def compact_archive(
     place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
-) -> "Compacted":
+) -> "CompactionResult":
     """Merges small files of an archive; streams can keep writing and reading it.
 
     Days and buckets with fewer than `fewest` files are skipped. `vacuum` deletes files that no
@@ -1276,10 +1255,10 @@ def compact_archive(
     return done
 
 
-@brief
+@shorten_tracebacks
 def statistics(
     events: Any,
-    query: str | Path | PatternBuilder | Query | Tower,
+    query: str | Path | PatternBuilder | Query | Hierarchy,
     *,
     params: Mapping[str, Any] | None = None,
     time: str | tuple[str, str],
@@ -1290,13 +1269,12 @@ def statistics(
     sample: int = 10_000,
     seed: int = 0,
 ) -> Statistics:
-    """Measures what events look like to a query, to choose its plan.
+    """Measures statistics of events for a query, to choose its plan.
 
-    `events` are as for `match`, also those of an archive of the stream. Types and partitions are
-    counted in all of them; conditions are tested on a sample of `sample` events. The same events,
-    sample and seed give the same statistics; `Statistics.text` and `Statistics.read` keep them.
-
-    For a query with definitions, this measures the layers made of raw events.
+    `events` are as for `match`, for instance those of the stream's archive. Types and partitions
+    are counted in all of them; conditions are tested on a sample of `sample` events. The same
+    events, sample and seed give the same statistics; `Statistics.text` and `Statistics.read`
+    store them. Of a query with definitions, the lowest layers are measured.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2, 3, 4], "kind": ["A", "B", "B", "B"]})
@@ -1305,22 +1283,22 @@ def statistics(
     >>> found.num_rows
     3
     """
-    checked = _query_or_tower(query, params)
-    if isinstance(checked, Tower):
-        from ensue.algebra.towers.layers import layers
+    checked = _read_pattern(query, params)
+    if isinstance(checked, Hierarchy):
+        from ensue.analyzer.hierarchy_layers import build_layers
 
-        given: dict[str, Any] = {"time": time, "type": type, "order": order}
-        given |= {"location": location, "space": space, "sample": sample, "seed": seed}
-        lowest = [layer.meaning for layer in layers(checked) if not layer.uses]
-        return Statistics.together([statistics(events, one, **given) for one in lowest])
+        arguments: dict[str, Any] = {"time": time, "type": type, "order": order}
+        arguments |= {"location": location, "space": space, "sample": sample, "seed": seed}
+        lowest = [layer.meaning for layer in build_layers(checked) if not layer.uses]
+        return Statistics.together([statistics(events, query, **arguments) for query in lowest])
     if sample < 1:
         raise EventError(f"sample={sample}: a sample needs at least one event")
-    columns = _columns(time, type, order, location, space)
+    columns = _columns(checked, time=time, type=type, order=order, location=location, space=space)
     assert columns is not None
     return _runner(events).measured(events, checked, columns, sample=sample, seed=seed)
 
 
-@brief
+@shorten_tracebacks
 def explain(
     query: OneQuery | Subscriptions,
     events: Any = None,
@@ -1343,19 +1321,19 @@ def explain(
     analyze: bool = False,
     kernel: bool = False,
 ) -> PlanText:
-    """Shows how a query runs: the plan, with what each rule did, as stable text.
+    """Explains how a query runs: the plan, with the effect of each rule, as stable text.
 
     With `events` the query is also checked against their columns. With `analyze=True` it runs on
-    them, in this process, and each estimate is shown next to the actual figure. With
-    `kernel=True` the Python source of the compiled kernel follows, with comments. With `memory`
-    or `evict` the plan says what a stream does with keys beyond the limit.
+    them, in this process, and each estimate is shown next to the actual figure. `kernel=True`
+    adds the Python source of the compiled kernel. With `memory` or `evict` the plan includes what
+    a stream does with keys beyond the limit.
 
-    For a set of subscriptions it says which run on nodes, which as one plan for all of a shape,
-    which on their own engines and why, and how much they share.
+    For a set of subscriptions it shows which run on the shared network, which as one plan for a
+    template, which on separate engines and why, and how much they share.
 
     For a query with JOIN ARCHIVE, pass `events` and `archives`, and `archive`, `access` and
-    `latency` as for `match`: it shows what all four accesses are expected to cost, and why one
-    is impossible; with `analyze=True` also what was read from the archives.
+    `latency` as for `match`: it shows the estimated cost of all four access methods, and why one
+    is impossible; with `analyze=True` also the reads of the archives.
 
     >>> print(explain("SEQ(A a, B b) WHERE [id] WITHIN 5").split("\\n\\n")[0])
     pattern    SEQ(A a, B b)
@@ -1363,30 +1341,30 @@ def explain(
     window     5, pushed into the scan
     partition  [id]
     """
-    from ensue.plan.limits import Limits
+    from ensue.planner.limits import MatcherLimits
 
-    limits = Limits.given(memory=memory, evict=evict)
+    limits = MatcherLimits.given(memory=memory, evict=evict)
     if isinstance(query, Subscriptions):
-        return PlanText(_explained_set(query, events, limits))
+        return PlanText(_explain_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
     past = archives, archive, access, latency
     query = _read_with(query, params)
-    columns = _columns(time, type, order, location, space, query)
-    asked = _explained(query, events, columns, planning, past)
+    columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
+    explained = _explain_query(query, events, columns, planning, past)
     if not analyze:
-        told = asked.told()
+        text = explained.told()
     elif events is None or columns is None or _is_spark(events):
         raise EventError(
             "analyze=True runs the query in this process: pass a table of events and time="
         )
     else:
-        from ensue.runners.local import ordered
+        from ensue.backends.local import read_ordered
 
-        told = asked.analysed(ordered(events, columns, asked.types))
-    return PlanText(f"{told}\n\n{asked.kernels()}" if kernel else told)
+        text = explained.analysed(read_ordered(events, columns, explained.types))
+    return PlanText(f"{text}\n\n{explained.kernels()}" if kernel else text)
 
 
-@brief
+@shorten_tracebacks
 def picture(
     query: OneQuery,
     events: Any = None,
@@ -1406,9 +1384,9 @@ def picture(
 ) -> Picture:
     """Draws the plan as a picture (SVG).
 
-    It shows the automaton or the stacks, with their predicates; for a query with definitions its
-    layers, one above the other; for one with JOIN ARCHIVE its sides next to each other. The result
-    is the text of an SVG, to write to a file; a notebook shows the picture.
+    It shows the automaton or the stacks with their predicates, the layers of a query with
+    definitions, or the sides of a JOIN ARCHIVE. The result is the text of an SVG, to write to a
+    file; a notebook shows the picture.
 
     >>> picture("SEQ(A a, B b) WITHIN 5")[:4]
     '<svg'
@@ -1416,14 +1394,14 @@ def picture(
     planning = _planning(statistics, off, structure)
     past = archives, archive, access, None
     query = _read_with(query, params)
-    columns = _columns(time, type, order, location, space, query)
-    return Picture(_explained(query, events, columns, planning, past).picture())
+    columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
+    return Picture(_explain_query(query, events, columns, planning, past).picture())
 
 
-@brief
+@shorten_tracebacks
 def trace(
     match: Any,
-    query: str | Path | PatternBuilder | Query | Tower | None = None,
+    query: str | Path | PatternBuilder | Query | Hierarchy | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     level: str | None = None,
@@ -1431,14 +1409,12 @@ def trace(
 ) -> "Trace":
     """Expands a match down to its raw events.
 
-    `str` gives a tree, `.timeline` a timeline for a terminal, `.svg` a picture, which a notebook
-    shows.
+    `str` gives a tree, `.timeline` a timeline for a terminal, `.svg` a picture for notebooks.
 
     `match` is a row of a result of `match`: a dict, a table of one row, a Spark Row or a pandas
     Series. A query with RETURN or with definitions needs `match(..., trace=True)`.
     With the `query` the tree also names the types of events; `level` is the definition of the
-    match, if its members do not show it. `time` names the time columns of the events, if the
-    times of the match do not show them.
+    match and `time` the time columns of the events, if the match does not show them.
 
     >>> import pyarrow as pa
     >>> events = pa.table({"t": [1, 2], "kind": ["A", "B"]})
@@ -1450,18 +1426,18 @@ def trace(
        ├─ a  A  1
        └─ b  B  2
     """
-    from ensue.tracing.trace import trace_of
+    from ensue.lineage.trace import trace_match
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query, params)
-    return trace_of(match, query, level, None if time is None else _time(time))
+        query = _read_pattern(query, params)
+    return trace_match(match, query, level, None if time is None else _time(time))
 
 
-@brief
+@shorten_tracebacks
 def plot(
     matches: Any,
     events: Any,
-    query: str | Path | PatternBuilder | Query | Tower | None = None,
+    query: str | Path | PatternBuilder | Query | Hierarchy | None = None,
     *,
     time: str | tuple[str, str],
     type: str | None = None,
@@ -1472,7 +1448,7 @@ def plot(
 ) -> Picture:
     """Draws matches over their stream as a picture (SVG).
 
-    Events are dots in lanes, each match is a line through its events and a bar from its start to
+    Events are dots in rows, each match is a line through its events and a bar from its start to
     its end. Only the first `most_matches` are drawn, with the events of their time: of more than
     `most_events`, an even sample. The picture says how many there are in total.
 
@@ -1487,104 +1463,100 @@ def plot(
         matches: The result of `match` for these events. A query with RETURN needs
             `match(..., trace=True)` to show its events; otherwise only the bars are drawn.
         events: As for `match`: tables, not Spark DataFrames.
-        query: Gives the types of members, if events are a dict of tables.
-        params: The values of its parameters, as for `match`.
-        time: As for `match`.
-        type: As for `match`.
-        by: The column whose values are the lanes; by default the type column.
+        query: Gives the types of members, if events are a dict of tables; `time`, `type` and
+            `params` are as for `match`.
+        by: The column whose values are the rows; by default the type column.
         most_matches: How many matches are drawn.
         most_events: How many other events are drawn.
     """
-    from ensue.runners.plotted import plotted
-    from ensue.tracing.plot import plot as drawn
+    from ensue.backends.plot_data import read_plot_data
+    from ensue.lineage.pictures import draw_plot
 
     if isinstance(query, str | Path | PatternBuilder):
-        query = _query_or_tower(query, params)
-    shown = plotted(
+        query = _read_pattern(query, params)
+    data = read_plot_data(
         matches, events, query, time=_time(time), type=type, by=by,
         most_matches=most_matches, most_events=most_events,
     )  # fmt: skip
-    return Picture(drawn(shown))
+    return Picture(draw_plot(data))
 
 
-def _explained_set(fleet: Subscriptions, events: Any, limits: "Limits") -> str:
-    from ensue.workload.arguments import Arguments
-    from ensue.workload.subscriptions.explained import ExplainedSubscriptions
+def _explain_set(subscriptions: Subscriptions, events: Any, limits: "MatcherLimits") -> str:
+    from ensue.operators.subscriptions.subscription_explain import SubscriptionExplainer
+    from ensue.runtime.source_schema import SourceOptions
 
     source = None
     if events is not None:
-        nothing: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        columns = Arguments(**_columns_of(fleet, (), False, order=(), **nothing))
+        unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
+        columns = SourceOptions(**_columns_of(subscriptions, (), False, order=(), **unset))
         _, source = _runner(events).read(events, columns)
-    return ExplainedSubscriptions(fleet.subscribed(), source, limits).told()
+    return SubscriptionExplainer(subscriptions.subscribed(), source, limits).told()
 
 
-def _explained(
-    asked: Query | Tower | Correlation | Recognition,
+def _explain_query(
+    query: Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery,
     events: Any,
-    columns: "Arguments | None",
-    planning: "Planning",
+    columns: "SourceOptions | None",
+    planning: "PlannerOptions",
     past: tuple[Any, Any, Any, Any],
-) -> "Explained | ExplainedCorrelation | ExplainedClause":
-    from ensue.workload.explained import Explained
-    from ensue.workload.row_patterns.explained import ExplainedClause
+) -> "QueryExplainer | ArchiveJoinExplainer | RowPatternExplainer":
+    from ensue.operators.row_match.row_explain import RowPatternExplainer
+    from ensue.runtime.explain import QueryExplainer
 
     source, frame = None, None
     if events is not None:
         if columns is None:
             raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
-    if isinstance(asked, Correlation):
-        return _correlation(asked, events, frame, source, planning, *past)
-    if isinstance(asked, Recognition):
-        return ExplainedClause(asked, source)
-    return Explained(asked, None if source is None else source.shape, planning)
+    if isinstance(query, ArchiveJoinQuery):
+        return _explain_archive_join(query, events, frame, source, planning, *past)
+    if isinstance(query, RowPatternQuery):
+        return RowPatternExplainer(query, source)
+    return QueryExplainer(query, None if source is None else source.shape, planning)
 
 
-def _correlation(
-    asked: Correlation,
+def _explain_archive_join(
+    query: ArchiveJoinQuery,
     events: Any,
     frame: Any,
-    source: "Source | None",
-    planning: "Planning",
+    source: "SourceSchema | None",
+    planning: "PlannerOptions",
     archives: object,
     own: object,
     access: str | None,
     latency: str | int | float | None,
-) -> "ExplainedCorrelation":
-    from ensue.workload.correlations.expected import coming_of
-    from ensue.workload.correlations.explained import ExplainedCorrelation
-    from ensue.workload.correlations.prepare import Wanted
-    from ensue.workload.correlations.prepared import pasts_of
+) -> "ArchiveJoinExplainer":
+    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
+    from ensue.runtime.options import AccessOptions, describe_input, open_archives
 
     if source is None or archives is None:
-        name = asked.joins[0].archive
+        name = query.joins[0].archive
         raise QueryError(
             "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
             hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
-            span=asked.joins[0].span,
-            text=asked.text,
+            span=query.joins[0].span,
+            text=query.text,
         )
     streaming = _runner(events).STREAMING
-    return ExplainedCorrelation(
-        asked, source, planning, pasts_of(archives, own, streaming=streaming),
-        Wanted(access, latency), coming_of(frame, streaming=streaming), streaming,
+    return ArchiveJoinExplainer(
+        query, source, planning, open_archives(archives, own, streaming=streaming),
+        AccessOptions(access, latency), describe_input(frame, streaming=streaming), streaming,
     )  # fmt: skip
 
 
 def _columns_of(
     query: object,
-    asked: "Sequence[Asked]",
+    specs: "Sequence[QuerySpec]",
     streaming: bool,
     *,
     time: str | tuple[str, str] | None,
     order: Sequence[str] | str,
     **others: Any,
 ) -> dict[str, Any]:
-    """Where time, type, order and place of events are: a set of subscriptions knows it itself, and
-    clauses of SQL say what orders and splits rows."""
-    from ensue.workload.row_patterns.arranging import arranging
+    """Returns the columns of time, type, order and location.
 
+    Subscriptions define them, and clauses of SQL order and partition rows themselves.
+    """
     if isinstance(query, Subscriptions):
         for name, value in {"time": time, "order": order or None, **others}.items():
             if value is not None:
@@ -1596,35 +1568,31 @@ def _columns_of(
         return {"time": _time(query.time), "order": query.order, **columns}
     if others["space"] is None:
         others["space"] = "plane"
-    told, names = None if time is None else _time(time), _names("order", order)
-    queries = [(one.name, one.query) for one in asked]
-    others["arranging"] = arranging(queries, told, names, streaming=streaming)
-    if told is None and others["arranging"] is None:
+    time_columns, names = None if time is None else _time(time), _names("order", order)
+    others["arranging"] = None
+    if any(isinstance(spec.query, RowPatternQuery) for spec in specs):
+        from ensue.operators.row_match.compiled_clause import plan_arrangement
+
+        queries = [(spec.name, spec.query) for spec in specs]
+        others["arranging"] = plan_arrangement(queries, time_columns, names, streaming=streaming)
+    if time_columns is None and others["arranging"] is None:
         raise EventError("the time column of the events is missing: pass time=")
-    return {"time": told or "", "order": names, **others}
+    return {"time": time_columns or "", "order": names, **others}
 
 
 def _columns(
-    time: str | tuple[str, str] | None,
-    type: str | None,
-    order: Sequence[str] | str,
-    location: str | tuple[str, str] | None = None,
-    space: str | None = None,
-    query: object = None,
-) -> "Arguments | None":
-    """What is said of the columns of events; None where nothing says when they happened."""
-    from ensue.workload.arguments import Arguments
+    query: Any, *, time: str | tuple[str, str] | None, type: str | None, **others: Any
+) -> "SourceOptions | None":
+    """Returns the columns of events for EXPLAIN; None without a time column."""
+    from ensue.runtime.query_spec import QuerySpec
+    from ensue.runtime.source_schema import SourceOptions
 
-    order = _names("order", order)
-    if isinstance(query, Recognition):
-        from ensue.workload.row_patterns.arranging import arranging
-
-        rows = arranging([(None, query)], None, order, streaming=False)
-        return Arguments(time="", type=type, arranging=rows)
-    if time is None:
+    if isinstance(query, RowPatternQuery):  # it orders rows itself
+        time, others = None, {"order": others["order"], "location": None, "space": None}
+    elif time is None:
         return None
-    return Arguments(
-        time=_time(time), type=type, order=order, location=location, space=space or "plane"
+    return SourceOptions(
+        **_columns_of(query, (QuerySpec(query),), False, time=time, type=type, **others)
     )
 
 
@@ -1634,44 +1602,43 @@ def _planning(
     structure: str | None,
     *,
     adaptive: bool = False,
-    limits: "Limits | None" = None,
-) -> "Planning":
-    from ensue.plan.limits import Limits
-    from ensue.plan.planning import Planning
+    limits: "MatcherLimits | None" = None,
+) -> "PlannerOptions":
+    from ensue.planner.limits import MatcherLimits
+    from ensue.planner.planner_options import PlannerOptions
 
     if not isinstance(statistics, Statistics | None):
         raise EventError(
             f"statistics= is {_a_type(statistics)}\n"
             "  hint: ensue.statistics(events, query, ...) measures them, "
-            "ensue.Statistics.given(...) takes what you know"
+            "ensue.Statistics.given(...) takes known figures"
         )
-    left_out = frozenset(_names("off", off))
-    return Planning(
+    return PlannerOptions(
         statistics or Statistics(),
-        left_out,
+        frozenset(_names("off", off)),
         structure,
         adaptive=bool(adaptive),
-        limits=limits or Limits(),
+        limits=limits or MatcherLimits(),
     )
 
 
-def _each(given: object, kind: Any, argument: str) -> tuple[Any, ...]:
-    """One thing or several; kept, since each of several queries looks through them."""
-    things = tuple(given) if isinstance(given, Iterable) else (given,)
-    for thing in things:
-        if not isinstance(thing, kind):
-            raise EventError(f"{argument}= takes {kind.__name__}s, not {_a_type(thing)}")
-    return things
+def _each(values: object, kind: Any, argument: str) -> tuple[Any, ...]:
+    """Returns one value or several as a tuple, since each query iterates over them."""
+    values = tuple(values) if isinstance(values, Iterable) else (values,)
+    for value in values:
+        if not isinstance(value, kind):
+            raise EventError(f"{argument}= takes {kind.__name__}s, not {_a_type(value)}")
+    return values
 
 
-def _names(argument: str, given: object) -> tuple[str, ...]:
-    """One name or several: a text is one, not its letters."""
-    if isinstance(given, str):
-        return (given,)
-    names = tuple(given) if isinstance(given, Iterable) else (given,)
+def _names(argument: str, value: object) -> tuple[str, ...]:
+    """Returns one name or several as a tuple."""
+    if isinstance(value, str):
+        return (value,)
+    names = tuple(value) if isinstance(value, Iterable) else (value,)
     if all(isinstance(name, str) for name in names):
         return names
-    raise EventError(f"{argument}={given!r} must be a name or several names")
+    raise EventError(f"{argument}={value!r} must be a name or several names")
 
 
 def _time(time: object) -> str | tuple[str, str]:
@@ -1696,9 +1663,9 @@ def _is_spark(events: object) -> bool:
                 "these is a stream\n  hint: read all of them with spark.readStream"
             )
         return bool(events) and len(frames) == len(events)
-    from ensue.runners.worlds import World, world_of
+    from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library
 
-    return world_of(events) is World.SPARK
+    return detect_library(events) is DataFrameLibrary.SPARK
 
 
 def _a_type(value: object) -> str:
@@ -1706,18 +1673,25 @@ def _a_type(value: object) -> str:
 
 
 def _query_text(query: Any) -> str:
-    """How a notebook shows a query."""
-    from ensue.languages.printing import show as spelled
+    """Returns the text of a query for notebooks."""
+    from ensue.printing.pattern_printer import format_query as print_query
 
     match query:
-        case Query() | Tower() | Definition() | Correlation():
-            return spelled(query)
+        case Query() | Hierarchy() | Definition() | ArchiveJoinQuery():
+            return print_query(query)
         case PatternBuilder():
             return query.text
         case _:
             return query.text or repr(query)
 
 
-shown_by(
-    _query_text, Query, Tower, Definition, Correlation, Recognition, Subscription, PatternBuilder
+register_text(
+    _query_text,
+    Query,
+    Hierarchy,
+    Definition,
+    ArchiveJoinQuery,
+    RowPatternQuery,
+    Subscription,
+    PatternBuilder,
 )

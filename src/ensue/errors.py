@@ -1,10 +1,35 @@
 """Errors that name the place in the query and offer a way out."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ensue.own_frames import places
-from ensue.span import Span
+from ensue.traceback_filter import format_user_frames
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The half-open range of characters `[start, end)` of a text.
+
+    >>> Span(2, 5).over("WHERE")
+    'ERE'
+    """
+
+    start: int
+    end: int
+
+    def over(self, text: str) -> str:
+        return text[self.start : self.end]
+
+    def to(self, other: "Span | None") -> "Span":
+        """The smallest span that covers both."""
+        if other is None:
+            return self
+        return Span(min(self.start, other.start), max(self.end, other.end))
+
+
+# ----------------------------------------------------------------------
+# Errors that name the place in the query and offer a way out.
 
 
 class EnsueError(Exception):
@@ -17,7 +42,7 @@ class EnsueError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows of it: the user's own lines, and what it says."""
         name = type(self).__name__
-        return [name, *places(self.__traceback__), "", *str(self).splitlines()]
+        return [name, *format_user_frames(self.__traceback__), "", *str(self).splitlines()]
 
 
 class QueryError(EnsueError):

@@ -1,4 +1,4 @@
-"""The cell magic `%%ensue`: a query in a cell of its own, over the tables of a notebook."""
+"""The cell magic `%%ensue` runs the query in a cell over the tables of a notebook."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -6,53 +6,56 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ensue import api
+from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
 from ensue.errors import EnsueError, EventError, did_you_mean
-from ensue.languages.parameters import Parameters
-from ensue.languages.sql.clauses import claims_sql
-from ensue.languages.sql.named_tables import named_tables
-from ensue.languages.sql.tokens import Dialect
-from ensue.runners.worlds import World, library_of, world_of
+from ensue.parser.parameters import Parameters
+from ensue.parser.sql.clause_finder import claims_sql
+from ensue.parser.sql.sql_query import find_table_names
+from ensue.parser.sql.sql_tokens import Dialect
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-_ROWS = 20  # of an Arrow table that are shown
+_ROWS = 20  # shown rows of an Arrow table
 _WIDEST = 120  # characters of a cell
 _ID = 10  # characters of a match id
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Makes `%%ensue` known, after `%load_ext ensue`, and shows Arrow tables as tables."""
+    """Registers `%%ensue` for `%load_ext ensue`, and shows Arrow tables as HTML."""
 
     def ensue(line: str, cell: str) -> Any:
         try:
-            return _answer(ipython, _arguments(line), cell)
+            return _run_cell(ipython, _arguments(line), cell)
         except EnsueError as error:
-            raise _shown_as_text(error) from None
+            raise _hide_traceback(error) from None
 
     ensue.__doc__ = _parser().format_help()
     ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
     html = ipython.display_formatter.formatters["text/html"]
-    html.for_type_by_name("pyarrow.lib", "Table", table_html)
+    html.for_type_by_name("pyarrow.lib", "Table", render_table)
     if not ipython.custom_exceptions:
-        ipython.set_custom_exc((Exception,), _shown)
+        ipython.set_custom_exc((Exception,), _show_error)
 
 
-def _shown(shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None) -> Any:
-    """How a notebook shows an error: what a task of Spark says for us, without Spark's pages."""
-    if library_of(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
-        from ensue.runners.spark.failure import failure
+def _show_error(
+    shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None
+) -> Any:
+    """Shows an error; one that a Spark task raised is shown without Spark's traceback."""
+    if get_package_name(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
+        from ensue.backends.spark.spark_errors import translate_error
 
-        kind, error = EnsueError, failure(error).with_traceback(traceback)
+        kind, error = EnsueError, translate_error(error).with_traceback(traceback)
     shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
 
 
-def table_html(table: Any) -> str:
-    """The first rows of an Arrow table; match ids are short, and in full when pointed at."""
-    from ensue.results.readable import readable, rows
+def render_table(table: Any) -> str:
+    """Renders the first rows of an Arrow table; match ids are shortened, with the full id as a
+    tooltip."""
+    from ensue.projection.notification_rows import convert_to_json_rows, format_cell
 
     def cell(name: str, value: Any) -> str:
-        text = "" if value is None else readable(value)
+        text = "" if value is None else format_cell(value)
         if name == "match_id" and isinstance(value, str):
             return f'<td title="{escape(text)}"><code>{escape(text[:_ID])}</code></td>'
         shown = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
@@ -61,15 +64,15 @@ def table_html(table: Any) -> str:
     heads = "".join(f"<th>{escape(name)}</th>" for name in table.column_names)
     body = "".join(
         "<tr>" + "".join(cell(name, value) for name, value in row.items()) + "</tr>"
-        for row in rows(table.slice(0, _ROWS))
+        for row in convert_to_json_rows(table.slice(0, _ROWS))
     )
     more = f", the first {_ROWS} shown" if table.num_rows > _ROWS else ""
     count = f"<p>{table.num_rows:,} rows, {table.num_columns} columns{more}</p>"
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{count}"
 
 
-def _shown_as_text(error: EnsueError) -> EnsueError:
-    """The same error, of which a notebook shows what it says and not where it was raised."""
+def _hide_traceback(error: EnsueError) -> EnsueError:
+    """Makes a notebook show only the message of an error."""
     error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[method-assign]
     return error
 
@@ -77,8 +80,8 @@ def _shown_as_text(error: EnsueError) -> EnsueError:
 def _parser() -> Any:
     from IPython.core import magic_arguments
 
-    made: Any = magic_arguments.MagicArgumentParser  # it has no types
-    parser = made(
+    create: Any = magic_arguments.MagicArgumentParser  # it has no types
+    parser = create(
         "%%ensue",
         description="Runs the query in the cell: SQL with MATCH_RECOGNIZE over tables that are "
         "variables, or a pattern, or a clause alone, over --events. :gap in a query is the value "
@@ -98,70 +101,70 @@ def _arguments(line: str) -> "Namespace":
     from IPython.core.error import UsageError
 
     try:
-        given: Namespace = _parser().parse_args(shlex.split(line))
+        arguments: Namespace = _parser().parse_args(shlex.split(line))
     except ValueError as error:
         raise UsageError(f"%%ensue {line}: {error}") from None
-    if given.name is not None and not given.name.isidentifier():
-        raise UsageError(f"%%ensue {given.name}: the result needs the name of a variable")
-    return given
+    if arguments.name is not None and not arguments.name.isidentifier():
+        raise UsageError(f"%%ensue {arguments.name}: the result needs the name of a variable")
+    return arguments
 
 
-def _answer(shell: Any, given: "Namespace", cell: str) -> Any:
+def _run_cell(shell: Any, arguments: "Namespace", cell: str) -> Any:
     run = _sql if claims_sql(cell) else _match
-    found = run(shell.user_ns, given, cell)
-    if given.name is not None:
-        shell.push({given.name: found})
-    return found
+    result = run(shell.user_ns, arguments, cell)
+    if arguments.name is not None:
+        shell.push({arguments.name: result})
+    return result
 
 
 # ---------------------------------------------------------------------- SQL
 
 
-def _sql(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
+def _sql(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> Any:
     for option in ("events", "time", "type", "order"):
-        if getattr(given, option):
+        if getattr(arguments, option):
             raise EventError(
                 f"--{option} is not needed for SQL: its tables are the variables that it "
                 "names, and ORDER BY gives the order of rows"
             )
-    session = _session(variables) if given.spark else None
+    session = _session(variables) if arguments.spark else None
     dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
-    tables = _tables(variables, named_tables(cell, dialect))
+    tables = _tables(variables, find_table_names(cell, dialect))
     if session is not None:
         tables = {name: _on_spark(session, table) for name, table in tables.items()}
     return api.sql(cell, params=_parameters(variables), tables=tables, spark=session)
 
 
 def _parameters(variables: Mapping[str, Any]) -> Any:
-    """`:gap` in a cell is the variable `gap`."""
+    """Takes the value of `:gap` in a cell from the variable `gap`."""
     known = {name: value for name, value in variables.items() if not name.startswith("_")}
     return Parameters(known, lambda name: f"set the variable: {name} = ...", each=False)
 
 
 def _tables(variables: Mapping[str, Any], named: Iterable[str]) -> dict[str, Any]:
-    """The variables that are tables and that a query names: as it is written, or in any case."""
-    found: dict[str, Any] = {}
+    """Returns the tables among the variables that a query names; case may differ."""
+    tables: dict[str, Any] = {}
     spelled = {name.lower(): name for name in variables}
     for name in named:
         variable = name if name in variables else spelled.get(name.lower())
         if variable is not None and _is_table(variables[variable]):
-            found.setdefault(name.lower(), variables[variable])
-    return found
+            tables.setdefault(name.lower(), variables[variable])
+    return tables
 
 
 # ---------------------------------------------------------------------- patterns
 
 
-def _match(variables: Mapping[str, Any], given: "Namespace", cell: str) -> Any:
-    events = _events(variables, given.events)
-    if given.spark:
+def _match(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> Any:
+    events = _events(variables, arguments.events)
+    if arguments.spark:
         session = _session(variables)
         if isinstance(events, Mapping):
             events = {name: _on_spark(session, table) for name, table in events.items()}
         else:
             events = _on_spark(session, events)
-    columns = {"time": _time(given.time), "type": given.type}
-    order = tuple(name.strip() for name in (given.order or "").split(",") if name.strip())
+    columns = {"time": _time(arguments.time), "type": arguments.type}
+    order = tuple(name.strip() for name in (arguments.order or "").split(",") if name.strip())
     values = _parameters(variables)
     return api.match(events, cell, params=values, **columns, order=order)
 
@@ -188,34 +191,34 @@ def _time(text: str | None) -> str | tuple[str, str] | None:
 
 
 def _is_table(value: object) -> bool:
-    """Whether it is a table of pandas, Polars, DuckDB, Arrow or Spark; a column is none."""
-    match world_of(value), library_of(value):
-        case (World.ARROW, "pandas" | "polars"):
+    """Whether a value is a table of pandas, Polars, DuckDB, Arrow or Spark, not a column."""
+    match detect_library(value), get_package_name(value):
+        case (DataFrameLibrary.ARROW, "pandas" | "polars"):
             return False
-        case (World.ARROW, "pyarrow"):
+        case (DataFrameLibrary.ARROW, "pyarrow"):
             return type(value).__name__ in ("Table", "RecordBatch", "RecordBatchReader")
-        case (World.ARROW, _):
+        case (DataFrameLibrary.ARROW, _):
             return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
-        case (World.SPARK, _):
+        case (DataFrameLibrary.SPARK, _):
             return type(value).__name__ == "DataFrame"
         case _:
             return True
 
 
 def _session(variables: Mapping[str, Any]) -> Any:
-    """The session that the notebook calls `spark`, or the one that runs, or a new one."""
+    """Returns the notebook's variable `spark`, the running session, or a new one."""
     named = variables.get("spark")
-    if world_of(named) is World.SPARK:
+    if detect_library(named) is DataFrameLibrary.SPARK:
         return named
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
-    return embedded()
+    return get_or_create_session()
 
 
 def _on_spark(session: Any, table: Any) -> Any:
-    """A DataFrame of a table that is none yet."""
-    if world_of(table) is World.SPARK:
+    """Converts a table to a Spark DataFrame."""
+    if detect_library(table) is DataFrameLibrary.SPARK:
         return table
-    from ensue.runners.tables import without_index
+    from ensue.backends.input_tables import to_arrow_table
 
-    return session.createDataFrame(without_index(table))
+    return session.createDataFrame(to_arrow_table(table))

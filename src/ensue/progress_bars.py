@@ -19,7 +19,7 @@ _PATIENCE = 1.0  # seconds that work may take before anything is shown
 _GLANCE = 0.1  # seconds between two pictures
 
 
-class Board(Protocol):
+class ProgressDisplay(Protocol):
     """Where progress is shown, in one line that changes."""
 
     def show(self, said: str, done: int | None = None, total: int | None = None) -> None:
@@ -42,11 +42,11 @@ def progress_bar(asked: "Report | bool | None", doing: str) -> Iterator[Report |
             )
         yield asked
     else:
-        with shown() as board:
+        with find_display() as board:
             yield None if board is None else _reporting(board, doing)
 
 
-def _reporting(board: Board, doing: str) -> Report:
+def _reporting(board: ProgressDisplay, doing: str) -> Report:
     began = drawn = time.monotonic()
 
     def report(done: int, total: int) -> None:
@@ -74,13 +74,13 @@ def _left(seconds: float, done: int, total: int) -> str:
 
 
 @contextmanager
-def shown() -> Iterator[Board | None]:
+def find_display() -> Iterator[ProgressDisplay | None]:
     """The board of this process; None where nobody looks: in a pipe, in a test, in a service."""
-    board: Board | None = None
+    board: ProgressDisplay | None = None
     if _in_notebook():
-        board = Notebook()
+        board = NotebookDisplay()
     elif sys.stderr is not None and sys.stderr.isatty():
-        board = Terminal()
+        board = TerminalDisplay()
     try:
         yield board
     finally:
@@ -98,7 +98,7 @@ def _in_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-class Terminal:
+class TerminalDisplay:
     """A line on standard error that goes away with the work."""
 
     def __init__(self, file: Any = None) -> None:
@@ -122,7 +122,7 @@ class Terminal:
             self._bar.stop()
 
 
-class Notebook:
+class NotebookDisplay:
     """A bar below the cell, which stays there with what it said last."""
 
     def __init__(self) -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from ensue.errors import QueryError, did_you_mean
-from ensue.span import Span
+from ensue.errors import QueryError, Span, did_you_mean
 
 
 def _frozen(fields: dict[str, object]) -> "MappingProxyType[str, object]":
@@ -18,7 +17,7 @@ def _frozen(fields: dict[str, object]) -> "MappingProxyType[str, object]":
 copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a value is, as far as predicates care."""
 
     INTEGER = "integer"
@@ -35,45 +34,45 @@ class Kind(Enum):
 
     @property
     def numeric(self) -> bool:
-        return self in (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
+        return self in (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class TypeUnion:
     """Several types of events, `(A|B) x`; without names every type there is, `ANY x`."""
 
     names: tuple[str, ...] = ()
 
 
-ANY = OneOf()
-Types = str | OneOf  # which events a variable takes: those of one type, or of one of several
+ANY = TypeUnion()
+Types = str | TypeUnion  # which events a variable takes: those of one type, or of one of several
 
 
-def names_of(types: Types) -> tuple[str, ...]:
+def get_type_names(types: Types) -> tuple[str, ...]:
     """The types that are named.
 
-    >>> names_of("A"), names_of(OneOf(("A", "B"))), names_of(ANY)
+    >>> get_type_names("A"), get_type_names(TypeUnion(("A", "B"))), get_type_names(ANY)
     (('A',), ('A', 'B'), ())
     """
     return (types,) if isinstance(types, str) else types.names
 
 
-def takes(types: Types, name: str) -> bool:
+def accepts_type(types: Types, name: str) -> bool:
     """Whether events of a type are meant.
 
-    >>> takes("A", "B"), takes(OneOf(("A", "B")), "B"), takes(ANY, "B")
+    >>> accepts_type("A", "B"), accepts_type(TypeUnion(("A", "B")), "B"), accepts_type(ANY, "B")
     (False, True, True)
     """
-    return types == ANY or name in names_of(types)
+    return types == ANY or name in get_type_names(types)
 
 
-def overlap(left: Types, right: Types) -> bool:
+def types_overlap(left: Types, right: Types) -> bool:
     """Whether both may take the same event.
 
-    >>> overlap("A", "B"), overlap("A", OneOf(("A", "B"))), overlap(ANY, "A")
+    >>> types_overlap("A", "B"), types_overlap("A", TypeUnion(("A", "B"))), types_overlap(ANY, "A")
     (False, True, True)
     """
-    return ANY in (left, right) or not set(names_of(left)).isdisjoint(names_of(right))
+    return ANY in (left, right) or not set(get_type_names(left)).isdisjoint(get_type_names(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,10 @@ class EventType:
     """
 
     name: str
-    fields: Mapping[str, Kind]
+    fields: Mapping[str, ValueKind]
     unlike: frozenset[str] = frozenset()
 
-    def kind_of(self, field: str, span: Span | None, owner: str) -> Kind:
+    def kind_of(self, field: str, span: Span | None, owner: str) -> ValueKind:
         if field in self.unlike:
             raise QueryError(
                 f"field '{field}' of event {owner} does not have the same kind in all its types: "
@@ -117,8 +116,8 @@ class Schema:
     types: Mapping[str, EventType]
     start: str  # the column an event's start time is in
     end: str  # the column of its end time: the same one for simple events
-    time_kind: Kind
-    common: Mapping[str, Kind] | None = None
+    time_kind: ValueKind
+    common: Mapping[str, ValueKind] | None = None
     typed: bool = True  # False: no type column, all events are of one type
     order: tuple[str, ...] = ()  # tie-breaker columns, after time
     type_column: str | None = None
@@ -130,7 +129,7 @@ class Schema:
 
     def event_type(self, name: Types, span: Span | None) -> EventType:
         """The type of that name; of several types, what their events have."""
-        if isinstance(name, OneOf):
+        if isinstance(name, TypeUnion):
             return self._one_of(name, span)
         if name in self.types:
             return self.types[name]
@@ -140,11 +139,11 @@ class Schema:
             f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span
         )
 
-    def _one_of(self, several: OneOf, span: Span | None) -> EventType:
+    def _one_of(self, several: TypeUnion, span: Span | None) -> EventType:
         if several == ANY and self.common is not None:
             return EventType("ANY", self.common)
         found = [self.event_type(name, span) for name in several.names or self.types]
-        fields: dict[str, Kind] = {}
+        fields: dict[str, ValueKind] = {}
         unlike = set()
         for one in found:
             for name, kind in one.fields.items():
@@ -159,8 +158,8 @@ class Schema:
         return self.start != self.end
 
 
-def one_table(
-    fields: Mapping[str, Kind],
+def build_table_schema(
+    fields: Mapping[str, ValueKind],
     *,
     time: str | tuple[str, str],
     type_column: str | None = None,

@@ -1,4 +1,4 @@
-"""A set of subscriptions: where, when and what, very many of them over one stream."""
+"""The public class `Subscriptions`: a set of very many subscriptions over one stream."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,42 +6,47 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ensue.algebra.alternatives import alternatives
-from ensue.algebra.event_test import EventTest, tells_events_apart
-from ensue.algebra.subscription import Placed, Region, Subscription, parts_of
-from ensue.brief_errors import brief_calls
+from ensue.analyzer.normal_form import build_alternatives
+from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
-from ensue.languages.builder import PatternBuilder
-from ensue.own_frames import outside
-from ensue.rendering import highlighted, in_a_frame
+from ensue.ir.subscription import (
+    EventTest,
+    Region,
+    SpatialCondition,
+    Subscription,
+    get_subexpressions,
+    is_selective,
+)
+from ensue.notebook_repr import highlight_query, wrap_in_frame
+from ensue.parser.builder import PatternBuilder
+from ensue.traceback_filter import find_stacklevel
 
 if TYPE_CHECKING:
-    from ensue.workload.subscriptions.catalogue.change import Change
-    from ensue.workload.subscriptions.catalogue.log import Log
-    from ensue.workload.subscriptions.catalogue.memory import MemoryLog
-    from ensue.workload.subscriptions.subscribed import Subscribed
+    from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
+    from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+    from ensue.runtime.query_spec import SubscriptionsSpec
 
 SPACES = ("plane", "earth")
 MOST_CHECKED = 10_000
-_SHOWN = 20  # subscriptions, in a notebook
+_SHOWN = 20  # subscriptions shown in a notebook
 
 
-@brief_calls
+@shorten_class_tracebacks
 class Subscriptions:
     """Subscriptions over one stream of events, matched together.
 
-    `time`, `type`, `order` and `location` are as in `ensue.match`; `space="earth"` means that
-    places are longitudes and latitudes in degrees, and distances metres. With a `folder` the set
-    is kept there: running streams and other processes see its changes.
+    `time`, `type`, `order` and `location` are as in `ensue.match`; with `space="earth"`
+    locations are longitudes and latitudes in degrees, and distances metres. With a `folder` the
+    set is stored there: running streams and other processes see its changes.
 
-    >>> fleet = Subscriptions(time="ts", location=("x", "y"))
-    >>> fleet.add(
+    >>> subscriptions = Subscriptions(time="ts", location=("x", "y"))
+    >>> subscriptions.add(
     ...     "left",
     ...     "=|(@(Depot)(A); 25)(DIST(Depot; >; 20)(A)), A = (ARITH:id = 17)",
     ...     regions={"Depot": "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"},
     ... )
     1
-    >>> list(fleet)
+    >>> list(subscriptions)
     ['left']
     """
 
@@ -58,7 +63,7 @@ class Subscriptions:
     ) -> None:
         if space not in SPACES:
             hint = did_you_mean(str(space), SPACES)
-            raise EventError(f"space={space!r} is no space\n  hint: {hint}")
+            raise EventError(f"space={space!r} is not known\n  hint: {hint}")
         self.time = time
         self.type = type
         self.order = (order,) if isinstance(order, str) else tuple(order)
@@ -67,15 +72,15 @@ class Subscriptions:
         )
         self.space = space
         self._regions = _texts(regions)
-        self._checked: set[str] = set()  # texts of regions that are some
+        self._checked: set[str] = set()  # texts of valid regions
         self._log = _log(folder, self._settings())
 
     @classmethod
     def over(cls, log: "MemoryLog", **columns: Any) -> "Subscriptions":
-        """A set whose changes are stored elsewhere."""
-        found = cls(**columns)
-        found._log = log
-        return found
+        """Creates a set over an existing log."""
+        subscriptions = cls(**columns)
+        subscriptions._log = log
+        return subscriptions
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -99,9 +104,11 @@ class Subscriptions:
         "patterns"). `regions` are those that it names, in addition to those of the set: WKT,
         "CIRCLE (x y, r)", a list of corners, or a Shapely geometry.
         """
-        from ensue.workload.subscriptions.catalogue.change import Change
+        from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 
-        return self._log.append([self.change_of(Change.add, name, text, regions, language)])
+        return self._log.append(
+            [self.change_of(SubscriptionChange.add, name, text, regions, language)]
+        )
 
     def add_all(
         self,
@@ -111,12 +118,13 @@ class Subscriptions:
         language: str | None = None,
     ) -> int:
         """Adds many by name, as one version: all of them or none."""
-        from ensue.workload.subscriptions.catalogue.change import Change
+        from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 
         pairs = texts.items() if isinstance(texts, Mapping) else texts
-        given = self._given(regions)
+        all_regions = self._all_regions(regions)
         return self._log.append(
-            self.change_of(Change.add, name, text, given, language) for name, text in pairs
+            self.change_of(SubscriptionChange.add, name, text, all_regions, language)
+            for name, text in pairs
         )
 
     def replace(
@@ -128,15 +136,17 @@ class Subscriptions:
         language: str | None = None,
     ) -> int:
         """Replaces the text of a subscription and discards what it has seen so far."""
-        from ensue.workload.subscriptions.catalogue.change import Change
+        from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 
-        return self._log.append([self.change_of(Change.replace, name, text, regions, language)])
+        return self._log.append(
+            [self.change_of(SubscriptionChange.replace, name, text, regions, language)]
+        )
 
     def cancel(self, *names: str) -> int:
-        """Removes subscriptions. They are silent from the next events on."""
-        from ensue.workload.subscriptions.catalogue.change import Change
+        """Removes subscriptions. They match no further events."""
+        from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 
-        return self._log.append([Change.cancel(name) for name in names])
+        return self._log.append([SubscriptionChange.cancel(name) for name in names])
 
     def change_of(
         self,
@@ -146,34 +156,36 @@ class Subscriptions:
         regions: Mapping[str, Any] | None = None,
         language: str | None = None,
         said: list[str] | None = None,
-    ) -> "Change":
-        """What adding (`Change.add`) or replacing a subscription would change; a dry run.
+    ) -> "SubscriptionChange":
+        """Returns the change that adds or replaces a subscription, without applying it.
 
-        Warnings go to `said`, if that is given.
+        `make` is `SubscriptionChange.add` or `SubscriptionChange.replace`.
+
+        Warnings are appended to `said`, if given.
         """
         if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
-            raise QueryError(f"a subscription has a name, and {name!r} is none")
+            raise QueryError(f"{name!r} is not a name of a subscription")
         if isinstance(text, PatternBuilder):
             text, language = text.text, "patterns"
-        given = self._given(regions)
+        all_regions = self._all_regions(regions)
         if language != "opsl" and _is_pattern(text, language):
             self._read_pattern(name, text)
-            pattern: Change = make(name, text, language="patterns")
+            pattern: SubscriptionChange = make(name, text, language="patterns")
             return pattern
-        subscription = self._read(name, text, given, said)
+        subscription = self._read(name, text, all_regions, said)
         names = sorted({region.name for region in _regions_of(subscription) if region.name})
-        used = {region: given[region] for region in names if region in given}
-        change: Change = make(name, text, language=language, regions=used)
+        used = {region: all_regions[region] for region in names if region in all_regions}
+        change: SubscriptionChange = make(name, text, language=language, regions=used)
         return change
 
-    def _given(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
+    def _all_regions(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
         return self._regions | _texts(regions)
 
     def _read_pattern(self, name: str, text: str) -> None:
-        from ensue.languages.subscribed_queries import subscribed_query
+        from ensue.parser.subscribed_patterns import parse_subscribed_query
 
         try:
-            subscribed_query(text)
+            parse_subscribed_query(text)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise
@@ -181,43 +193,43 @@ class Subscriptions:
     def _read(
         self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None
     ) -> Subscription:
-        from ensue.languages import opsl
+        from ensue.parser.opsl import opsl_parser as opsl
 
         try:
-            found = opsl.parse(text, regions)
-            ways = alternatives(found)
-            for region in _regions_of(found):
+            subscription = opsl.parse_subscription(text, regions)
+            branches = build_alternatives(subscription)
+            for region in _regions_of(subscription):
                 self._check(region)
         except QueryError as error:
             error.problem = f"subscription '{name}': {error.problem}"
             raise error.at(None, text) from None
-        for part in (part for way in ways for part in way.parts):
-            if isinstance(part, EventTest) and not tells_events_apart(part, self.type):
+        for part in (part for branch in branches for part in branch.parts):
+            if isinstance(part, EventTest) and not is_selective(part, self.type):
                 warning = (
                     f"subscription '{name}' has an atom that most events pass: every one of them "
-                    "is matched for it; hint: say more of the event, an id or a region"
+                    "is matched for it; hint: add a condition on an id or a region"
                 )
                 if said is None:
-                    warnings.warn(warning, SubscriptionWarning, stacklevel=outside())
+                    warnings.warn(warning, SubscriptionWarning, stacklevel=find_stacklevel())
                 else:
                     said.append(warning)
                 break
-        return found
+        return subscription
 
     def _check(self, region: Region) -> None:
-        """QueryError if a text describes no region."""
-        from ensue.columns.region_shapes import made
+        """Raises a QueryError if a text describes no region."""
+        from ensue.vector.geo_regions import build_region
 
         if region.text not in self._checked:
-            made(region, self.space)
+            build_region(region, self.space)
             if len(self._checked) < MOST_CHECKED:
                 self._checked.add(region.text)
 
-    # ---------------------------------------------------------------------------- what there is
+    # ---------------------------------------------------------------------------- reading
 
     @property
     def version(self) -> int:
-        """The version of the set: it grows with every change."""
+        """The version of the set, which grows with every change."""
         return self._log.latest()
 
     def __len__(self) -> int:
@@ -228,25 +240,25 @@ class Subscriptions:
             yield change.name
 
     def __contains__(self, name: object) -> bool:
-        return any(name == one for one in self)
+        return any(name == existing for existing in self)
 
     def __getitem__(self, name: str) -> str:
-        """The text of a subscription."""
+        """Returns the text of a subscription."""
         texts = {change.name: change.text for _, change in self._log.alive()}
         if name not in texts:
             raise KeyError(name)
         return texts[name] or ""
 
-    def subscribed(self) -> "Subscribed":
-        """The set as it is now, and its log."""
-        from ensue.workload.subscriptions.subscribed import Subscribed
+    def subscribed(self) -> "SubscriptionsSpec":
+        """Returns the set at its current version, with its log."""
+        from ensue.runtime.query_spec import SubscriptionsSpec
 
-        return Subscribed(self._log, self.version)
+        return SubscriptionsSpec(self._log, self.version)
 
     def _repr_html_(self) -> str:
         texts = [(c.name, c.text or "") for _, c in self._log.alive()]
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{in_a_frame(highlighted(text))}</td></tr>"
+            f"<tr><td>{escape(name)}</td><td>{wrap_in_frame(highlight_query(text))}</td></tr>"
             for name, text in texts[:_SHOWN]
         )
         more = f"<p>… and {len(texts) - _SHOWN:,} more</p>" if len(texts) > _SHOWN else ""
@@ -256,39 +268,38 @@ class Subscriptions:
         return f"<ensue.Subscriptions: {len(self)} subscriptions, version {self.version}>"
 
 
-def _log(folder: str | Path | None, settings: Mapping[str, Any]) -> "Log | MemoryLog":
-    from ensue.workload.subscriptions.catalogue.log import Log
-    from ensue.workload.subscriptions.catalogue.memory import MemoryLog
+def _log(folder: str | Path | None, settings: Mapping[str, Any]) -> "CatalogLog | MemoryLog":
+    from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
 
     if folder is None:
         return MemoryLog()
-    log = Log(folder)
+    log = CatalogLog(folder)
     log.settle(settings)
     return log
 
 
 def _is_pattern(text: str, language: str | None) -> bool:
-    from ensue.languages.table import PATTERNS, language_named, language_of
+    from ensue.parser.registry import PATTERNS, detect_language, get_language
 
-    read = language_of(text) if language is None else language_named(language)
-    return read is PATTERNS
+    parsed_as = detect_language(text) if language is None else get_language(language)
+    return parsed_as is PATTERNS
 
 
 def _texts(regions: Mapping[str, Any] | None) -> dict[str, str]:
-    """Regions in one spelling each."""
+    """Converts regions to WKT."""
     if not regions:
         return {}
-    from ensue.columns.regions import region_text
+    from ensue.vector.geo_regions import normalize_region
 
-    return {name: region_text(value) for name, value in regions.items()}
+    return {name: normalize_region(value) for name, value in regions.items()}
 
 
 def _regions_of(subscription: Subscription) -> list[Region]:
-    found = []
-    left = [subscription.root, *subscription.variables.values()]
-    while left:
-        part = left.pop()
-        left += parts_of(part)
-        if isinstance(part, Placed) and isinstance(part.place, Region):
-            found.append(part.place)
-    return found
+    regions = []
+    remaining = [subscription.root, *subscription.variables.values()]
+    while remaining:
+        part = remaining.pop()
+        remaining += get_subexpressions(part)
+        if isinstance(part, SpatialCondition) and isinstance(part.place, Region):
+            regions.append(part.place)
+    return regions

@@ -5,16 +5,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ensue.algebra.check.correlation import check_correlation
-from ensue.algebra.correlation import JoinKind
-from ensue.engine.reference_events import events_of
-from ensue.languages.patterns import statement
-from ensue.schema import Kind, one_table
-from ensue.semantics import Event, correlated
+from ensue.analyzer.join_checks import check_archive_join
+from ensue.engine.reference_events import read_events
+from ensue.ir.archive_join import JoinKind
+from ensue.parser.pattern_parser import parse_statement
+from ensue.reference import Event, join_matches
+from ensue.schema import ValueKind, build_table_schema
 from support.correlations import stories
 
-SCHEMA = one_table(
-    {"t": Kind.INTEGER, "type": Kind.STRING, "k": Kind.INTEGER, "x": Kind.INTEGER},
+SCHEMA = build_table_schema(
+    {
+        "t": ValueKind.INTEGER,
+        "type": ValueKind.STRING,
+        "k": ValueKind.INTEGER,
+        "x": ValueKind.INTEGER,
+    },
     time="t",
     type_column="type",
 )
@@ -35,9 +40,9 @@ def stream(text):
 def rows(text, live, **archives):
     """The rows as words: the live match, then the archived ones, - where there is none."""
     schemas = dict.fromkeys(archives, SCHEMA)
-    correlation = check_correlation(statement(text), SCHEMA, schemas)
+    correlation = check_archive_join(parse_statement(text), SCHEMA, schemas)
     past = {name: stream(events) for name, events in archives.items()}
-    found = correlated(correlation, stream(live), past)
+    found = join_matches(correlation, stream(live), past)
     return [" ".join([words(row.live), *map(words, row.past)]) for row in found]
 
 
@@ -166,14 +171,14 @@ def test_limit_counts_the_rows_of_each_live_match():
 def test_the_kinds_of_a_join_divide_the_live_matches(story):
     schema, unit = story.shape.schema, story.shape.unit
     join = story.correlation.joins[0]
-    past = {join.archive: events_of(story.past(join.archive), schema, unit)}
-    live = events_of(story.live, schema, unit)
+    past = {join.archive: read_events(story.past(join.archive), schema, unit)}
+    live = read_events(story.live, schema, unit)
 
     plain = replace(story.correlation, returns=(), having=None, limit=None)
 
     def found(kind):
         alone = replace(plain, joins=(replace(join, kind=kind),))
-        return correlated(alone, live, past)
+        return join_matches(alone, live, past)
 
     inner, left, anti = map(found, (JoinKind.INNER, JoinKind.LEFT, JoinKind.ANTI))
     assert [row for row in left if row.past[0] is not None] == inner
@@ -181,6 +186,6 @@ def test_the_kinds_of_a_join_divide_the_live_matches(story):
 
 
 def test_an_archive_that_is_not_there_is_no_empty_one():
-    found = statement("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START")
+    found = parse_statement("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START")
     with pytest.raises(KeyError):
-        correlated(found, [], {})
+        join_matches(found, [], {})

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from ensue import semantics
-from ensue.algebra.policy import Strategy
-from ensue.languages.patterns import parse
-from ensue.semantics import Event
+from ensue import reference as semantics
+from ensue.ir.selection import Strategy
+from ensue.parser.pattern_parser import parse
+from ensue.reference import Event
 
 PARTS = ("A a", "B b", "C c", "A? d", "B? e", "(B f | C g)")
 
@@ -36,7 +36,7 @@ def test_a_word_everywhere_is_a_strategy(how, filled):
         mixed = parse(f" {word} ".join([first, *others]) + f" USING {filled.name}{where}")
         whole = parse(f"SEQ({', '.join([first, *others])}) USING {how.name}{where}")
         events = stream(random)
-        found = semantics.matches(mixed, events)
-        assert found == semantics.matches(whole, events)
+        found = semantics.find_matches(mixed, events)
+        assert found == semantics.find_matches(whole, events)
         seen += bool(found)
     assert seen

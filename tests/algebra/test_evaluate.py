@@ -6,13 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from ensue.algebra.evaluate import aggregate, evaluate, like
-from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.predicate import (
+from ensue.functions import FUNCTIONS
+from ensue.functions.interpreter import compile_like, compute_aggregate, evaluate
+from ensue.ir.expression import (
     Between,
     Binary,
-    Call,
-    Field,
+    FieldRef,
+    FunctionCall,
     In,
     IsNull,
     Like,
@@ -26,11 +26,11 @@ def value(expr, **fields):
 
 
 def of(operator, left, right):
-    return value(Binary(operator, Literal(left), Field("a", "x")), x=right)
+    return value(Binary(operator, Literal(left), FieldRef("a", "x")), x=right)
 
 
 def called(function, *arguments):
-    return value(Call(function, tuple(Literal(a) for a in arguments)))
+    return value(FunctionCall(function, tuple(Literal(a) for a in arguments)))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_time_arithmetic():
     ],
 )
 def test_like(pattern, text, matches):
-    assert bool(like(pattern).fullmatch(text)) is matches
+    assert bool(compile_like(pattern).fullmatch(text)) is matches
     assert value(Like(Literal(text), pattern, negated=True)) is not matches
     assert value(Like(Literal(None), pattern)) is None
 
@@ -252,8 +252,8 @@ def test_every_function_takes_null(function):
     ],
 )
 def test_aggregates(function, values, parameter, result):
-    assert aggregate(function, values, parameter) == result
+    assert compute_aggregate(function, values, parameter) == result
 
 
 def test_nan_taints_a_percentile():
-    assert math.isnan(aggregate("percentile", [1.0, math.nan], 0))
+    assert math.isnan(compute_aggregate("percentile", [1.0, math.nan], 0))

@@ -5,21 +5,19 @@ import re
 
 import pytest
 
+from ensue.backends import local
+from ensue.backends.local import Backend
+from ensue.backends.spark import batch, stream
 from ensue.engine.adaptive import AdaptiveEngine
-from ensue.engine.contract import Matcher, RowMatcher
 from ensue.engine.engine import Engine
-from ensue.engine.reference import ReferenceEngine
-from ensue.runners import local
-from ensue.runners.contract import Runner
-from ensue.runners.spark import batch, stream
-from ensue.workload.live_matcher import LiveMatcher, LiveMatchers
-from ensue.workload.queries.shared_matcher import SharedMatcher
-from ensue.workload.queries.work import QueryStage, QueryWork
-from ensue.workload.stage import Stage
-from ensue.workload.towers.live_stage import LiveStage
-from ensue.workload.towers.live_tower import LiveTower
-from ensue.workload.towers.work import LayerStage, TowerWork
-from ensue.workload.work import Work
+from ensue.engine.reference_engine import ReferenceEngine
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
+from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator, HierarchyStage
+from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
+from ensue.operators.match.match_operator import MatchOperator, MatchStage
+from ensue.operators.match.shared_matcher import SharedMatcher
+from ensue.runtime.live_matcher import CompositeLiveMatcher, LiveMatcher
+from ensue.runtime.stage import Matcher, PipelineStage, QueryOperator
 
 
 def asked_for(contract: type) -> set[str]:
@@ -38,14 +36,20 @@ def positional(function) -> int:
 @pytest.mark.parametrize(
     ("contract", "given"),
     [
-        *((RowMatcher, one) for one in (Engine, AdaptiveEngine, ReferenceEngine)),
+        *((Matcher, one) for one in (Engine, AdaptiveEngine, ReferenceEngine)),
         *(
             (Matcher, one)
-            for one in (LiveMatcher, LiveMatchers, SharedMatcher, LiveTower, LiveStage)
+            for one in (
+                LiveMatcher,
+                CompositeLiveMatcher,
+                SharedMatcher,
+                HierarchyMatcher,
+                HierarchyStageMatcher,
+            )
         ),
-        *((Runner, one) for one in (local, batch, stream)),
-        *((Work, one) for one in (QueryWork, TowerWork)),
-        *((Stage, one) for one in (QueryStage, LayerStage)),
+        *((Backend, one) for one in (local, batch, stream)),
+        *((QueryOperator, one) for one in (MatchOperator, HierarchyOperator)),
+        *((PipelineStage, one) for one in (MatchStage, HierarchyStage)),
     ],
     ids=lambda one: one.__name__,
 )

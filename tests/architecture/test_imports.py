@@ -1,11 +1,18 @@
 """What is loaded when, where pyspark may be imported, and names that hide a missing concept."""
 
 import ast
+import os
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
 
 import ensue
+from ensue.runtime.query_kinds import KINDS
 
 SOURCE = Path(ensue.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -13,8 +20,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    usual = {name: value for name, value in os.environ.items() if name != "ENSUE_COMPILE"}
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=usual, capture_output=True, text=True, check=True
     )
     return set(ended.stdout.split())
 
@@ -28,7 +36,38 @@ def test_the_command_line_starts_without_arrow_or_numba():
     assert not loaded_by("import ensue.cli.main") & {"numba", "pyspark", "pyarrow", "numpy"}
 
 
-EXTRAS = ("sqlglot", "duckdb", "polars", "pyspark", "shapely", "deltalake", "fastapi")
+FIRST_MATCH = """
+import os
+os.environ.pop("ENSUE_COMPILE", None)  # tests compile what users first interpret
+import ensue
+import pandas
+events = pandas.DataFrame({"t": [1, 2], "kind": ["A", "B"]})
+found = ensue.match(events, "SEQ(A a, B b) WITHIN 5", time="t", type="kind")
+assert len(found) == 1
+"""
+UNUSED = (
+    "archives", "reference", "operators.subscriptions", "operators.archive_join", "adaptive",
+    "operators.hierarchy", "operators.row_match", "parser.row_pattern.clause", "geo_columns",
+    "parser.opsl.opsl_parser", "parser.sql", "sampling", "spilling_matcher", "geometry", "spark",
+    "physical.nfa", "physical.join_tree", "physical.compact",
+)  # fmt: skip
+
+
+def test_the_first_match_loads_few_modules():
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    loaded = {m for m in loaded_by(FIRST_MATCH) if m == "ensue" or m.startswith("ensue.")}
+    assert len(loaded) <= project["tool"]["ensue"]["budgets"]["modules_loaded_by_match"]
+    for part in UNUSED:
+        assert not [m for m in loaded if m.endswith(f".{part}") or f".{part}." in m], part
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kind_of_query_names_a_node_and_functions_that_exist(kind):
+    assert isinstance(resolve_name(kind.node), type)
+    assert callable(resolve_name(kind.plan))
+
+
+EXTRAS = ("sqlglot", "duckdb", "polars", "pyspark", "deltalake", "fastapi")
 WITHOUT_EXTRAS = f"""
 import sys
 sys.modules |= dict.fromkeys({EXTRAS})  # importing one of them is then an ImportError
@@ -39,20 +78,44 @@ assert found.num_rows == 1
 """
 
 
+NEEDED_BY_OTHERS = (
+    "ensue.archives.file_archive",
+    "ensue.archives.factory",
+    "ensue.operators.subscriptions.subscription_operator",
+    "numba",
+)
+
+
 def test_a_query_runs_where_only_ensue_itself_is_installed():
-    assert "ensue.runners.local" in loaded_by(WITHOUT_EXTRAS)
+    loaded = loaded_by(WITHOUT_EXTRAS)
+    assert "ensue.backends.local" in loaded
+    for unasked in NEEDED_BY_OTHERS:
+        assert find_spec(unasked), f"there is no {unasked} any more"
+        assert unasked not in loaded
+
+
+def test_the_first_subscription_loads_no_compiler():
+    loaded = loaded_by("""
+import ensue
+fleet = ensue.Subscriptions(time="t")
+fleet.add("one", "(ARITH:id = 1)")
+live = ensue.live(fleet, schema={"t": "int64", "id": "int64"})
+assert live.feed([{"t": 1, "id": 1}, {"t": 2, "id": 2}]).num_rows == 1
+""")
+    assert "ensue.operators.subscriptions.subscription_matcher" in loaded
+    assert "numba" not in loaded
 
 
 def test_the_workers_of_spark_need_no_sql():
     blocked = "import sys\nsys.modules |= dict.fromkeys(('sqlglot', 'duckdb'))\n"
-    assert "pyspark" in loaded_by(f"{blocked}import ensue.runners.spark.batch")
-    assert "pyspark" in loaded_by(f"{blocked}import ensue.runners.spark.stream")
+    both = "import ensue.backends.spark.batch, ensue.backends.spark.stream"
+    assert "pyspark" in loaded_by(f"{blocked}{both}")
 
 
 def test_only_spark_runners_import_pyspark():
     for module in MODULES:
         place = module.relative_to(SOURCE)
-        if place.parent == Path("runners/spark"):
+        if place.parent == Path("backends/spark") or "pyspark" not in module.read_text("utf-8"):
             continue
         assert "pyspark" not in imported(module), place
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.archives.contract import Archive, Wanted
-from ensue.archives.last_event import last_end
-from ensue.archives.stored import FileArchive
+from ensue.archives.archive import Archive, ArchiveRead
+from ensue.archives.file_archive import FileArchive
+from ensue.archives.parquet_metadata import read_last_end
 from support.archives import asked, pieces
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ def events(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wanted:
+def wishes(draw: st.DrawFn) -> ArchiveRead:
     field = draw(st.sampled_from([None, "k", "n"]))
     values = {"k": ["a", "b", "z", None], "n": [0, 1, 7, None], None: [None]}[field]
     key = {"k": pa.large_string(), "n": pa.int64(), None: pa.null()}[field]
@@ -71,7 +71,7 @@ def wishes(draw: st.DrawFn) -> Wanted:
             max_size=24,
         )
     )
-    return Wanted(
+    return ArchiveRead(
         pieces(*((k, _at(s), _at(u)) for k, s, u in stretches), key=key, time=INSTANT),
         field,
         draw(st.sampled_from([None, frozenset({"A"}), frozenset({"A", "B"}), frozenset({"C"})])),
@@ -86,7 +86,7 @@ def _parquet(folder: Path, table: pa.Table, cuts: list[int]) -> Path:
     return folder
 
 
-def check(archive: Archive, rows: list[dict[str, Any]], wanted: Wanted, time: Any) -> None:
+def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead, time: Any) -> None:
     pair = (time, time) if isinstance(time, str) else time
     expected = asked(rows, wanted, time=pair, type="type")
     engines = ("duckdb", "pyarrow") if isinstance(archive, FileArchive) else (None,)
@@ -102,7 +102,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: Wanted, time: An
 @settings(max_examples=60, deadline=None)
 @given(rows=events(), wanted=wishes())
 def test_a_table_is_read_as_rows_judged_one_by_one(
-    time: Any, rows: list[dict[str, Any]], wanted: Wanted
+    time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead
 ) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     archive = ensue.archive(table, time=time, type="type", key="k")
@@ -113,7 +113,7 @@ def test_a_table_is_read_as_rows_judged_one_by_one(
 @settings(max_examples=60, deadline=None)
 @given(rows=events(), wanted=wishes(), cuts=st.lists(st.integers(0, 40), max_size=3))
 def test_a_folder_is_read_as_rows_judged_one_by_one(
-    time: Any, rows: list[dict[str, Any]], wanted: Wanted, cuts: list[int]
+    time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead, cuts: list[int]
 ) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
@@ -131,8 +131,8 @@ def _simple(count: int = 100) -> pa.Table:
     )
 
 
-def _of_key(key: str, since: int | None = None, until: int | None = None) -> Wanted:
-    return Wanted(pieces((key, _at(since), _at(until)), key=pa.string(), time=INSTANT), "k")
+def _of_key(key: str, since: int | None = None, until: int | None = None) -> ArchiveRead:
+    return ArchiveRead(pieces((key, _at(since), _at(until)), key=pa.string(), time=INSTANT), "k")
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
@@ -146,7 +146,7 @@ def test_parts_of_paths_are_columns_and_leave_out_files(tmp_path: Path, engine: 
     found = archive.read(_of_key("k3", 50, None))
     assert found.files == 1
     assert set(found.events.column("day").to_pylist()) == {2}
-    by_day = Wanted(pieces((2, None, None), key=pa.int64(), time=INSTANT), "day")
+    by_day = ArchiveRead(pieces((2, None, None), key=pa.int64(), time=INSTANT), "day")
     assert archive.read(by_day).events.num_rows == 50
     assert archive.layout().partitioned_by == ("day",)
 
@@ -164,7 +164,7 @@ def test_events_of_one_time_come_by_order_columns_then_as_they_arrived(tmp_path:
     table = pa.table({"t": [1, 1, 1, 1], "seq": [2, 1, 1, None], "x": [0, 1, 2, 3]})
     pq.write_table(table.slice(0, 2), tmp_path / "a.parquet")
     pq.write_table(table.slice(2), tmp_path / "b.parquet")
-    every = Wanted(pieces((None, None, None), key=pa.null(), time=pa.int64()))
+    every = ArchiveRead(pieces((None, None, None), key=pa.null(), time=pa.int64()))
     for archive in (
         ensue.archive(tmp_path, time="t", order="seq"),
         ensue.archive(table, time="t", order="seq"),
@@ -202,7 +202,7 @@ def test_names_of_columns_mean_nothing_to_who_decodes_them(
     pq.write_table(table.slice(0, 1), tmp_path / "a [1]*.parquet")
     pq.write_table(table.slice(1, 1), tmp_path / "b.parquet")
     archive = replace(ensue.archive(tmp_path, time="t", key=names[0]), engine=engine)
-    wanted = Wanted(pieces(("y", None, None), key=pa.string(), time=pa.int64()), names[0])
+    wanted = ArchiveRead(pieces(("y", None, None), key=pa.string(), time=pa.int64()), names[0])
     assert archive.read(wanted).events.equals(table.slice(1, 1))
 
 
@@ -223,7 +223,7 @@ def test_numbers_are_compared_whatever_their_width(
     asked_for = pieces((None, 0, 9), key=pa.null(), time=pa.int64())
     asked_for = asked_for.set_column(0, "key", keys(table))
     archive = replace(ensue.archive(tmp_path, time="t"), engine=engine)
-    assert archive.read(Wanted(asked_for, "k")).events.column("t").to_pylist() == [1, 3]
+    assert archive.read(ArchiveRead(asked_for, "k")).events.column("t").to_pylist() == [1, 3]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
@@ -241,17 +241,19 @@ def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(
     archive = replace(ensue.archive(tmp_path, time="t"), engine=engine)
     text = pieces((None, None, None), key=pa.null(), time=pa.timestamp("ns"))
     text = text.set_column(0, "key", pa.array(["a"]).dictionary_encode())
-    assert archive.read(Wanted(text, "k")).events.num_rows == 2
+    assert archive.read(ArchiveRead(text, "k")).events.num_rows == 2
     zone = pa.array([2_000_000_000], pa.timestamp("ns", "Europe/Berlin"))
     times = text.set_column(0, "key", zone)
-    assert archive.read(Wanted(times, "at")).events.column("t").cast(pa.int64()).to_pylist() == [2]
+    assert archive.read(ArchiveRead(times, "at")).events.column("t").cast(
+        pa.int64()
+    ).to_pylist() == [2]
 
 
 def test_files_with_other_columns_are_one_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": [1], "k": pa.array([5], pa.int32())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"t": [2], "k": [5], "x": [0.5]}), tmp_path / "b.parquet")
     archive = ensue.archive(tmp_path, time="t", key="k")
-    wanted = Wanted(pieces((5, None, None), key=pa.int64(), time=pa.int64()), "k")
+    wanted = ArchiveRead(pieces((5, None, None), key=pa.int64(), time=pa.int64()), "k")
     assert archive.read(wanted).events.to_pylist() == [
         {"t": 1, "k": 5, "x": None},
         {"t": 2, "k": 5, "x": 0.5},
@@ -307,7 +309,7 @@ def test_threads_read_at_once(tmp_path: Path, engine: str) -> None:
 
     def count(number: int) -> int:
         own = pieces((f"k{number % 7}", _at(number), None), *many, key=pa.string(), time=INSTANT)
-        return archive.read(Wanted(own, "k")).events.num_rows
+        return archive.read(ArchiveRead(own, "k")).events.num_rows
 
     expected = [sum(k % 7 == number % 7 for k in range(number, 700)) for number in range(40)]
     with ThreadPoolExecutor(4) as pool:
@@ -330,7 +332,7 @@ def test_a_table_narrows_many_objects_by_time_and_knows_none_without_key() -> No
     archive = ensue.archive(pa.table({"t": numbers, "k": keys}), time="t", key="k")
     wanted = [1, 69_999, 10, *range(2, 1_000, 3)]
     asked_for = pieces(*((k, 65_000, 145_000) for k in wanted), key=pa.int64(), time=pa.int64())
-    read = archive.read(Wanted(asked_for, "k"))
+    read = archive.read(ArchiveRead(asked_for, "k"))
     inside = (numbers >= 65_000) & (numbers <= 145_000) & (numbers % 10 != 0)
     expected = numbers[inside & np.isin(numbers % objects, wanted)]
     assert read.events.column("t").to_pylist() == expected.tolist()
@@ -342,7 +344,7 @@ def test_a_table_does_not_remember_who_was_not_there() -> None:
     for first in range(0, 30_000, 3_000):
         strangers = [(f"x{k}", None, None) for k in range(first, first + 3_000)]
         asked_for = pieces(("k1", None, None), *strangers, key=pa.string(), time=INSTANT)
-        assert archive.read(Wanted(asked_for, "k")).events.num_rows == 15
+        assert archive.read(ArchiveRead(asked_for, "k")).events.num_rows == 15
     assert len(archive._indexes["k"]._codes) < 15_000
 
 
@@ -352,7 +354,7 @@ def test_what_is_asked_for_is_checked() -> None:
         archive.read(replace(_of_key("k0"), field="kk"))
     numbers = pieces((1, None, None), key=pa.int64(), time=INSTANT)
     with pytest.raises(ensue.EventError, match="is string, and is compared with integer"):
-        archive.read(Wanted(numbers, "k"))
+        archive.read(ArchiveRead(numbers, "k"))
 
 
 @pytest.mark.parametrize("intervals", [False, True])
@@ -370,6 +372,6 @@ def test_the_last_event_is_known_exactly(tmp_path, intervals):
     )
     time = ("b", "t") if intervals else "t"
     made = ensue.create_archive(tmp_path / "past", events, time=time, key="k")
-    assert last_end(made).to_pylist() == [last]
-    assert last_end(ensue.archive(events, time=time, key="k")).to_pylist() == [last]
-    assert last_end(ensue.archive(events.slice(0, 0), time=time, key="k")) is None
+    assert read_last_end(made).to_pylist() == [last]
+    assert read_last_end(ensue.archive(events, time=time, key="k")).to_pylist() == [last]
+    assert read_last_end(ensue.archive(events.slice(0, 0), time=time, key="k")) is None

@@ -48,7 +48,7 @@ EVERY_OTHER = [
 
 @pytest.fixture
 def quiet():
-    from ensue.runners.spark.frames import WholeStreamWarning
+    from ensue.backends.spark.frames import WholeStreamWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WholeStreamWarning)
@@ -106,7 +106,7 @@ def test_several_queries_and_several_dataframes(spark):
 
 @pytest.mark.slow
 def test_a_dataframe_that_is_joined_by_another_key_goes_to_one_task(spark):
-    from ensue.runners.spark.frames import WholeStreamWarning
+    from ensue.backends.spark.frames import WholeStreamWarning
 
     live, past = events(40, 40, 1), events(40, 0, 2)
     query = (
@@ -142,14 +142,14 @@ def test_random_queries_find_what_is_found_in_one_process(spark, seed):
 
 
 def test_a_large_table_is_a_warning_and_a_huge_one_an_error(spark, monkeypatch):
-    from ensue.runners.spark import archives as spark_archives
+    from ensue.backends.spark import dataframe_archives as spark_archives
 
     live, past = events(10, 40, 1), events(40, 0, 2)
     archives = {"old": ensue.archive(past, **NAMED)}
-    monkeypatch.setattr(spark_archives, "LARGE", 100)
-    with pytest.warns(spark_archives.LargeArchiveWarning, match="every task of Spark is sent"):
+    monkeypatch.setattr(spark_archives, "WARNING_BYTES", 100)
+    with pytest.warns(spark_archives.LargeArchiveWarning, match="is sent to every Spark task"):
         ensue.match(spark.createDataFrame(live), KEYED, archives=archives, **NAMED)
-    monkeypatch.setattr(spark_archives, "MOST", 200)
+    monkeypatch.setattr(spark_archives, "MAX_BYTES", 200)
     with pytest.raises(ensue.EventError, match="too large to send"):
         ensue.match(spark.createDataFrame(live), KEYED, archives=archives, **NAMED)
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.archives.contract import Archive, Wanted
+from ensue.archives.archive import Archive, ArchiveRead
 from support.archives import asked, pieces
 from support.iceberg import Catalogue
 
@@ -47,19 +47,19 @@ events = st.lists(
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wanted:
+def wishes(draw: st.DrawFn) -> ArchiveRead:
     field = draw(st.sampled_from(["k", "n", None]))
     values = {"k": ["a", "c d", "é", "z"], "n": [1, 2, 3], None: [None]}[field]
     kind = {"k": pa.string(), "n": pa.int32(), None: pa.null()}[field]
     times = st.one_of(st.none(), st.integers(0, 9_999))
     stretches = draw(st.lists(st.tuples(st.sampled_from(values), times, times), max_size=20))
     at = lambda t: None if t is None else T0 + timedelta(microseconds=t)
-    return Wanted(
+    return ArchiveRead(
         pieces(*((k, at(s), at(u)) for k, s, u in stretches), key=kind, time=INSTANT), field
     )
 
 
-def check(archive: Archive, rows: list[dict[str, Any]], wanted: Wanted) -> None:
+def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead) -> None:
     for engine in ("duckdb", "pyarrow"):
         found = replace(archive, engine=engine).read(wanted).events
         expected = asked(rows, wanted)
@@ -73,7 +73,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: Wanted) -> None:
 @settings(max_examples=40, deadline=None)
 @given(rows=events, wanted=wishes(), cut=st.integers(0, 30), by=st.sampled_from([None, "k", "n"]))
 def test_a_delta_table_is_read_as_rows_judged_one_by_one(
-    rows: list[dict[str, Any]], wanted: Wanted, cut: int, by: str | None
+    rows: list[dict[str, Any]], wanted: ArchiveRead, cut: int, by: str | None
 ) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def test_a_delta_table_is_read_as_rows_judged_one_by_one(
 @settings(max_examples=20, deadline=None)
 @given(rows=events, wanted=wishes(), cut=st.integers(0, 30))
 def test_an_iceberg_table_is_read_as_rows_judged_one_by_one(
-    rows: list[dict[str, Any]], wanted: Wanted, cut: int
+    rows: list[dict[str, Any]], wanted: ArchiveRead, cut: int
 ) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     with tempfile.TemporaryDirectory() as folder:
@@ -99,8 +99,8 @@ def test_an_iceberg_table_is_read_as_rows_judged_one_by_one(
         check(pickle.loads(pickle.dumps(again)), rows, wanted)
 
 
-def _of_key(key: str, since: datetime | None = None, until: datetime | None = None) -> Wanted:
-    return Wanted(pieces((key, since, until), key=pa.string(), time=INSTANT), "k")
+def _of_key(key: str, since: datetime | None = None, until: datetime | None = None) -> ArchiveRead:
+    return ArchiveRead(pieces((key, since, until), key=pa.string(), time=INSTANT), "k")
 
 
 @ENGINES

@@ -18,27 +18,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.archives import writing, written_files
-from ensue.archives.compaction import Compacted, compact, vacuum
-from ensue.archives.contract import Wanted
-from ensue.archives.stored import FileArchive
-from ensue.archives.writing import (
+from ensue.archives import delta_writer as writing
+from ensue.archives import parquet_writer as written_files
+from ensue.archives.archive import ArchiveRead
+from ensue.archives.compaction import CompactionResult, compact, vacuum
+from ensue.archives.delta_writer import (
     append,
     claim,
     commit,
     create,
+    get_writer,
     release,
-    require_described,
-    writer_of,
-    written,
+    require_same_archive,
+    write_files,
 )
-from ensue.archives.written_files import Added
+from ensue.archives.file_archive import FileArchive
+from ensue.archives.parquet_writer import AddedFile
 from support.archives import asked, pieces
 
 INSTANT = pa.timestamp("us", "UTC")
 T0 = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
 SCHEMA = pa.schema({"t": INSTANT, "k": pa.string(), "n": pa.int64(), "x": pa.int64()})
-EVERY = Wanted(pieces((None, None, None), key=pa.null(), time=INSTANT))
+EVERY = ArchiveRead(pieces((None, None, None), key=pa.null(), time=INSTANT))
 
 
 def rows_of(numbers: list[tuple[int, str | None, int | None]], first: int = 0) -> pa.Table:
@@ -61,12 +62,12 @@ numbers = st.lists(
 )
 
 
-def wishes(names: list[Any], kind: pa.DataType, field: str) -> st.SearchStrategy[Wanted]:
+def wishes(names: list[Any], kind: pa.DataType, field: str) -> st.SearchStrategy[ArchiveRead]:
     times = st.one_of(st.none(), st.integers(0, 3_000_000))
     at = lambda t: None if t is None else T0 + timedelta(microseconds=t)
     stretches = st.lists(st.tuples(st.sampled_from(names), times, times), max_size=25)
     return stretches.map(
-        lambda some: Wanted(
+        lambda some: ArchiveRead(
             pieces(*((k, at(s), at(u)) for k, s, u in some), key=kind, time=INSTANT), field
         )
     )
@@ -86,7 +87,7 @@ wanted = st.one_of(
 def test_what_was_written_is_read(
     key: tuple[str, ...],
     parts: list[list[tuple[int, str | None, int | None]]],
-    asked_for: Wanted,
+    asked_for: ArchiveRead,
     compacted: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -117,8 +118,8 @@ def _many(count: int = 300, seed: int = 0) -> pa.Table:
 
 
 def test_a_commit_comes_once_however_often_it_is_tried(archive: FileArchive) -> None:
-    added = written(archive, _many(), 0, "lane-0")
-    again = [Added.read(one.text()) for one in added]
+    added = write_files(archive, _many(), 0, "lane-0")
+    again = [AddedFile.read(one.text()) for one in added]
     assert archive.read(EVERY).events.num_rows == 0, "files that no commit has named are read"
     assert commit(pickle.loads(pickle.dumps(archive)), again, "query", 7)
     assert not commit(archive, added, "query", 7)
@@ -130,8 +131,8 @@ def test_a_commit_comes_once_however_often_it_is_tried(archive: FileArchive) -> 
 
 
 def test_files_of_a_killed_batch_are_ignored_and_vacuumed(archive: FileArchive) -> None:
-    commit(archive, written(archive, _many(), 0), "query", 1)
-    orphans = written(archive, _many(seed=1), 300)
+    commit(archive, write_files(archive, _many(), 0), "query", 1)
+    orphans = write_files(archive, _many(seed=1), 300)
     assert archive.read(EVERY).events.num_rows == 300
     assert vacuum(archive.place) == 0, "they are too young"
     with pytest.raises(ensue.StateError, match=r"may not be committed yet(?s:.*)hint: "):
@@ -147,12 +148,12 @@ def test_two_streams_do_not_write_one_archive(archive: FileArchive) -> None:
     with pytest.raises(ensue.StateError, match=r"two streams write one archive(?s:.*)hint: "):
         claim(archive, "second")
     with pytest.raises(ensue.StateError, match="two streams write one archive"):
-        commit(archive, written(archive, _many(), 0), "second", 0)
+        commit(archive, write_files(archive, _many(), 0), "second", 0)
     with pytest.raises(ensue.StateError, match=r"written by the stream first(?s:.*)hint: "):
         append(archive.place, _many())
     assert archive.read(EVERY).events.num_rows == 0
     assert release(archive.place) == "first"
-    assert writer_of(archive.place) is None
+    assert get_writer(archive.place) is None
     claim(archive, "second")
 
 
@@ -160,25 +161,25 @@ def test_another_layout_than_the_checkpoints_is_refused(tmp_path: Path) -> None:
     sixteen = create(tmp_path / "a", SCHEMA, time="t", key=["k"])
     eight = create(tmp_path / "b", SCHEMA, time="t", key=["k"], buckets=8)
     twin = create(tmp_path / "c", SCHEMA, time="t", key=["k"])
-    require_described(sixteen, sixteen.described())
+    require_same_archive(sixteen, sixteen.described())
     with pytest.raises(ensue.StateError, match=r"has buckets 8, and the checkpoint(?s:.*) 16"):
-        require_described(eight, sixteen.described())
+        require_same_archive(eight, sixteen.described())
     with pytest.raises(
         ensue.StateError, match=r"is not the table that the checkpoint(?s:.*)hint: "
     ):
-        require_described(twin, sixteen.described())
+        require_same_archive(twin, sixteen.described())
 
 
 def test_compaction_keeps_events_and_their_order(archive: FileArchive) -> None:
     for number in range(5):
-        commit(archive, written(archive, _many(seed=number), number * 300), "query", number)
+        commit(archive, write_files(archive, _many(seed=number), number * 300), "query", number)
     before, pinned, files = archive.read(EVERY).events, archive.pinned(), archive.layout().files
     done = compact(archive.place)
     assert done.before + archive.layout().files - done.after == files
     assert done.after == done.parts > 0
     assert archive.read(EVERY).events.equals(before)
     assert pinned.read(EVERY).events.equals(before)
-    assert compact(archive.place) == Compacted()
+    assert compact(archive.place) == CompactionResult()
     assert commit(archive, [], "query", 5), "the stream goes on"
 
 
@@ -187,7 +188,7 @@ def test_archives_are_compacted_while_they_are_written(archive: FileArchive) -> 
 
     def write() -> None:
         for number in range(batches):
-            added = written(archive, _many(100, number), number * 100)
+            added = write_files(archive, _many(100, number), number * 100)
             assert commit(archive, added, "query", number)
 
     with ThreadPoolExecutor(3) as pool:
@@ -207,8 +208,8 @@ def test_archives_are_compacted_while_they_are_written(archive: FileArchive) -> 
     )
 
 
-def _compacting(place: str, writer: Any) -> Compacted:
-    done = Compacted()
+def _compacting(place: str, writer: Any) -> CompactionResult:
+    done = CompactionResult()
     while not writer.done():
         done += compact(place, fewest=2)
     return done + compact(place, fewest=2)
@@ -261,7 +262,7 @@ def test_files_are_sorted_and_lie_apart(archive: FileArchive) -> None:
     assert (layout.buckets, layout.sorted_by) == (16, ("k", "t"))
     assert layout.partitioned_by == ("__day", "__bucket")
     assert layout.clustered
-    wanted = Wanted(
+    wanted = ArchiveRead(
         pieces(("k3", T0, T0 + timedelta(hours=1)), key=pa.string(), time=INSTANT), "k"
     )
     found = archive.read(wanted)
@@ -280,7 +281,7 @@ def test_times_that_are_numbers(tmp_path: Path) -> None:
     archive = create(tmp_path, schema, time=("t", "until"), key=["k"], day=10)
     append(tmp_path, pa.table({"t": [1.0, 9.5], "until": [2.0, 10.5], "k": [1, 1]}))
     assert archive.layout().files == 2
-    wanted = Wanted(pieces((1, 9.0, None), key=pa.int64(), time=pa.float64()), "k")
+    wanted = ArchiveRead(pieces((1, 9.0, None), key=pa.int64(), time=pa.float64()), "k")
     assert archive.read(wanted).events.column("until").to_pylist() == [10.5]
 
 
@@ -328,7 +329,7 @@ def test_columns_that_do_not_fit(archive: FileArchive) -> None:
 def test_tables_of_others_are_not_written(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path, _many())
     with pytest.raises(ensue.StateError, match=r"was not created by Ensue(?s:.*)hint: "):
-        writing.written(ensue.archive(tmp_path, time="t", key="k"), _many(), 0)
+        writing.write_files(ensue.archive(tmp_path, time="t", key="k"), _many(), 0)
     with pytest.raises(ensue.EnsueError, match="hint: "):
         append(tmp_path, _many())
     with pytest.raises(ensue.EnsueError, match="hint: "):

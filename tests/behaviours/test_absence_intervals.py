@@ -161,15 +161,15 @@ def test_the_ends_are_points_in_time():
 
 
 def test_a_stream_must_know_how_far_it_looks():
-    from ensue.algebra.check.query import check
-    from ensue.schema import Kind, one_table
+    from ensue.analyzer.query import check_query
+    from ensue.schema import ValueKind, build_table_schema
 
-    fields = {"t": Kind.INTEGER, "x": Kind.INTEGER, "type": Kind.STRING}
-    schema = one_table(fields, time="t", type_column="type")
-    check(ensue.parse(SILENT), schema, streaming=True)
+    fields = {"t": ValueKind.INTEGER, "x": ValueKind.INTEGER, "type": ValueKind.STRING}
+    schema = build_table_schema(fields, time="t", type_column="type")
+    check_query(ensue.parse(SILENT), schema, streaming=True)
     unknown = ensue.parse("SEQ(A a, B b, !C c FROM a.x TO b.end) WITHIN 5")
-    with pytest.raises(QueryError, match="how far this interval is"):
-        check(unknown, schema, streaming=True)
+    with pytest.raises(QueryError, match="is not bounded"):
+        check_query(unknown, schema, streaming=True)
 
 
 def test_it_is_printed_and_read_again():

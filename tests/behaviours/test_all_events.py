@@ -114,12 +114,12 @@ def test_events_made_of_events():
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("SEQ(A a, B b) RETURN COUNT(*) ALL EVENTS", "and COUNT\\(\\*\\) none"),
-        ("SEQ(A a, B b) RETURN EXISTS ALL EVENTS", "and EXISTS none"),
+        ("SEQ(A a, B b) RETURN COUNT(*) ALL EVENTS", "and COUNT\\(\\*\\) no matches"),
+        ("SEQ(A a, B b) RETURN EXISTS ALL EVENTS", "and EXISTS no matches"),
         ("SEQ(A a, B b) RETURN a.id AS position ALL EVENTS", "cannot be called 'position'"),
         ("SEQ(A a, B b) RETURN a.id ALL EVENTS ORDER BY id", "cannot be combined with"),
         ("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START RETURN ALL EVENTS", "JOIN ARCHIVE"),
-        ("EVENT P AS SEQ(A a, B b) RETURN ALL EVENTS; SEQ(P p)", "makes no events"),
+        ("EVENT P AS SEQ(A a, B b) RETURN ALL EVENTS; SEQ(P p)", "not complex events"),
     ],
 )
 def test_what_is_refused(query, words):

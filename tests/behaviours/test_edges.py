@@ -279,11 +279,11 @@ def test_explain_says_what_follows_what():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("A a THEN NEXT !B b THEN C c", "a negated event does not come"),
+        ("A a THEN NEXT !B b THEN C c", "a negated event does not occur"),
         ("AND(A a THEN B b, C c)", "THEN inside AND is not supported yet"),
         ("SEQ(A a, !(B b THEN NEXT C c), D d)", "THEN NEXT inside a negation"),
         ("AND((A a THEN)+, C c)", "THEN inside AND is not supported yet"),
-        ("(A a THEN)? -> B b", "says how one round follows another"),
+        ("(A a THEN)? -> B b", "defines how one round follows another"),
         ("A a THEN", "a part follows THEN"),
         ("A a USING soon", "USING STRICT, USING PARTITION, USING NEXT or USING ANY"),
         ("A a USING next WHERE strict_contiguity(a) {}", "the strategy is named twice"),

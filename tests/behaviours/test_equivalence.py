@@ -7,13 +7,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.columns.stream import shape_of
-from ensue.engine.reference_events import events_of
+from ensue import reference as semantics
+from ensue.codegen import kernel_cache as cache
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.source import cache
-from ensue.workload.prepared import prepare
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.matching import match_in_order
 from support.streams import Nature, random_events
 
@@ -207,17 +207,17 @@ def test_a_chain_of_equalities_means_the_key(round, monkeypatch):
         more = random.choice(("", f" and {chained.positive[0]}.x < 3"))
         within = random.choice((" WITHIN 6", " WITHIN 3", " WITHIN 6 LIMIT 1"))
         events = random_events(random, 14, Nature(nulls_from=random.choice((None, 0))))
-        shape = shape_of(events.schema, time="t", type="type", order=())
+        shape = create_schema(events.schema, time="t", type="type", order=())
         texts = [
             f"{chained.pattern}{using} WHERE {key}{more}{within}"
             for key in ("[k]", chained.chain())
         ]
         try:
-            queries = [prepare(parse(text), shape) for text in texts]
+            queries = [compile_query(parse(text), shape) for text in texts]
         except QueryError:
             continue
         by_key, by_chain = (
-            semantics.matches(q.query, events_of(events, shape.schema, shape.unit))
+            semantics.find_matches(q.query, read_events(events, shape.schema, shape.unit))
             for q in queries
         )
         assert by_chain == by_key, (seed, texts)

@@ -197,3 +197,14 @@ def test_without_an_archive_of_that_name(runner):
             events, BEFORE, time="at", type="type",
             archives={"olde": archive(events, time="at", type="type")},
         )  # fmt: skip
+
+
+def test_rows_of_one_live_match_come_in_the_order_of_their_archived_matches():
+    """By time, not by their ids, which say nothing of it."""
+    live = pa.table({"at": [100], "type": ["A"]})
+    past = pa.table({"at": range(80, 90), "type": ["B"] * 10})
+    found = ensue.match(
+        live, BEFORE.replace("RANGE 5", "RANGE 50") + " RETURN b.at AS at",
+        time="at", type="type", archives={"old": ensue.archive(past, time="at", type="type")},
+    )  # fmt: skip
+    assert found["at"].to_pylist() == list(range(80, 90))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.workload.workload import Workload
+from ensue.runtime.workload import Workload
 
 EXPLODES = "SEQ(A+ a[], B b) WITHIN 1000"  # every subset of the As
 STRUCTURES = ("runs", "tree", "compact", "reference")
@@ -23,7 +23,7 @@ def events(text: str, **columns: Any) -> pa.Table:
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def match(table: pa.Table, query: str, **options: Any) -> pa.Table:
@@ -64,7 +64,7 @@ def test_memory_that_the_system_refuses(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("Unable to allocate 8 EiB for an array")
 
-    monkeypatch.setattr("ensue.engine.room.Room.make", refuse)
+    monkeypatch.setattr("ensue.engine.growth.TableAllocator.make", refuse)
     with pytest.raises(ensue.LimitError, match="more memory than the system gives") as error:
         match(events("A" * 13 + "B"), EXPLODES, structure=structure, memory="64 GB")
     assert "where: event" in str(error.value)
@@ -223,16 +223,16 @@ def test_no_warning_for_what_gets_through(stream: str, query: str, uncompiled: N
 
 
 def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
-    from ensue.plan.planning import Planning
-    from ensue.runners.tables import stream_of
-    from ensue.workload.foresight import foreseen
-    from ensue.workload.prepared import prepare
+    from ensue.backends.input_tables import read_event_table
+    from ensue.planner.planner_options import PlannerOptions
+    from ensue.runtime.compiled_query import compile_query
+    from ensue.runtime.cost_warning import predict_overflow
 
     known = ensue.Statistics.given(rates={"A": 50.0, "B": 1.0})
     query = ensue.parse("SEQ(A a, A b, A c, B d) WITHIN 100000")
-    _, shape = stream_of(events("AAB"), time="t", type="type")
-    assert foreseen(prepare(query, shape)) is None
-    found = foreseen(prepare(query, shape, Planning(known)))
+    _, shape = read_event_table(events("AAB"), time="t", type="type")
+    assert predict_overflow(compile_query(query, shape)) is None
+    found = predict_overflow(compile_query(query, shape, PlannerOptions(known)))
     assert found is not None
     assert "more than fit into" in found
 
@@ -241,11 +241,11 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
 
 
 def job(query: str, table: pa.Table, **limits: Any) -> Workload:
-    from ensue.plan.limits import Limits
-    from ensue.plan.planning import Planning
+    from ensue.planner.limits import MatcherLimits
+    from ensue.planner.planner_options import PlannerOptions
     from support.lanes import workload_of
 
-    planning = Planning(limits=Limits.given(**limits))
+    planning = PlannerOptions(limits=MatcherLimits.given(**limits))
     return workload_of(query, table.schema, "t", "type", planning=planning)
 
 
@@ -293,13 +293,13 @@ def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
 
 @pytest.mark.spark
 def test_on_spark_the_error_names_the_bound(spark: Any) -> None:
-    from ensue.runners.spark.failure import failure, spark_errors
+    from ensue.backends.spark.spark_errors import get_error_types, translate_error
 
     frame = spark.createDataFrame(events("A" * 9 + "B"))
     found = ensue.match(frame, EXPLODES, time="t", type="type", max_matches=100)
-    with pytest.raises(spark_errors()) as caught:
+    with pytest.raises(get_error_types()) as caught:
         found.toArrow()
-    error = failure(caught.value)
+    error = translate_error(caught.value)
     assert isinstance(error, ensue.LimitError)
     assert "max_matches=100" in str(error)
     assert "LIMIT n" in str(error)

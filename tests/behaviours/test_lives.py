@@ -31,7 +31,7 @@ def test_each_alternative(matched):
 
 
 def test_what_waits_is_forgotten_as_with_a_window(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     assert held("SEQ(A a, B b) WHERE b.at <= a.at + 5") <= 6
     assert held("SEQ(A a, B b) WHERE b.at >= a.at + 5") == 100
 
@@ -47,12 +47,14 @@ def held(query):
 
 
 def test_a_stream_without_any_bound_is_refused():
-    from ensue.algebra.check.query import check
-    from ensue.schema import Kind, one_table
+    from ensue.analyzer.query import check_query
+    from ensue.schema import ValueKind, build_table_schema
 
-    schema = one_table({"t": Kind.INTEGER, "type": Kind.STRING}, time="t", type_column="type")
+    schema = build_table_schema(
+        {"t": ValueKind.INTEGER, "type": ValueKind.STRING}, time="t", type_column="type"
+    )
     bound = ensue.parse("SEQ(A a, B b) WHERE b.t <= a.t + 5")
-    assert check(bound, schema, streaming=True).within is None
+    assert check_query(bound, schema, streaming=True).within is None
     with pytest.raises(ensue.QueryError, match=r"WITHIN 20, or bound all its events") as error:
-        check(ensue.parse("SEQ(A a, B b) WHERE b.t >= a.t + 5"), schema, streaming=True)
-    assert "would have to remember every event" in error.value.problem
+        check_query(ensue.parse("SEQ(A a, B b) WHERE b.t >= a.t + 5"), schema, streaming=True)
+    assert "would have to store every event" in error.value.problem

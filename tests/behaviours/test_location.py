@@ -7,6 +7,8 @@ import shapely
 import ensue
 from ensue.errors import EventError
 
+pytestmark = pytest.mark.stateless
+
 EVENTS = pa.table(
     {
         "t": [1, 2, 3, 4],

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.samples.stocks import stocks
+from samples.stocks import stocks
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
@@ -51,7 +51,7 @@ def test_it_does_not_depend_on_the_order_of_columns_or_of_arrival():
 
 
 def test_it_does_not_depend_on_chunks_or_slices(monkeypatch):
-    monkeypatch.setattr("ensue.workload.queries.work.SLICE", 2)
+    monkeypatch.setattr("ensue.operators.match.match_operator.SLICE_ROWS", 2)
     assert ids(EVENTS) == EXPECTED
     assert ids(pa.concat_tables([EVENTS.slice(0, 3), EVENTS.slice(3)])) == EXPECTED
 

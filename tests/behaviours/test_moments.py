@@ -30,14 +30,16 @@ def matched(request):
         return spans(ensue.match(table, query, time="at", type="type"))
 
     def meant(table, query):
-        from ensue import semantics
-        from ensue.columns.stream import shape_of
-        from ensue.engine.reference_events import events_of
-        from ensue.workload.prepared import prepare
+        from ensue import reference as semantics
+        from ensue.engine.reference_events import read_events
+        from ensue.runtime.compiled_query import compile_query
+        from ensue.vector.event_table import create_schema
 
-        shape = shape_of(table.schema, time="at", type="type", order=())
-        prepared = prepare(ensue.parse(query), shape)
-        found = semantics.matches(prepared.query, events_of(table, shape.schema, shape.unit))
+        shape = create_schema(table.schema, time="at", type="type", order=())
+        prepared = compile_query(ensue.parse(query), shape)
+        found = semantics.find_matches(
+            prepared.query, read_events(table, shape.schema, shape.unit)
+        )
         return [(10, 15) for binding in found if binding == {}]
 
     def one_by_one(table, query):

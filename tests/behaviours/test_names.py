@@ -5,6 +5,8 @@ import pytest
 
 import ensue
 
+pytestmark = pytest.mark.stateless
+
 EVENTS = pa.table({"t": [1, 1, 2], "kind": ["A", "B", "B"], "seq": [2, 1, 3], "x": [1, 2, 3]})
 QUERY = "SEQ(A a, B b) WITHIN 5"
 NAMES = {"time": "t", "type": "kind"}
@@ -29,7 +31,7 @@ def analyzed(**given):
     ids=["explain", "analyze", "explain a tower", "picture", "statistics", "match", "several"],
 )
 def test_one_name_of_an_order(call, monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     assert call(order="seq") == call(order=["seq"]) == call(order=iter(["seq"]))
     with pytest.raises(ensue.EventError, match="no column 'sequence'"):
         call(order="sequence")
@@ -60,15 +62,15 @@ def near(**given):
 
 
 def test_one_operator(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
     assert ensue.match(EVENTS, query, **NAMES, operators=near()).num_rows == 2
-    with pytest.raises(ensue.EventError, match="operators= takes Operators, not a str"):
+    with pytest.raises(ensue.EventError, match="operators= takes UserOperators, not a str"):
         ensue.match(EVENTS, query, **NAMES, operators="near")
 
 
 def test_operators_that_can_be_looked_through_once_serve_every_query(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     query = "near(A a, B b) r WITHIN 5"
     found = ensue.match(EVENTS, [query, query], **NAMES, operators=iter([near()]))
     assert [table.num_rows for table in found.values()] == [2, 2]

@@ -26,7 +26,10 @@ from tests.behaviours.arrow_types import (
 import ensue
 from ensue.errors import EventError, QueryError
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # kernels are not compiled here
+pytestmark = [
+    pytest.mark.stateless,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # kernels are not compiled here
+]
 
 # ------------------------------------------------------------------------------- mixed kinds
 

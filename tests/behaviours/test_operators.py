@@ -275,7 +275,7 @@ def test_tables_that_name_a_field_alike(runner):
     [
         ("dedub(A a, 3) d", "unknown operator 'dedub'", "did you mean 'dedup'?"),
         ("SEK(A a, B b)", "unknown operator 'SEK'", "did you mean 'SEQ'?"),
-        ("dedup(A a) d", "takes one constant behind its events (period), not 0", "10 minutes"),
+        ("dedup(A a) d", "takes one constant after its events (period), not 0", "10 minutes"),
         ("dedup(A a, B b, 3) d", "dedup takes one event, not 2", "dedup(A a)"),
         ("follows(A a) r", "follows takes two events, not 1", "follows(A a, B b)"),
         ("SEQ(A a, !follows(B b, C c) r, D d)", "the absence of a result", "negate an event"),

@@ -9,7 +9,10 @@ import shapely
 import ensue
 from ensue.errors import EventError, QueryError
 
-pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+pytestmark = [
+    pytest.mark.stateless,
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
 
 SQUARE = "WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))'"
 RING = "WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0), (4 4, 4 6, 6 6, 6 4, 4 4))'"
@@ -339,7 +342,7 @@ def test_a_region_that_crosses_itself_is_refused_where_it_stands(runner):
 
 
 def test_a_query_about_places_needs_them(runner):
-    with pytest.raises(QueryError, match="no column says where events happened"):
+    with pytest.raises(QueryError, match="the events have no location column"):
         times(
             runner, events("A", [(1, 2)]), f"A a WHERE inside(a.location, {SQUARE})", location=None
         )

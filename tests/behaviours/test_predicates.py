@@ -8,7 +8,10 @@ import pytest
 
 from ensue.errors import QueryError
 
-pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+pytestmark = [
+    pytest.mark.stateless,
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
 
 NAN = float("nan")
 

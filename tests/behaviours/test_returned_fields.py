@@ -6,7 +6,10 @@ import pytest
 import ensue
 from ensue.errors import QueryError
 
-pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+pytestmark = [
+    pytest.mark.stateless,
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
 
 EVENTS = pa.table(
     {"at": [10, 11, 12, 13], "type": list("AABB"), "price": [1.5, 2.5, 3.5, None]},

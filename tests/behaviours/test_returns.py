@@ -7,7 +7,10 @@ import pytest
 
 from ensue.errors import QueryError
 
-pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
+pytestmark = [
+    pytest.mark.stateless,
+    pytest.mark.filterwarnings("ignore:no event is of type"),
+]
 
 EVENTS = pa.table(
     {

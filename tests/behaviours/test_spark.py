@@ -8,9 +8,9 @@ import pytest
 
 import ensue
 from ensue import pattern
+from ensue.backends.spark.frames import WholeStreamWarning
 from ensue.errors import EventError, QueryError
-from ensue.runners.spark.frames import WholeStreamWarning
-from ensue.samples.stocks import stocks
+from samples.stocks import stocks
 
 pytestmark = [
     pytest.mark.spark,

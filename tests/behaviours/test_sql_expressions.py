@@ -6,6 +6,8 @@ import pytest
 import ensue
 from ensue.errors import QueryError
 
+pytestmark = pytest.mark.stateless
+
 EVENTS = pa.table(
     {
         "t": range(6),

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue import semantics
-from ensue.algebra.timeouts import timeout_queries
-from ensue.columns.stream import ends, shape_of
-from ensue.engine.reference_events import events_of
+from ensue import reference as semantics
+from ensue.analyzer.timeouts import build_timeout_queries
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.workload.prepared import prepare
-from ensue.workload.timed_out import bundle, partitioned
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.compiled_query import compile_query
+from ensue.runtime.timeout_rewrite import add_plan_keys, compile_with_timeouts
+from ensue.vector.event_table import create_schema, get_end_times
 from support.edges import random_edges
 from support.groups import random_groups
 from support.matching import match_in_order
@@ -454,38 +454,39 @@ def test_the_rewritten_queries_find_what_the_definition_says(round):
         nature = random_nature(random)
         text = random.choice((random_query, random_query, random_repeats))(random, nature)
         events = random_events(random, random.randint(1, 8), nature)
-        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        shape = create_schema(events.schema, time=nature.columns, type="type", order=())
         try:
-            query = prepare(parse(text), shape).query
-            queries = timeout_queries(query, shape.schema.end)
+            query = compile_query(parse(text), shape).query
+            queries = build_timeout_queries(query, shape.schema.end)
         except QueryError:
             continue
         if any(other.unfinished for other in queries):
             continue  # by the definition itself
-        stream = events_of(events, shape.schema, shape.unit)
-        expected = _bindings(semantics.timeouts(query, stream))
-        found = sorted(b for q in queries for b in _bindings(semantics.matches(q, stream)))
+        stream = read_events(events, shape.schema, shape.unit)
+        expected = _bindings(semantics.find_timeouts(query, stream))
+        found = sorted(b for q in queries for b in _bindings(semantics.find_matches(q, stream)))
         assert found == expected, f"{seed}: {text}"
         outcomes[bool(expected)] += 1
     assert outcomes[True] > 20
 
 
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_engines_find_what_the_definition_says(round, monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     for seed in range(round * 300, (round + 1) * 300):
         random = Random(f"engines {seed}")
         nature = random_nature(random)
         text = random.choice((random_query, random_query, random_repeats))(random, nature)
         events = random_events(random, random.randint(1, 8), nature)
-        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        shape = create_schema(events.schema, time=nature.columns, type="type", order=())
         try:
-            queries = bundle(parse(text), shape, emit_timeouts=True)
+            queries = compile_with_timeouts(parse(text), shape, emit_timeouts=True)
         except QueryError:
             continue
-        stream = events_of(events, shape.schema, shape.unit)
-        expected = _bindings(semantics.timeouts(partitioned(queries.main), stream))
+        stream = read_events(events, shape.schema, shape.unit)
+        expected = _bindings(semantics.find_timeouts(add_plan_keys(queries.main), stream))
         result = match_in_order(queries, events)
         assert result.schema == queries.result
         standard = ("match_id", "start", "end", "timed_out")
@@ -501,27 +502,27 @@ def test_engines_find_what_the_definition_says(round, monkeypatch):
 @pytest.mark.parametrize("round", range(6))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_runs_that_time_out_however_a_stream_is_cut(round, monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     outcomes = Counter()
     for seed in range(round * 150, (round + 1) * 150):
         random = Random(f"runs {seed}")
         nature = random_nature(random)
         text = random.choice((random_edges, random_groups))(random, nature)
         events = random_events(random, random.randint(1, 8), nature)
-        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        shape = create_schema(events.schema, time=nature.columns, type="type", order=())
         try:
-            queries = bundle(parse(text), shape, emit_timeouts=True)
+            queries = compile_with_timeouts(parse(text), shape, emit_timeouts=True)
         except QueryError:
             continue
-        stream = events_of(events, shape.schema, shape.unit)
-        expected = _bindings(semantics.timeouts(partitioned(queries.main), stream))
+        stream = read_events(events, shape.schema, shape.unit)
+        expected = _bindings(semantics.find_timeouts(add_plan_keys(queries.main), stream))
         found = []
         for prepared in queries.queries[1:]:
             engine = prepared.engine()
             for piece in random_slices(random, events):
                 found += _given(engine.feed(piece))
                 if piece.num_rows:
-                    found += _given(engine.advance(ends(piece, shape)[-1].item()))
+                    found += _given(engine.advance(get_end_times(piece, shape)[-1].item()))
             found += _given(engine.finish())
         assert sorted(found) == expected, f"{seed}: {text}"
         outcomes[bool(expected)] += 1

@@ -194,7 +194,7 @@ def test_matches_are_counted_without_listing_them():
         ("SEQ(A a, B b) RETURN a.s, COUNT(*) GROUP BY t", "takes columns of RETURN"),
         ("SEQ(A a, B b) RETURN a.s, a.p, COUNT(*) GROUP BY s", "'p' differs between the matches"),
         ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s, n", "cannot define groups"),
-        ("SEQ(A a, B b) RETURN a.*, COUNT(*) AS n GROUP BY ALL", "a group has no events"),
+        ("SEQ(A a, B b) RETURN a.*, COUNT(*) AS n GROUP BY ALL", "a group has no single events"),
         ("SEQ(A a, B b) RETURN a, COUNT(*) AS n GROUP BY a", "a whole event has no order"),
         ("SEQ(A a, B+ b[]) RETURN a.s, avg(b.p) GROUP BY s", "avg\\(max\\(b.p\\)\\)"),
         ("SEQ(A a, B+ b[]) RETURN a.s, count(b) GROUP BY s", "sum\\(count\\(b\\)\\)"),
@@ -208,7 +208,7 @@ def test_matches_are_counted_without_listing_them():
         ("SEQ(A a, B b) ORDER BY end LIMIT 1 OFFSET 2", "there is no OFFSET"),
         ("SEQ(A a, B b) FETCH FIRST ROW ONLY", "FETCH FIRST 10 ROWS ONLY"),
         ("SEQ(A a, B b) RETURN a.s, COUNT(*) AS n GROUP BY s HAVING n > 1", "before GROUP BY"),
-        ("EVENT P AS SEQ(A a, B b) ORDER BY end; SEQ(P p)", "not of a definition"),
+        ("EVENT P AS SEQ(A a, B b) ORDER BY end; SEQ(P p)", "not to a definition"),
     ],
 )
 def test_what_is_refused(query, words):
@@ -232,5 +232,5 @@ def test_partial_matches_are_no_matches_of_a_group():
 
 def test_a_set_of_subscriptions_tells_of_each_match():
     subscriptions = ensue.Subscriptions(time="at", type="type")
-    with pytest.raises(QueryError, match="nothing of the whole result"):
+    with pytest.raises(QueryError, match="without ALL EVENTS, GROUP BY"):
         subscriptions.add("s", "SEQ(A a, B b) WITHIN 5 ORDER BY end")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from ensue.cli.drawn_tables import DrawnTable
 from ensue.cli.main import main
+from ensue.cli.output import print_matches
 
 BEGIN = datetime(2026, 3, 14, 9, 6, 11, 442608)
 MATCHES = pa.table(
@@ -25,7 +25,7 @@ MATCHES = pa.table(
 
 def printed(width: int, table: pa.Table = MATCHES, limit: int = 3, *, short: bool = True) -> str:
     file = io.StringIO()
-    Console(file=file, width=width).print(DrawnTable(table, limit, short_ids=short))
+    print_matches(Console(file=file, width=width), table, limit, short_ids=short)
     return file.getvalue()
 
 
@@ -47,16 +47,21 @@ def test_ids_are_short_on_terminals_and_in_full_on_demand(width):
     assert printed(width, short=False).count("0") >= printed(width).count("0") + 3 * 22
 
 
-def test_long_texts_end_in_an_ellipsis():
-    assert "a long sente" in printed(160)
-    assert "…" in printed(160)
+def test_long_texts_are_cut_between_words():
+    text = printed(160, pa.table({"note": ["some words and more words " * 5]}))
+    assert text.splitlines()[-1].endswith(" and …")
 
 
 def test_events_are_cut_between_their_fields():
-    cells = [line.rpartition("│")[2].strip() for line in printed(150).splitlines()]
+    cells = [line.rpartition("│")[2].strip() for line in printed(200).splitlines()]
     events = [cell for cell in cells if cell.startswith("{")]
     assert len(events) == 3
-    assert all(re.fullmatch(r"\{(\w+: [^,]+, )+…", cell) for cell in events)
+    assert all(re.fullmatch(r"\{(\w+: [^,]+, )+…\}", cell) for cell in events)
+
+
+def test_cells_wrap_between_words():
+    cells = [line.rpartition("│")[2].strip() for line in printed(100).splitlines()[2:5]]
+    assert cells == ["{ts: 2026-03-14", "09:06:11.442608, kind:", "SHELF, tag: item-5, …}"]
 
 
 def test_where_columns_do_not_fit_each_match_has_lines_of_its_own():

@@ -117,7 +117,7 @@ def test_a_tower_can_be_checked(run, tower, events, tmp_path):
 def test_a_type_that_looks_like_a_defined_one_is_pointed_out(run):
     code, _, err = run("check", TOWER.replace("Pair y", "Pairs y"))
     assert code == 0
-    assert "'Pairs' is not defined" in err
+    assert "'Pairs' is an input event type" in err
 
 
 def test_a_tower_goes_with_other_queries(run, events, tmp_path):
@@ -134,10 +134,10 @@ def test_a_tower_goes_with_other_queries(run, events, tmp_path):
     ("arguments", "problem"),
     [
         ((TOWER, "--levels", "Pairs"), "did you mean 'Pair'?"),
-        (("SEQ(A a, B b)", "--levels", "all"), "defines no events"),
+        (("SEQ(A a, B b)", "--levels", "all"), "has no definitions"),
         ((TOWER, "SEQ(A a, B b)", "--levels", "Pairs"), "did you mean 'Pair'?"),
-        ((TOWER, "SEQ(A a, B b)", "--trace", "1"), "goes with one query at a time"),
-        (("SEQ(A a, B b)", "SEQ(B a, B b)", "--trace", 1), "--trace goes with one query"),
+        ((TOWER, "SEQ(A a, B b)", "--trace", "1"), "is for a single query"),
+        (("SEQ(A a, B b)", "SEQ(B a, B b)", "--trace", 1), "--trace is for a single query"),
     ],
 )
 def test_what_does_not_go_together_is_said(run, events, arguments, problem):

@@ -12,8 +12,13 @@ import pytest
 
 import ensue
 from ensue.cli.main import main
-from ensue.cli.stream_counters import Scale, Totals, counters, line
-from ensue.cli.terminal import messages
+from ensue.cli.stream_progress import (
+    StreamTotals,
+    TimeFormatter,
+    build_counter_table,
+    format_progress_line,
+)
+from ensue.cli.terminal import get_message_console
 
 QUERY = "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes RETURN a.n AS first, b.n AS second"
 MINUTE = 60_000_000
@@ -140,7 +145,7 @@ def test_options_of_streams_need_one(run, option):
 
 @pytest.fixture
 def report():
-    from ensue.runners.spark.progress import BatchProgress
+    from ensue.backends.spark.stream_progress import BatchProgress
 
     shown: dict[str, Any] = {
         "input_rows": 10, "events": 8, "late": 1, "matches": 3, "partial_matches": 4,
@@ -151,7 +156,7 @@ def report():
 
 
 def test_totals_count_every_micro_batch_once(report):
-    totals = Totals()
+    totals = StreamTotals()
     reports = [replace(report, batch=number) for number in range(500)]
     for seen in range(0, 500, 40):  # Spark remembers the last 100
         totals.add(reports[max(0, seen - 100) : seen])
@@ -162,18 +167,18 @@ def test_totals_count_every_micro_batch_once(report):
 
 
 def test_the_display_shows_what_there_is_to_know(report):
-    totals = Totals()
+    totals = StreamTotals()
     totals.add([report])
-    console = messages()
+    console = get_message_console()
     with console.capture() as shown:
-        console.print(counters("here -> there", totals, 75.0, Scale()))
+        console.print(build_counter_table("here -> there", totals, 75.0, TimeFormatter()))
     for part in ("here -> there", "0:01:15", "20 a second", "2.0 kB", "25%", "10.0 s behind"):
         assert part in shown.get()
 
 
 def test_a_line_for_logs_knows_times_that_are_numbers(report):
     told = replace(report, matches=1, ahead=2, before_cut=3, watermark=1_773_478_800_000)
-    text = line(told, Scale(numbers=True))
+    text = format_progress_line(told, TimeFormatter(numbers=True))
     assert "1 match," in text
     assert "2 ahead of the clock, 3 before the cut," in text
     assert "watermark 1,773,478,800,000, 10,000 behind the newest event" in text
@@ -199,10 +204,10 @@ def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_lanes, fol
     options += ("--checkpoint", state, "--output", found, "--once", "--flush")
     code, out, err = run(*options)
     assert (code, out) == (0, ""), err
-    assert "taking 'ts' as the time" in err
+    assert "using 'ts' as the time" in err
     assert "micro-batch 0: 40 events" in err
-    assert "waited for the end of the stream" in err
-    assert f"goes on from here, by the checkpoint {state}" in " ".join(err.split())
+    assert "at the end of the stream" in err
+    assert f"to continue from the checkpoint {state}" in " ".join(err.split())
     assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
 
 
@@ -219,7 +224,7 @@ def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
         "--history", past, "--since", "1970-01-01T00:05:00", "--once", "--flush",
     )  # fmt: skip
     assert (code, out) == (0, ""), err
-    assert "20 that the history or the archive had" in " ".join(err.split())
+    assert "20 already in the history or the archive" in " ".join(err.split())
     whole = ensue.match(events(10, 70), QUERY, time="ts", type="kind").to_pylist()
     assert pairs(pa.parquet.read_table(found).to_pylist()) == pairs(whole) != []
 
@@ -230,7 +235,7 @@ def test_matches_are_printed_as_they_come(run, two_lanes, folder):
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
     code, out, err = run(*options)
     assert code == 0, err
-    assert "nothing survives a stop" in err
+    assert "the state is lost when the stream stops" in err
     whole = ensue.match(events(0, 40), QUERY, time="ts", type="kind").to_pylist()
     printed = pairs([json.loads(text) for text in out.splitlines()])
     assert printed == [pair for pair in pairs(whole) if pair[1] < 37]  # the watermark's minute
@@ -272,7 +277,7 @@ def test_folders_that_do_not_fit_are_named_before_anything_starts(
     pa.parquet.write_table(pa.table({"match_id": ["x"], "other": [1]}), found / "1.parquet")
     for code, said, named in (
         (2, "is a file, and a checkpoint must be a folder", ("--checkpoint", state)),
-        (2, "damaged: metadata is gone", ("--checkpoint", tmp_path / "damaged")),
+        (2, "damaged: metadata is missing", ("--checkpoint", tmp_path / "damaged")),
         (4, "has other columns than these matches", ("--output", found)),
         (3, "the --stream and the --output are the same folder", ("--output", folder)),
         (3, "is inside the --stream", ("--output", folder / "found")),

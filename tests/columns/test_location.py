@@ -12,21 +12,22 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra.places import place_of
-from ensue.columns.location import hull_texts, hulls, places_of
-from ensue.columns.matches import Matches
-from ensue.columns.stream import located, shape_of
 from ensue.errors import EventError
-from ensue.workload.arguments import Arguments
-from ensue.workload.source import Source
+from ensue.functions import EARTH_LOCATION, FUNCTIONS, LOCATION
+from ensue.runtime.source_schema import SourceOptions, SourceSchema
+from ensue.vector.event_table import add_location, create_schema
+from ensue.vector.geo_columns import compute_match_hulls, format_match_hulls, read_places
+from ensue.vector.match_rows import Matches
 
 
 def schema_of(events, location, space="plane"):
-    return located(shape_of(events.schema, time="t", type=None, order=()), location, space).schema
+    return add_location(
+        create_schema(events.schema, time="t", type=None, order=()), location, space
+    ).schema
 
 
 def corners(events, location, space="plane"):
-    places = places_of(events, schema_of(events, location, space))
+    places = read_places(events, schema_of(events, location, space))
     assert len(places) == events.num_rows
     x, y, first = places.x.tolist(), places.y.tolist(), places.first.tolist()
     return [list(zip(x[a:b], y[a:b], strict=True)) for a, b in pairwise(first)]
@@ -118,7 +119,8 @@ shapes = st.lists(st.tuples(numbers, numbers), min_size=2, max_size=5)
 @given(st.lists(st.none() | shapes, min_size=1, max_size=5), st.sampled_from(["plane", "earth"]))
 def test_texts_are_read_as_plain_python_reads_them(lists, space):
     texts = [None if p is None else shapely.LineString(p).wkt for p in lists]
-    wanted = [None if text is None else place_of(text, space) for text in texts]
+    read = FUNCTIONS[LOCATION if space == "plane" else EARTH_LOCATION]
+    wanted = [None if text is None else read([text]) for text in texts]
     found = corners(table(place=pa.array(texts, pa.string())), "place", space)
     assert found == [[] if place is None else list(place.corners) for place in wanted]
 
@@ -146,7 +148,7 @@ def test_matches_are_where_their_members_are():
         {"b": (np.array([0, 2, 2, 3]), np.array([1, 2, 1]))},
         3,
     )
-    assert hull_texts(matches, events, schema).to_pylist() == [
+    assert format_match_hulls(matches, events, schema).to_pylist() == [
         "POLYGON ((0.1 0, 4 0, 4 4, 0.1 0))",
         None,
         "LINESTRING (0.1 0, 4 0)",
@@ -157,7 +159,7 @@ def test_a_match_over_180_degrees_stays_together():
     events = table(x=[179.0, -179.0, None, -178.0], y=[0.0, 0.0, 1.0, 2.0])
     schema = schema_of(events, ("x", "y"), "earth")
     matches = Matches({}, {"b": (np.array([0, 3, 5]), np.array([0, 1, 3, 2, 1]))}, 2)
-    assert hull_texts(matches, events, schema).to_pylist() == [
+    assert format_match_hulls(matches, events, schema).to_pylist() == [
         "POLYGON ((179 0, 181 0, 182 2, 179 0))",
         "POINT (-179 0)",
     ]
@@ -167,9 +169,9 @@ def test_bytes_give_bytes_and_precision_is_kept():
     place = shapely.Point(1 / 3, 2 / 3)
     events = table(place=[shapely.to_wkb(place)], text=[place.wkt])
     matches = Matches({"a": np.array([0])}, {}, 1)
-    (found,) = hulls(matches, events, schema_of(events, "place")).to_pylist()
+    (found,) = compute_match_hulls(matches, events, schema_of(events, "place")).to_pylist()
     assert shapely.from_wkb(found).equals(place)
-    (found,) = hulls(matches, events, schema_of(events, "text")).to_pylist()
+    (found,) = compute_match_hulls(matches, events, schema_of(events, "text")).to_pylist()
     assert shapely.from_wkt(found).equals(place)
 
 
@@ -194,10 +196,7 @@ def test_what_is_no_location_is_refused(location, space, problem):
 @pytest.mark.parametrize("space", ["plane", "earth"])
 def test_a_source_is_described_and_read_again(location, space):
     events = table(x=[1.0], y=[1.0], place=["POINT (1 1)"])
-    shape = shape_of(events.schema, time="t", type=None, order=())
-    source = Source.of(shape, Arguments(time="t", location=location, space=space))
+    shape = create_schema(events.schema, time="t", type=None, order=())
+    source = SourceSchema.of(shape, SourceOptions(time="t", location=location, space=space))
     described = json.loads(json.dumps(source.described()))
-    assert Source.again(described) == source
-    if space == "plane" and location != ("x", "y"):
-        old = {"time", "type", "order", "location", "columns", "tables", "arrow"}
-        assert set(described) == old  # as it was written before there was a choice
+    assert SourceSchema.again(described) == source

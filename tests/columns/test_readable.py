@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from ensue.cli.matches import flattened
-from ensue.results.readable import readable, rows
+from ensue.cli.output import flatten_for_csv
+from ensue.projection.notification_rows import convert_to_json_rows, format_cell
 
 
 def written(value: object, kind: pa.DataType) -> object:
-    row = rows(pa.table({"v": pa.array([value], kind)}))[0]
+    row = convert_to_json_rows(pa.table({"v": pa.array([value], kind)}))[0]
     json.dumps(row, allow_nan=False)
     return row["v"]
 
@@ -27,7 +27,7 @@ def test_nanoseconds_are_kept():
     kind = pa.timestamp("ns", "UTC")
     table = pa.table({"a": pa.array([1_000_000_001]).cast(kind), "n": pa.array([{"t": 5}])})
     nested = table.set_column(1, "n", table["n"].cast(pa.struct([("t", pa.timestamp("ns"))])))
-    assert rows(nested) == [
+    assert convert_to_json_rows(nested) == [
         {
             "a": "1970-01-01T00:00:01.000000001+00:00",
             "n": {"t": "1970-01-01T00:00:00.000000005"},
@@ -49,17 +49,17 @@ def test_lists_of_events():
 
 def test_dictionary_columns_are_their_values():
     table = pa.table({"v": pa.array(["x", "y"]).dictionary_encode()})
-    assert rows(table) == [{"v": "x"}, {"v": "y"}]
+    assert convert_to_json_rows(table) == [{"v": "x"}, {"v": "y"}]
 
 
 def test_csv_columns_of_a_missing_event_are_empty():
     kind = pa.struct([("price", pa.int64()), ("tags", pa.list_(pa.string()))])
     table = pa.table({"a": pa.array([{"price": 1, "tags": ["x"]}, None], kind)})
-    assert flattened(table).to_pylist() == [
+    assert flatten_for_csv(table).to_pylist() == [
         {"a.price": 1, "a.tags": '["x"]'},
         {"a.price": None, "a.tags": None},
     ]
 
 
 def test_cells_are_short():
-    assert readable([{"a": None}, 1.0, True]) == "[{a: null}, 1, true]"
+    assert format_cell([{"a": None}, 1.0, True]) == "[{a: null}, 1, true]"

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensue.console.background import Background
+from ensue.console.background_images import Background
 from ensue.console.pages import add_pages
 from ensue.service.service import Service
-from ensue.service.web.server import Server
+from ensue.service.web.server import HttpServer
 
 T = TypeVar("T")
 POINTS = {"t": "int64", "id": "int64", "x": "double", "y": "double"}
@@ -74,7 +74,7 @@ class Console:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.service = Service(self._path, synchronous="NORMAL", **self._given)
-        self._server = Server(self.service, port=self._port, console=self._pages)
+        self._server = HttpServer(self.service, port=self._port, console=self._pages)
         async with self.service:
             await self._server.serve(lambda _: self._ready.set())
 

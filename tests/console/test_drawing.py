@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from console.browsing import Browsing, on_map, tab_to
 from console.running import Console
-from ensue.algebra.wkt import Circle, Polygons, read_wkt
+from ensue.geo.wkt import Circle, Polygons, read_wkt
 
 
 @pytest.fixture

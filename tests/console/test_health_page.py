@@ -33,7 +33,7 @@ def test_a_failing_target_is_switched_on_from_there(browsing: Browsing, console:
     made = console.do(service.subscribe("(ARITH:id = 1)", name="seen"))
     config = {"servers": "127.0.0.1:1", "topic": "alerts", "timeout": 0.5}
     target = console.do(service.add_target(made.id, "kafka", config))
-    console.do(service.courier.switch_off(target, "by hand"))
+    console.do(service.dispatcher.switch_off(target, "by hand"))
     page = browsing.open(f"{console.url}/status")
     row = page.locator("#targets tbody tr")
     expect(row).to_contain_text("seen")
@@ -66,5 +66,5 @@ def test_a_service_that_is_away_is_said_to_be(browsing: Browsing, console: Conso
 def test_how_all_subscriptions_are_run_is_explained(browsing: Browsing, console: Console):
     console.do(console.service.subscribe("(ARITH:id = 1)", name="seen"))
     page = browsing.open(f"{console.url}/status")
-    page.click("text=How all subscriptions are run")
+    page.click("text=Execution plan of all subscriptions")
     expect(page.locator("#explained")).not_to_be_empty()

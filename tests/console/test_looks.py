@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 from console.browsing import Browsing, barriers, on_map
 from console.pictures import picture
 from console.running import Console, plane
-from ensue.console.background import Background
-from ensue.samples.fleet_day import fleet_day
-from ensue.service.store import targets
+from ensue.console.background_images import Background
+from ensue.service.store import target_store as targets
+from samples.fleet_day import fleet_day
 
 TRUCKS = 40
 UNTIL = 9.5  # o'clock, of the day that has passed when pages are opened
@@ -79,7 +79,7 @@ def _settled(page: Page) -> None:
         expect(page.locator("#legend li")).not_to_have_count(0)
         expect(page.locator(".leaflet-earth-pane canvas")).to_have_count(1)
     if page.locator("#templates").count():
-        expect(page.locator(".editor-says")).to_have_text("The text can be used.")
+        expect(page.locator(".editor-says")).to_have_text("The query is valid.")
 
 
 @pytest.mark.parametrize("how", ["light", "dark", "narrow"])

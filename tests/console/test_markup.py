@@ -72,7 +72,7 @@ def test_markup_in_any_field_is_shown_as_text(browsing: Browsing, console: Conso
     body = {"t": 1, "id": truck, "type": truck, "x": 5.0, "y": 5.0}
     console.publish(body, {**body, "t": 2}, {**body, "t": "no"})
     console.do(service.publish({**body, MARKUP: 1}, producer=MARKUP, sequence=1))
-    note = next(one for one in console.do(service.notes()) if one.kind == "match")
+    note = next(one for one in console.do(service.list_notifications()) if one.kind == "match")
 
     page = browsing.open(console.url)
     expect(page.locator("#feed li:has(.match)")).to_have_count(2)

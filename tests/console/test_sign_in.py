@@ -43,7 +43,7 @@ def test_a_token_opens_the_console_and_leads_back(
     page = browsing.open(f"{console.url}/subscriptions?state=paused")
     expect(page).to_have_url(f"{console.url}/sign-in?next=/subscriptions%3Fstate%3Dpaused")
     _sign_in(page, "ens_" + "x" * 43)
-    expect(page.locator('[role="alert"]')).to_contain_text("unknown, expired or taken back")
+    expect(page.locator('[role="alert"]')).to_contain_text("unknown, expired or revoked")
     _sign_in(page, tokens["ann"])
     expect(page).to_have_url(f"{console.url}/subscriptions?state=paused")
     expect(page.locator(".who")).to_contain_text("ann")
@@ -69,7 +69,7 @@ def test_a_change_goes_through_with_the_token_of_the_page(
     page.evaluate("document.querySelector('meta[name=csrf-token]').content = 'forged'")
     page.click('[aria-label="Remove Yard"]')
     page.click("dialog .danger")
-    expect(page.locator("#messages")).to_contain_text("token of the page is missing or wrong")
+    expect(page.locator("#messages")).to_contain_text("CSRF token is missing or wrong")
 
 
 def test_a_session_that_is_over_leads_to_signing_in(
@@ -143,10 +143,10 @@ def test_the_audit_log_names_who_did_what(
 
 
 def test_pages_cannot_be_framed_or_sniffed(console: Console, tmp_path: Path):
-    import httpx
+    import httpx2
 
     for path in ("/sign-in", "/static/map_page.js", "/"):
-        headers = httpx.get(console.url + path).headers
+        headers = httpx2.get(console.url + path).headers
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"

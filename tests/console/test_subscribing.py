@@ -28,7 +28,7 @@ def _leaves(page: Page) -> None:
     page.fill("#parameter-margin", "5")
     page.fill("#parameter-dwell", "0")
     page.fill("#parameter-within", "60")
-    expect(page.locator(".editor-says")).to_have_text("The text can be used.")
+    expect(page.locator(".editor-says")).to_have_text("The query is valid.")
 
 
 def _subscriptions(console: Console) -> list:
@@ -91,7 +91,7 @@ def test_errors_are_underlined_while_typing(page: Page, browsing: Browsing):
     says.locator("button").click()
     assert page.evaluate("getSelection().toString()") == "Depto"
     page.keyboard.type("Depot")
-    expect(says).to_have_text("The text can be used.")
+    expect(says).to_have_text("The query is valid.")
     expect(page.locator(".wrong")).to_have_count(0)
     expect(page.locator("#text")).to_have_attribute("aria-invalid", "false")
 

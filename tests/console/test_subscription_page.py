@@ -122,7 +122,7 @@ def test_what_was_given_up_is_shown_and_sent_again(
     receiver.status = 500
     _add_webhook(page, receiver.url)
     _leave(console, 100)
-    _reload_until(page, ".target:has-text('1 given up')")
+    _reload_until(page, ".target:has-text('1 dead letters')")
     page.click("[data-dead]")
     expect(page.locator(".target table")).to_contain_text("500")
     receiver.status = 204
@@ -158,7 +158,7 @@ def test_it_is_paused_resumed_and_ended(page: Page, console: Console):
     expect(page.locator(".title .state")).to_have_text("paused")
     page.click("text=Resume")
     expect(page.locator(".title .state")).to_have_text("active")
-    page.click("text=End it")
+    page.click("#content .title button.danger")
     page.click("dialog .danger")
     page.wait_for_url("**/subscriptions")
     expect(page.locator("#list")).to_contain_text("No subscriptions yet")

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns.stream import shape_of, slices
-from ensue.plan.access import ACCESSES
-from ensue.plan.planning import DEFAULT
-from ensue.workload.correlations.prepare import Wanted, prepare_correlation
-from ensue.workload.correlations.prepared import pasts_of
-from ensue.workload.correlations.work import CorrelationStage
-from ensue.workload.source import Source
-from ensue.workload.stage import Fed
+from ensue.operators.archive_join.join_operator import ArchiveJoinStage
+from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.planner.access_paths import ACCESSES
+from ensue.planner.planner_options import DEFAULT_OPTIONS
+from ensue.runtime.options import AccessOptions, open_archives
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import StageInput
+from ensue.vector.event_table import create_schema, split_table
 
 QUERY = """SEQ(A a, B b) WHERE [k] WITHIN 6
 JOIN ARCHIVE old SEQ(C c, D d) WHERE [k] WITHIN 6 RANGE 30 BEFORE START ON [k]
@@ -32,17 +32,19 @@ def events(first, count):
 
 
 def stage(access, own):
-    shape = shape_of(events(0, 1).schema, time="t", type="type", order=())
-    pasts = pasts_of({"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own)
+    shape = create_schema(events(0, 1).schema, time="t", type="type", order=())
+    pasts = open_archives(
+        {"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own
+    )
     query = ensue.parse(QUERY)
-    prepared = prepare_correlation(query, shape, pasts, DEFAULT, Wanted(access))
-    source = Source(shape.arrow, "t", "type")
-    return CorrelationStage((prepared,), (), pasts, source, ())
+    prepared = compile_archive_join(query, shape, pasts, DEFAULT_OPTIONS, AccessOptions(access))
+    source = SourceSchema(shape.arrow, "t", "type")
+    return ArchiveJoinStage((prepared,), (), pasts, source, ())
 
 
 def found(matcher, pieces):
     for piece in pieces:
-        (table,) = matcher.feed(Fed.of(piece))
+        (table,) = matcher.feed(StageInput.of(piece))
         yield from table.to_pylist()
 
 
@@ -50,7 +52,7 @@ def found(matcher, pieces):
 @pytest.mark.parametrize("before", ACCESSES)
 @pytest.mark.parametrize("after", ACCESSES)
 def test_another_access_goes_on_with_the_same_matches(before, after, own):
-    pieces = slices(events(60, 60), 10)
+    pieces = split_table(events(60, 60), 10)
     whole = list(found(stage("grouped", own).matcher(), pieces))
     first = stage(before, own).matcher()
     rows = list(found(first, pieces[:3]))

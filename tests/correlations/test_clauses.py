@@ -12,10 +12,9 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.languages.sql.joins import MisfitError, read_joined
-from ensue.plan.access import ACCESSES
-from ensue.workload.correlations.prepare import Wanted
-from ensue.workload.correlations.prepared import pasts_of
+from ensue.parser.sql.clause_join import UnsupportedJoinError, parse_archive_join_text
+from ensue.planner.access_paths import ACCESSES
+from ensue.runtime.options import AccessOptions, open_archives
 from support.joined_clauses import Told, random_told, rows_of
 from support.lanes import Stream, delayed, workload_of
 from support.streams import random_slices
@@ -35,10 +34,10 @@ def found_by(told: Told, access: str | None) -> pa.Table:
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("start", range(0, SEEDS, 25))
+@pytest.mark.parametrize("start", range(0, SEEDS, 15))
 def test_every_access_finds_what_the_query_means(start):
     ways = Counter()
-    for seed in range(start, start + 25):
+    for seed in range(start, start + 15):
         told = random_told(Random(seed))
         for access in ACCESSES:
             try:
@@ -49,18 +48,19 @@ def test_every_access_finds_what_the_query_means(start):
                 continue
             assert rows_of(found) == told.meant, f"seed {seed}, {access}: {told.text}"
             ways[access] += bool(told.meant)
-    assert all(ways[access] > 2 for access in ("eager", "lazy", "grouped"))
+    assert all(ways[access] > 1 for access in ("eager", "lazy", "grouped"))
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("start", range(0, SEEDS, 25))
+@pytest.mark.parametrize("start", range(0, SEEDS, 15))
 def test_it_is_what_a_join_of_tables_gives(start):
-    for seed in range(start, start + 25):
+    for seed in range(start, start + 15):
         told = random_told(Random(seed))
         joined = ensue.sql(told.text, tables={"live": told.live, "old": told.whole})
         assert rows_of(joined) == told.meant, f"seed {seed}: {told.text}"
 
 
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_ids_do_not_tell_how_the_archive_was_read(seed):
     told = random_told(Random(seed))
@@ -77,6 +77,7 @@ def test_ids_do_not_tell_how_the_archive_was_read(seed):
     assert len(ids[0]) == sum(told.meant.values())
 
 
+@pytest.mark.first_rounds(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_events_that_are_fed_one_by_one(seed):
     told = random_told(Random(seed))
@@ -89,20 +90,21 @@ def test_events_that_are_fed_one_by_one(seed):
     assert sum(map(rows_of, found), Counter()) == told.meant
 
 
+@pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_its_text_is_read_as_the_same(seed):
     meant = random_told(Random(seed)).correlation
-    again = read_joined(ensue.show(meant))
+    again = parse_archive_join_text(ensue.show(meant))
     assert ensue.show(again) == ensue.show(meant)
     assert (again.joins[0].range, again.columns) == (meant.joins[0].range, meant.columns)
 
 
 def streamed(told: Told, random: Random, access: str) -> pa.Table:
     """In lanes, delayed, cut and interrupted at random."""
-    pasts = pasts_of({"old": archive_of(told)}, "old" if told.own else None)
+    pasts = open_archives({"old": archive_of(told)}, "old" if told.own else None)
     job = workload_of(
         told.correlation, told.live.schema, "ts", None, ("row",), lanes=random.randint(1, 3),
-        pasts=pasts, access=Wanted(access, random.choice((None, 0, 3))),
+        pasts=pasts, access=AccessOptions(access, random.choice((None, 0, 3))),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, told.live, job.source)
@@ -119,21 +121,21 @@ def streamed(told: Told, random: Random, access: str) -> pa.Table:
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("start", range(0, SEEDS, 25))
+@pytest.mark.parametrize("start", range(0, SEEDS, 15))
 def test_a_stream_finds_the_same_however_it_is_cut(start):
     streams = 0
-    for seed in range(start, start + 25):
+    for seed in range(start, start + 15):
         told = random_told(Random(seed))
         random = Random(seed)
         try:
             found = streamed(told, random, random.choice(ACCESSES))
         except (EventError, QueryError) as error:
-            known = ("impossible here", "would keep its rows for ever", "only when it ends")
+            known = ("impossible here", "would keep its rows forever", "only when it ends")
             assert any(words in str(error) for words in known), error  # noqa: PT017
             continue
         assert rows_of(found) == told.meant, f"seed {seed}: {told.text}"
         streams += bool(told.meant)
-    assert streams > 2
+    assert streams
 
 
 # ------------------------------------------------------------------------------- what fits, or not
@@ -168,12 +170,12 @@ def values(table: pa.Table, name: str = "v") -> list[float]:
 @pytest.fixture
 def nodes(monkeypatch):
     """How often a live clause was joined with an archive, and not a table with a table."""
-    from ensue.workload.correlations.matcher import CorrelatedMatcher
+    from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 
     made = []
-    plain = CorrelatedMatcher.__init__
+    plain = ArchiveJoinMatcher.__init__
     monkeypatch.setattr(
-        CorrelatedMatcher,
+        ArchiveJoinMatcher,
         "__init__",
         lambda self, *given: (made.append(1), plain(self, *given))[1],
     )
@@ -257,19 +259,19 @@ def test_pandas_stay_pandas():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("A.at_ < L.at_", "A.v < L.v"), "ON does not say that A ends before L starts"),
+        (("A.at_ < L.at_", "A.v < L.v"), "ON must bound how long before L the match A"),
         (("JOIN old", "RIGHT JOIN old"), "with JOIN or LEFT JOIN"),
-        (("L.k,", "count(*) AS n,"), "count is about many rows"),
+        (("L.k,", "count(*) AS n,"), "count aggregates many rows"),
         (("L.k,", "A.wrong,"), "unknown column 'wrong'"),
         (("L.k,", "L.v + 1,"), "a column has no name"),
         (("AS A ON", "AS L ON"), "two clauses are called L"),
-        (("PATTERN (X)", "PATTERN (X*)"), "may have no row at all"),
-        (("ORDER BY ts", "ORDER BY v"), "are ordered by its time"),
+        (("PATTERN (X)", "PATTERN (X*)"), "may be empty"),
+        (("ORDER BY ts", "ORDER BY v"), "must begin with its time column"),
         (("SELECT", "SELECT DISTINCT"), "it has DISTINCT"),
     ],
 )
 def test_beside_its_own_archive_it_has_to_fit(change, words):
-    with pytest.raises(MisfitError) as error:
+    with pytest.raises(UnsupportedJoinError) as error:
         asked(JOINED.replace(*change), archive="old")
     assert words in str(error.value)
 
@@ -332,7 +334,7 @@ def test_on_spark(spark, tmp_path):
     assert values(sorted_.toArrow()) == [5.0, 6.0, 7.0, 7.0]
     live.write.parquet(str(tmp_path / "live"))
     coming = spark.readStream.schema(live.schema).parquet(str(tmp_path / "live"))
-    with pytest.raises(MisfitError, match="it has ORDER"):
+    with pytest.raises(UnsupportedJoinError, match="it has ORDER"):
         ensue.sql(
             JOINED + " ORDER BY v", tables={"live": coming}, archives=archives, watermark="1 day"
         )

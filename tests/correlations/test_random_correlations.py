@@ -7,12 +7,11 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue import semantics
+from ensue import reference as semantics
 from ensue.errors import EventError, QueryError
-from ensue.plan.access import ACCESSES
-from ensue.workload.correlations.prepare import Wanted
-from ensue.workload.correlations.prepared import pasts_of
-from ensue.workload.lanes import state as lane_state
+from ensue.planner.access_paths import ACCESSES
+from ensue.runtime.options import AccessOptions, open_archives
+from ensue.runtime.tasks import task_state as lane_state
 from support.correlations import Story, random_story, random_try
 from support.lanes import Stream, delayed, workload_of
 from support.streams import random_nature, random_slices
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
 @pytest.fixture(autouse=True)
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def found_by(story: Story, access: str | None, **options: object) -> pa.Table:
@@ -69,10 +68,10 @@ def _plain(row: dict) -> str:
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("start", range(0, SEEDS, 50))
+@pytest.mark.parametrize("start", range(0, SEEDS, 20))
 def test_every_access_finds_what_the_query_means(start):
     ways = Counter()
-    for seed in range(start, start + 50):
+    for seed in range(start, start + 20):
         story = random_story(Random(seed))
         wanted = judged(story)
         ids = None
@@ -88,7 +87,7 @@ def test_every_access_finds_what_the_query_means(start):
             assert ids is None or own == ids, f"seed {seed}, {access}: {story.text}"
             ids = own
             ways[access] += bool(wanted)
-    assert all(ways[access] > 5 for access in ("eager", "lazy", "grouped"))
+    assert all(ways[access] > 1 for access in ("eager", "lazy", "grouped"))
 
 
 def streamed(story: Story, random: Random, access: str) -> pa.Table:
@@ -102,7 +101,7 @@ def streamed(story: Story, random: Random, access: str) -> pa.Table:
     }
     job = workload_of(
         story.text, story.live.schema, time, "type", ("row",), lanes=random.randint(1, 3),
-        pasts=pasts_of(archives, story.own), access=Wanted(access, latency),
+        pasts=open_archives(archives, story.own), access=AccessOptions(access, latency),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)
@@ -133,10 +132,10 @@ def test_a_negation_at_the_end_of_what_is_kept(seed, access):
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("start", range(0, SEEDS, 50))
+@pytest.mark.parametrize("start", range(0, SEEDS, 20))
 def test_a_stream_finds_the_same_however_it_is_cut(start, monkeypatch):
     streams = 0
-    for seed in range(start, start + 50):
+    for seed in range(start, start + 20):
         random = Random(seed)
         story = random_story(random)
         monkeypatch.setattr(lane_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
@@ -151,4 +150,4 @@ def test_a_stream_finds_the_same_however_it_is_cut(start, monkeypatch):
                 continue  # streams need WITHIN
             assert told(story, found) == judged(story), f"seed {seed}, {access}: {story.text}"
             streams += 1
-    assert streams > 50
+    assert streams > 15

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.workload.correlations import access
-from ensue.workload.correlations.prepared import pasts_of
-from ensue.workload.stage import Fed
+from ensue.operators.archive_join import archive_access as access
+from ensue.runtime.options import open_archives
+from ensue.runtime.stage import StageInput
 from support.lanes import workload_of
 
 LIVE = pa.table(
@@ -26,13 +26,13 @@ def archives():
 def reads(monkeypatch):
     """How often the archive was read."""
     seen = []
-    read = access.Grouped.instances
+    read = access.GroupedAccess.instances
 
     def counted(self, asked):
         seen.append(len(asked))
         return read(self, asked)
 
-    monkeypatch.setattr(access.Grouped, "instances", counted)
+    monkeypatch.setattr(access.GroupedAccess, "instances", counted)
     return seen
 
 
@@ -71,9 +71,11 @@ def test_live_finds_the_same_piece_by_piece():
 def test_a_past_that_nobody_asks_for_any_more_is_dropped():
     text = "SEQ(A a) WITHIN 5 JOIN ARCHIVE old SEQ(A o) WITHIN 5 RANGE 10 BEFORE START ON [k]"
     job = workload_of(
-        text, LIVE.schema, "t", "type", pasts=pasts_of(archives(), "old"), streaming=False
+        text, LIVE.schema, "t", "type", pasts=open_archives(archives(), "old"), streaming=False
     )
     matcher = job.works[0].whole().matcher()
     for step in range(200):
-        matcher.feed(Fed.of(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
+        matcher.feed(
+            StageInput.of(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]]))
+        )
     assert matcher.pasts["old"].rows < 40

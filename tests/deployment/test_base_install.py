@@ -56,7 +56,8 @@ def said(*command: str | Path, cwd: Path) -> str:
 
 @pytest.mark.parametrize("engine", [(), ("--engine", "local")])
 def test_the_demo_runs(programs: Path, tmp_path: Path, engine: tuple[str, ...]):
-    shown = said(programs / "ensue", "demo", "--events", "5000", *engine, cwd=tmp_path)
+    command = ("-m", "demos.shop", "--folder", tmp_path, "--events", "5000", *engine)
+    shown = said(programs / "python", *command, cwd=ROOT / "examples")
     assert shown.count("0 missed, 0 false, 0 reported twice") == 2
     assert ("Spark needs the package pyspark" in shown) == (not engine)
 

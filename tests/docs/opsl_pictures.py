@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.docs.subscription_examples import Asked, asked_of
 
-from ensue.algebra.places import hull_of
-from ensue.plan.show.drawing.canvas import DIM, INK, Canvas
+from ensue.geo.geometry import build_hull
+from ensue.svg import DIM, INK, Canvas
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SCALE = 30  # of a unit of time or place, in pixels
@@ -131,7 +131,7 @@ def drawn(name: str) -> str:
             _plan_view(part, panel)
             canvas.put(part, (at, 0))
             at += part.right - part.left + 50
-    return canvas.svg(title)
+    return canvas.to_svg(title)
 
 
 # --------------------------------------------------------------------------------------- time
@@ -237,7 +237,7 @@ def _groups(plan: Plan, asked: Asked) -> list[tuple[tuple[float, float], ...]]:
     for text, members in letters.items():
         if text in plan.text:
             firsts = [asked.names.index(f"{letter}1") for letter in members]
-            hull = hull_of([asked.corners[position][0] for position in firsts])
+            hull = build_hull([asked.corners[position][0] for position in firsts])
             assert hull is not None
             found.append(hull.corners)
     return found

@@ -378,6 +378,7 @@ def bless(page: Path) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(ROOT / "examples"))  # for samples
     if sys.argv[1:] == ["--judge"]:
         json.dump(judged(), sys.stdout)
     elif sys.argv[1:2] == ["--paste"]:

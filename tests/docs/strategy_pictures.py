@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import ensue
-from ensue.plan.show.drawing.canvas import DIM, INK, PAPER, Canvas
+from ensue.svg import DIM, INK, PAPER, Canvas
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 TAKEN, FAINT = "#2563eb", "#cbd5e1"
@@ -80,7 +80,7 @@ def drawn(name: str) -> str:
             _match(canvas, events, taken, y)
             y += ROW
         y += 22
-    return canvas.svg(f"{', '.join(queries)} on {stream}")
+    return canvas.to_svg(f"{', '.join(queries)} on {stream}")
 
 
 def found(query: str, events: list[Event]) -> list[set[int]]:
@@ -129,7 +129,7 @@ def _event(canvas: Canvas, event: Event, y: float, *, fill: str, ink: str) -> No
     x = STEP * (event.at - 1)
     stroke = TAKEN if fill == TAKEN else ink
     if event.key == 1:
-        canvas.covers(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS)
+        canvas.extend((x - RADIUS, y - RADIUS), (x + RADIUS, y + RADIUS))
         canvas.shapes.append(
             f'<circle cx="{x}" cy="{y:g}" r="{RADIUS}" fill="{fill}" stroke="{stroke}" '
             'stroke-width="1.6"/>'
@@ -186,7 +186,7 @@ def draw_theft() -> str:
     names = ", ".join(sorted({tag for match in members for _, tag in match}))
     count = f"{len(members)} match{'' if len(members) == 1 else 'es'}: {names}"
     canvas.text((max(xs.values()) + 86, ys["shirt"] + 4), count, color=TAKEN, bold=True)
-    return canvas.svg("What was taken from a shelf and left without passing a counter")
+    return canvas.to_svg("What was taken from a shelf and left without passing a counter")
 
 
 def written() -> None:

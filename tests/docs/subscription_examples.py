@@ -24,9 +24,14 @@ from typing import Any
 import pyarrow as pa
 
 import ensue
-from ensue.algebra.subscription import Subscription
-from ensue.semantics.events import Event
-from ensue.semantics.subscriptions import Corners, Stream, SubscriptionMatch, matches
+from ensue.ir.subscription import Subscription
+from ensue.reference.conditions import Event
+from ensue.reference.subscription_matches import (
+    Corners,
+    ReferenceStream,
+    SubscriptionMatch,
+    find_subscription_matches,
+)
 
 SQUARE = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
 
@@ -47,7 +52,9 @@ class Asked:
     corners: dict[int, Corners] = field(default_factory=dict)
 
     def found(self) -> list[SubscriptionMatch]:
-        return matches(self.subscription, Stream(self.events, self.corners))
+        return find_subscription_matches(
+            self.subscription, ReferenceStream(self.events, self.corners)
+        )
 
     def shown(self) -> str:
         """A match a line: the names of its events."""

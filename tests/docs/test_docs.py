@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import PAGES, PASTED, ROOT, Example, examples, pasted, printed
 
 import ensue
-from ensue.plan.planning import switches
+from ensue.planner.planner_options import list_switches
 
 QUERIES = [e for page in PAGES for e in examples(page, "ensue")]
 SQL = [e for page in PAGES for e in examples(page, "sql")]
@@ -56,9 +56,9 @@ def test_a_query_gives_the_matches_shown(example: Example, answers: dict[str, st
 @pytest.mark.parametrize("page", _pages_with_python())
 def test_python_examples_print_what_is_shown(page: Path):
     if any("pyspark" in e.code for e in examples(page, "python")):
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        embedded()  # the page's own getOrCreate then finds it
+        get_or_create_session()  # the page's own getOrCreate then finds it
     for example, output in printed(page):
         if example.expected is not None:
             assert output.rstrip() == example.expected.rstrip(), example.name
@@ -111,14 +111,16 @@ def test_files_that_are_named_exist(name: str):
         homes = (ROOT, ROOT / "src" / "ensue", ROOT / "src" / "ensue" / folder)
         assert any((home / place).exists() for home in homes), place
         if "/" in place:
-            folder = str(Path(place).parent)  # of `choose.py` in "`plan/assume.py`, `choose.py`"
+            folder = str(
+                Path(place).parent
+            )  # of `choose.py` in "`planner/schema_inference.py`, `choose.py`"
 
 
 def test_every_rule_that_can_be_switched_off_is_described_once():
     section = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8").split("\n## ")
     (table,) = (part for part in section if part.startswith("Switching rules off\n"))
     described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert described == list(switches())
+    assert described == list(list_switches())
 
 
 def _anchors(page: Path) -> set[str]:

@@ -50,9 +50,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("example", [_marked(e) for e in EXAMPLES])
 def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str]):
     if "pyspark" in example.read_text():
-        from ensue.runners.spark.session import embedded
+        from ensue.backends.spark.session import get_or_create_session
 
-        embedded()
+        get_or_create_session()
     runpy.run_path(str(example), run_name="__main__")
     assert SAYS[example.stem] in capsys.readouterr().out
 

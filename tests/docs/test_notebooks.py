@@ -33,8 +33,11 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("ENSUE_COMPILE", "auto")  # as for whoever opens it
     read = nbformat.read(notebook, as_version=4)
+    (tmp_path / "samples").symlink_to(ROOT / "examples" / "samples")
+    here = tmp_path / "notebooks"
+    here.mkdir()
     client = NotebookClient(
-        read, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        read, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(here)}}
     )
     client.execute()
     said = "\n".join(str(output) for cell in read.cells for output in cell.get("outputs", ()))

@@ -7,21 +7,21 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Function, Gives, Takes
-from ensue.algebra.predicate import (
+from ensue.functions import FUNCTIONS
+from ensue.functions.record import ArgumentType, ResultType, ScalarFunction
+from ensue.ir.expression import (
     Between,
     Binary,
-    Call,
     Expr,
-    Field,
+    FieldRef,
+    FunctionCall,
     In,
     IsNull,
     Like,
     Literal,
     Unary,
 )
-from ensue.schema import Kind
+from ensue.schema import ValueKind
 
 BERLIN = ZoneInfo("Europe/Berlin")
 INTS = st.one_of(
@@ -46,41 +46,41 @@ TIMES = st.datetimes(datetime(1960, 1, 1), datetime(2100, 1, 1))
 SPANS = st.timedeltas(timedelta(days=-20), timedelta(days=20))
 
 # name -> (kind, Arrow type, values)
-COLUMNS: dict[str, tuple[Kind, pa.DataType, st.SearchStrategy[object]]] = {
-    "i": (Kind.INTEGER, pa.int64(), INTS),
-    "small": (Kind.INTEGER, pa.int8(), st.integers(-128, 127)),
-    "f": (Kind.FLOAT, pa.float64(), FLOATS),
-    "single": (Kind.FLOAT, pa.float32(), st.floats(-9, 9, width=32)),
-    "d": (Kind.DECIMAL, pa.decimal128(20, 3), DECIMALS),
-    "wide": (Kind.DECIMAL, pa.decimal128(38, 9), st.decimals(-99_999, 99_999, places=9)),
-    "b": (Kind.BOOLEAN, pa.bool_(), st.booleans()),
-    "s": (Kind.STRING, pa.string(), WORDS),
-    "large": (Kind.STRING, pa.large_string(), WORDS),
-    "coded": (Kind.STRING, pa.dictionary(pa.int8(), pa.string()), WORDS),
-    "t": (Kind.TIMESTAMP, pa.timestamp("us"), TIMES),
+COLUMNS: dict[str, tuple[ValueKind, pa.DataType, st.SearchStrategy[object]]] = {
+    "i": (ValueKind.INTEGER, pa.int64(), INTS),
+    "small": (ValueKind.INTEGER, pa.int8(), st.integers(-128, 127)),
+    "f": (ValueKind.FLOAT, pa.float64(), FLOATS),
+    "single": (ValueKind.FLOAT, pa.float32(), st.floats(-9, 9, width=32)),
+    "d": (ValueKind.DECIMAL, pa.decimal128(20, 3), DECIMALS),
+    "wide": (ValueKind.DECIMAL, pa.decimal128(38, 9), st.decimals(-99_999, 99_999, places=9)),
+    "b": (ValueKind.BOOLEAN, pa.bool_(), st.booleans()),
+    "s": (ValueKind.STRING, pa.string(), WORDS),
+    "large": (ValueKind.STRING, pa.large_string(), WORDS),
+    "coded": (ValueKind.STRING, pa.dictionary(pa.int8(), pa.string()), WORDS),
+    "t": (ValueKind.TIMESTAMP, pa.timestamp("us"), TIMES),
     "zoned": (
-        Kind.TIMESTAMP,
+        ValueKind.TIMESTAMP,
         pa.timestamp("ms", "Europe/Berlin"),
         TIMES.map(lambda t: t.replace(microsecond=0, tzinfo=UTC).astimezone(BERLIN)),
     ),
-    "day": (Kind.DATE, pa.date32(), st.dates(date(1960, 1, 1), date(2100, 1, 1))),
-    "span": (Kind.DURATION, pa.duration("us"), SPANS),
+    "day": (ValueKind.DATE, pa.date32(), st.dates(date(1960, 1, 1), date(2100, 1, 1))),
+    "span": (ValueKind.DURATION, pa.duration("us"), SPANS),
 }
 
-_LITERALS: dict[Kind, st.SearchStrategy[object]] = {
-    Kind.INTEGER: INTS,
-    Kind.FLOAT: FLOATS,
-    Kind.STRING: WORDS,
-    Kind.BOOLEAN: st.booleans(),
-    Kind.TIMESTAMP: TIMES,
-    Kind.DURATION: SPANS,
+_LITERALS: dict[ValueKind, st.SearchStrategy[object]] = {
+    ValueKind.INTEGER: INTS,
+    ValueKind.FLOAT: FLOATS,
+    ValueKind.STRING: WORDS,
+    ValueKind.BOOLEAN: st.booleans(),
+    ValueKind.TIMESTAMP: TIMES,
+    ValueKind.DURATION: SPANS,
 }
 _ORDERED = (
-    (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL),
-    (Kind.STRING,),
-    (Kind.TIMESTAMP, Kind.DATE),
-    (Kind.DURATION,),
-    (Kind.BOOLEAN,),
+    (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL),
+    (ValueKind.STRING,),
+    (ValueKind.TIMESTAMP, ValueKind.DATE),
+    (ValueKind.DURATION,),
+    (ValueKind.BOOLEAN,),
 )
 
 
@@ -97,7 +97,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 @st.composite
-def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
+def expressions(draw: st.DrawFn, kind: ValueKind, depth: int = 3) -> Expr:
     """An expression of a kind."""
     if depth == 0 or draw(st.integers(0, 4)) == 0:
         return draw(_leaf(kind))
@@ -105,33 +105,33 @@ def expressions(draw: st.DrawFn, kind: Kind, depth: int = 3) -> Expr:
     if draw(st.integers(0, 2)) == 0:
         return _called(draw, deeper, kind)
     match kind:
-        case Kind.BOOLEAN:
+        case ValueKind.BOOLEAN:
             return _condition(draw, deeper)
-        case Kind.INTEGER:
+        case ValueKind.INTEGER:
             return _integer(draw, deeper)
-        case Kind.FLOAT | Kind.DECIMAL:
+        case ValueKind.FLOAT | ValueKind.DECIMAL:
             return _float(draw, deeper)
-        case Kind.STRING:
+        case ValueKind.STRING:
             return _string(deeper)
-        case Kind.TIMESTAMP:
+        case ValueKind.TIMESTAMP:
             sign = draw(st.sampled_from("+-"))
-            left = draw(_leaf(draw(st.sampled_from([Kind.TIMESTAMP, Kind.DATE]))))
-            return Binary(sign, left, draw(_leaf(Kind.DURATION)))
-        case Kind.DURATION:
+            left = draw(_leaf(draw(st.sampled_from([ValueKind.TIMESTAMP, ValueKind.DATE]))))
+            return Binary(sign, left, draw(_leaf(ValueKind.DURATION)))
+        case ValueKind.DURATION:
             return _duration(draw)
         case _:
             return draw(_leaf(kind))
 
 
 @st.composite
-def _leaf(draw: st.DrawFn, kind: Kind) -> Expr:
+def _leaf(draw: st.DrawFn, kind: ValueKind) -> Expr:
     names = [name for name, (of, _, _) in COLUMNS.items() if of is kind]
     choice = draw(st.integers(0, 9))
     if choice == 0:
         return Literal(None)
     if choice < 4 and kind in _LITERALS:
         return Literal(draw(_LITERALS[kind]))
-    return Field("a", draw(st.sampled_from(names)))
+    return FieldRef("a", draw(st.sampled_from(names)))
 
 
 def _condition(draw, deeper) -> Expr:
@@ -144,9 +144,9 @@ def _condition(draw, deeper) -> Expr:
             return Binary(operator, pick(), pick())
         case 2:
             operator = draw(st.sampled_from(["and", "or"]))
-            return Binary(operator, deeper(Kind.BOOLEAN), deeper(Kind.BOOLEAN))
+            return Binary(operator, deeper(ValueKind.BOOLEAN), deeper(ValueKind.BOOLEAN))
         case 3:
-            return Unary("not", deeper(Kind.BOOLEAN))
+            return Unary("not", deeper(ValueKind.BOOLEAN))
         case 4:
             return IsNull(pick(), negated)
         case 5:
@@ -157,15 +157,15 @@ def _condition(draw, deeper) -> Expr:
         case 6:
             return Between(pick(), pick(), pick(), negated)
         case _:
-            text = deeper(Kind.STRING)
+            text = deeper(ValueKind.STRING)
             pattern = draw(st.text("aAbß%_\\. \n", max_size=5))
             return Like(text, pattern, negated)
 
 
 # ------------------------------------------------------------------- functions, by their records
 
-_NUMBERS = (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL)
-_BROKEN = (Kind.FLOAT, Kind.DECIMAL)
+_NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
+_BROKEN = (ValueKind.FLOAT, ValueKind.DECIMAL)
 _PLACES = st.one_of(
     st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309])
 )
@@ -180,66 +180,68 @@ _UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "m
 _ZONES = st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"]).map(Literal)
 
 
-def _called(draw, deeper, kind: Kind) -> Expr:
+def _called(draw, deeper, kind: ValueKind) -> Expr:
     """A call of any registered function that can give a kind."""
-    able = [f for f in FUNCTIONS.values() if _gives(f, kind) and Takes.PLACE not in f.takes]
+    able = [f for f in FUNCTIONS.values() if _gives(f, kind) and ArgumentType.PLACE not in f.takes]
     record = draw(st.sampled_from(able))
     given = record.least + draw(st.integers(0, 1)) * (record.most != record.least)
     arguments = []
     for wanted in record.wanted(given):
         of = _kind_of_argument(record, wanted, kind, first=not arguments)
-        if wanted is Takes.WHOLE:
-            places = _PLACES.map(Literal) | st.just(Field("a", "small")) | st.just(Literal(None))
+        if wanted is ArgumentType.WHOLE:
+            places = (
+                _PLACES.map(Literal) | st.just(FieldRef("a", "small")) | st.just(Literal(None))
+            )
             arguments.append(draw(places))
-        elif wanted is Takes.REGEXP:
+        elif wanted is ArgumentType.REGEXP:
             arguments.append(draw(_REGEXPS))
-        elif wanted is Takes.UNIT:
+        elif wanted is ArgumentType.UNIT:
             arguments.append(draw(_UNITS))
-        elif wanted is Takes.ZONE:
+        elif wanted is ArgumentType.ZONE:
             arguments.append(draw(_ZONES))
         else:
             arguments.append(deeper(draw(st.sampled_from(of))))
-    return Call(record.name, tuple(arguments))
+    return FunctionCall(record.name, tuple(arguments))
 
 
-def _gives(record: Function, kind: Kind) -> bool:
+def _gives(record: ScalarFunction, kind: ValueKind) -> bool:
     match record.gives:
-        case Kind() as given:
-            return given is kind or (given is Kind.FLOAT and kind is Kind.DECIMAL)
-        case Gives.COMPUTED:
+        case ValueKind() as given:
+            return given is kind or (given is ValueKind.FLOAT and kind is ValueKind.DECIMAL)
+        case ResultType.COMPUTED:
             return kind in _NUMBERS
-        case Gives.FIRST | Gives.SHARED:
+        case ResultType.FIRST | ResultType.SHARED:
             return True
 
 
 def _kind_of_argument(
-    record: Function, wanted: Takes, kind: Kind, *, first: bool
-) -> tuple[Kind, ...]:
+    record: ScalarFunction, wanted: ArgumentType, kind: ValueKind, *, first: bool
+) -> tuple[ValueKind, ...]:
     match wanted:
-        case Takes.NUMBER if record.gives is Gives.COMPUTED and first:
-            return (kind,) if kind is Kind.INTEGER else _BROKEN
-        case Takes.NUMBER:
+        case ArgumentType.NUMBER if record.gives is ResultType.COMPUTED and first:
+            return (kind,) if kind is ValueKind.INTEGER else _BROKEN
+        case ArgumentType.NUMBER:
             return _NUMBERS
-        case Takes.WHOLE:
-            return (Kind.INTEGER,)
-        case Takes.TEXT:
-            return (Kind.STRING,)
-        case Takes.TIME:
-            return (Kind.TIMESTAMP, Kind.DATE)
-        case Takes.CONDITION:
-            return (Kind.BOOLEAN,)
-        case Takes.SIMPLE | Takes.MOMENT | Takes.PRINTED:
+        case ArgumentType.WHOLE:
+            return (ValueKind.INTEGER,)
+        case ArgumentType.TEXT:
+            return (ValueKind.STRING,)
+        case ArgumentType.TIME:
+            return (ValueKind.TIMESTAMP, ValueKind.DATE)
+        case ArgumentType.CONDITION:
+            return (ValueKind.BOOLEAN,)
+        case ArgumentType.SIMPLE | ArgumentType.MOMENT | ArgumentType.PRINTED:
             return wanted.kinds
-        case Takes.ANY if isinstance(record.gives, Gives) and kind in _BROKEN:
+        case ArgumentType.ANY if isinstance(record.gives, ResultType) and kind in _BROKEN:
             return _BROKEN
-        case Takes.ANY if isinstance(record.gives, Gives):
+        case ArgumentType.ANY if isinstance(record.gives, ResultType):
             return (kind,)
-        case Takes.ANY:
+        case ArgumentType.ANY:
             return _NUMBERS
 
 
 def _integer(draw, deeper) -> Expr:
-    whole = Kind.INTEGER
+    whole = ValueKind.INTEGER
     if draw(st.integers(0, 2)):
         return Binary(draw(st.sampled_from("+-*%")), deeper(whole), deeper(whole))
     return Unary("-", deeper(whole))
@@ -256,19 +258,19 @@ def _float(draw, deeper) -> Expr:
 
 
 def _string(deeper) -> Expr:
-    return Binary("||", deeper(Kind.STRING), deeper(Kind.STRING))
+    return Binary("||", deeper(ValueKind.STRING), deeper(ValueKind.STRING))
 
 
 def _duration(draw) -> Expr:
-    time = st.sampled_from([Kind.TIMESTAMP, Kind.DATE])
-    spans = lambda: draw(_leaf(Kind.DURATION))
+    time = st.sampled_from([ValueKind.TIMESTAMP, ValueKind.DATE])
+    spans = lambda: draw(_leaf(ValueKind.DURATION))
     match draw(st.integers(0, 3)):
         case 0:
             return Binary("-", draw(_leaf(draw(time))), draw(_leaf(draw(time))))
         case 1:
             return Binary(draw(st.sampled_from("+-%")), spans(), spans())
         case 2:
-            factor = draw(_leaf(draw(st.sampled_from([Kind.INTEGER, Kind.FLOAT]))))
+            factor = draw(_leaf(draw(st.sampled_from([ValueKind.INTEGER, ValueKind.FLOAT]))))
             return Binary(draw(st.sampled_from("*/")), spans(), factor)
         case _:
             return Unary("-", spans())

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.engine import lapsing
+from ensue.codegen import kernel_cache as cache
+from ensue.engine import interval_negation as lapsing
 from ensue.errors import QueryError
-from ensue.source import cache
 from support.chosen import expected, in_one, in_pieces, written
 from support.streams import Nature, random_events, random_nature
 

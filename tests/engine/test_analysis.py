@@ -38,7 +38,7 @@ def test_roles_conditions_and_matches_are_counted():
     assert "B b 6 6 events, of 6 of its type" in lines
     assert any(line.startswith("a.x < b.x at a 0.333 0.") for line in lines)
     assert any(re.fullmatch(rf"matches \S+ {matches}", line) for line in lines)
-    assert "partitions 100 2 as crowded as 1.8 equal ones" in lines
+    assert "partitions 100 2 as dense as 1.8 equal ones" in lines
     assert f"matches in the result: {matches}" in lines
     assert lines[-1].startswith("time: compiling ")
 
@@ -82,7 +82,7 @@ def test_the_command_line_analyses_and_measures(tmp_path, capsys):
     told = ["--statistics", str(kept), "--off", "window", "--structure", "runs"]
     assert main(["explain", QUERY, *events, *told]) == 0
     out = capsys.readouterr().out
-    assert "structure: runs, asked for" in out
+    assert "structure: runs, requested" in out
     assert "window: off" in out
     assert main(["run", QUERY, *events, *told, "--format", "json"]) == 0
     rows = capsys.readouterr().out.splitlines()
@@ -108,4 +108,4 @@ def test_events_without_time_of_types_that_no_level_names_are_left_out():
     text = "EVENT Hot AS SEQ(A a, B b) WITHIN 5; SEQ(Hot h, C c) WITHIN 9"
     events = pa.table({"t": [1, 2, None, 3], "type": ["A", "B", "X", "C"]})
     told = ensue.explain(text, events, time="t", type="type", analyze=True)
-    assert "the tower in 3 events" in told
+    assert "the hierarchy in 3 events" in told

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 import ensue
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.source import cache
 from support.chosen import expected, in_one, in_pieces
 from support.negations import random_negations
 from support.queries import random_query, random_repeats

@@ -7,33 +7,35 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.algebra.pattern import Atom, Kleene, Leave, Repeat, Seq
-from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import At, Binary, Field
-from ensue.algebra.query import Query
-from ensue.columns.stream import shape_of
-from ensue.engine.reference import ReferenceEngine
-from ensue.engine.reference_events import events_of
+from ensue import reference as semantics
+from ensue.engine.reference_engine import ReferenceEngine
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.plan.physical import Plan, Reference
-from ensue.semantics import TooManyWays
-from ensue.workload.prepared import prepare
+from ensue.ir.expression import Binary, EventPosition, FieldRef
+from ensue.ir.pattern import Atom, Kleene, LoopExit, Repeat, Seq
+from ensue.ir.query import Query
+from ensue.ir.selection import Strategy
+from ensue.parser.pattern_parser import parse
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.reference import TooManyBindings
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.groups import random_groups
 from support.streams import random_events, random_nature, random_slices
 
 A, B, C = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
-RISING = Binary(">", Field("b", "x", At.CURRENT), Field("b", "x", At.PREVIOUS))
+RISING = Binary(
+    ">", FieldRef("b", "x", EventPosition.CURRENT), FieldRef("b", "x", EventPosition.PREVIOUS)
+)
 
 
 def found(query: Query, events: pa.Table) -> list[dict[str, list[int]]]:
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    matches = semantics.matches(query, events_of(events, shape.schema, shape.unit))
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    matches = semantics.find_matches(query, read_events(events, shape.schema, shape.unit))
     return [{v: [e.position for e in es] for v, es in sorted(b.items())} for b in matches]
 
 
-@pytest.mark.parametrize("leave", Leave)
+@pytest.mark.parametrize("leave", LoopExit)
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_group_of_one_event_is_a_kleene_variable(strategy, leave):
     random = Random(1)
@@ -76,14 +78,16 @@ def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
         text = random_groups(random, nature)
         events = random_events(random, random.randint(3, 8), nature)
         try:
-            shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-            prepared = prepare(parse(text), shape)
+            shape = create_schema(events.schema, time=nature.columns, type="type", order=())
+            prepared = compile_query(parse(text), shape)
         except QueryError:
             outcomes["refused"] += 1
             continue
-        plan = Plan(prepared.plan.query, Reference("asked for"))
+        plan = PhysicalPlan(prepared.plan.query, ReferencePlan("asked for"))
         schema = shape.physical(prepared.query)[1]
-        expected = semantics.matches(prepared.query, events_of(events, shape.schema, shape.unit))
+        expected = semantics.find_matches(
+            prepared.query, read_events(events, shape.schema, shape.unit)
+        )
         engine = ReferenceEngine(plan, schema, shape.unit)
         given = []
         for piece in random_slices(random, events):
@@ -100,8 +104,18 @@ def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
 
 def test_there_is_a_bound_on_the_ways_to_repeat_a_group():
     events = random_events(Random(3), 60)
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    stream = events_of(events, shape.schema, shape.unit)
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    stream = read_events(events, shape.schema, shape.unit)
     for text in ("(A a, B b)+", "(A a, B b){9}", "(A? a, B? b, C c){12}"):
-        with pytest.raises(TooManyWays):
-            semantics.matches(parse(text), stream, most=1_000)
+        with pytest.raises(TooManyBindings):
+            semantics.find_matches(parse(text), stream, most=1_000)
+
+
+def test_there_is_a_bound_on_partial_matches_that_time_out():
+    events = random_events(Random(3), 60)
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    stream = read_events(events, shape.schema, shape.unit)
+    query = replace(parse("SEQ(A a, B b, C c) WITHIN 30"), unfinished=True)
+    assert len(semantics.find_matches(query, stream)) > 10
+    with pytest.raises(TooManyBindings):
+        semantics.find_matches(query, stream, most=10)

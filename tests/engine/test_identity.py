@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.columns.matches import Matches
-from ensue.results.identity import match_ids
+from ensue.projection.match_ids import compute_match_ids
+from ensue.vector.match_rows import Matches
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -22,7 +22,7 @@ def ids(events, rows=None, lists=None, query=b"q", columns=None):
     }
     count = len(next(iter(rows.values()))) if rows else len(next(iter(lists.values()))[0]) - 1
     names = columns or [(n, n) for n in events.column_names]
-    found = match_ids(
+    found = compute_match_ids(
         query, Matches(rows, lists, count), events, dict.fromkeys([*rows, *lists], names), "t"
     )
     found.validate(full=True)

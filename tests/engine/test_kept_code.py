@@ -16,14 +16,12 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue import private_files
-from ensue.kernels.kept_code import kept
-from ensue.private_files import CacheWarning
+from ensue import cache_files as private_files
+from ensue.cache_files import CacheWarning
+from ensue.kernels.jit_cache import compile_cached
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
-COMPILED = pytest.mark.skipif(
-    bool(numba.config.DISABLE_JIT), reason="nothing is compiled, nothing is kept"
-)
+COMPILED = pytest.mark.usefixtures("compiled")
 
 MATCHING = """
 import pyarrow as pa
@@ -53,17 +51,17 @@ def nothing_said(monkeypatch):
 @pytest.fixture
 def at_first(monkeypatch):
     """As in a process that has not looked for its folder yet."""
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
 
 
 def doubled(place: Path) -> tuple[int, list[str], int]:
     """What the function gives, what was warned of, and how often it was loaded."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        function = kept(double, "source", (numba.types.int64,), place=place)
+        function = compile_cached(double, "source", (numba.types.int64,), place=place)
     said = [str(w.message) for w in caught if issubclass(w.category, CacheWarning)]
     return function(21), said, sum(function.stats.cache_hits.values())
 
@@ -108,7 +106,7 @@ def is_a_pipe(path: Path) -> None:
 
 def of_another_name(path: Path) -> None:
     """A kept file, whole, but that of something else."""
-    private_files.write("another", pickle.dumps("anything"), path.parent)
+    private_files.write_cached("another", pickle.dumps("anything"), path.parent)
     path.with_name("another").replace(path)
 
 
@@ -149,14 +147,14 @@ def test_no_bit_of_a_file_is_loaded_unseen(place, damage):
         damage(path)
         private_files._said.clear()
         with pytest.warns(CacheWarning, match="is damaged"):
-            assert private_files.read(path.name, place) is None
+            assert private_files.read_cached(path.name, place) is None
     assert doubled(place)[0] == 42
 
 
 @COMPILED
 def test_a_file_that_cannot_be_unpickled_is_compiled_anew(place):
     doubled(place)
-    private_files.write(only_file(place).name, b"not a pickle", place)
+    private_files.write_cached(only_file(place).name, b"not a pickle", place)
     answer, (message,), _ = doubled(place)
     assert answer == 42
     assert "cannot be loaded" in message
@@ -183,14 +181,14 @@ def test_rests_of_killed_writers_are_swept(place):
     old.touch()
     new.touch()
     os.utime(old, (1, 1))
-    private_files.write("name", b"content", place)
+    private_files.write_cached("name", b"content", place)
     assert sorted(p.name for p in place.iterdir()) == ["name", "new.tmp"]
 
 
 def test_a_folder_that_is_gone_is_made_again(place):
     place.rmdir()
-    private_files.write("name", b"content", place)
-    assert private_files.read("name", place) == b"content"
+    private_files.write_cached("name", b"content", place)
+    assert private_files.read_cached("name", place) == b"content"
     assert not place.stat().st_mode & 0o077
 
 
@@ -201,7 +199,7 @@ def test_the_folder_is_closed_to_others_whatever_the_umask(at_first, tmp_path):
     at_first.setenv("ENSUE_CACHE", str(tmp_path / "new" / "cache"))
     before = os.umask(0)
     try:
-        found = private_files.folder()
+        found = private_files.get_cache_folder()
     finally:
         os.umask(before)
     assert found == tmp_path / "new" / "cache" / "compiled"
@@ -235,7 +233,7 @@ def test_a_folder_that_is_not_ours_alone_is_left_aside(at_first, tmp_path, why):
     at_first.setenv("ENSUE_CACHE", str(base))
     at_first.setattr("tempfile.tempdir", str(spare))
     with pytest.warns(CacheWarning) as caught:
-        found = private_files.folder()
+        found = private_files.get_cache_folder()
     assert found == spare / f"ensue-{os.geteuid()}" / "compiled"
     (warning,) = caught
     assert why in str(warning.message)
@@ -250,7 +248,7 @@ def test_a_folder_of_another_user_is_left_aside(at_first, tmp_path):
     (tmp_path / "compiled").mkdir(mode=0o700)
     at_first.setattr("os.geteuid", lambda: os.getuid() + 1)
     with pytest.warns(CacheWarning, match="belongs to another user"):
-        assert private_files.folder() is None
+        assert private_files.get_cache_folder() is None
 
 
 def test_without_any_folder_kernels_are_compiled_in_memory(at_first, tmp_path):
@@ -258,9 +256,9 @@ def test_without_any_folder_kernels_are_compiled_in_memory(at_first, tmp_path):
     at_first.setenv("ENSUE_CACHE", str(tmp_path / "file"))
     at_first.setattr("tempfile.tempdir", str(tmp_path / "file"))
     with pytest.warns(CacheWarning, match="compiled again in every process"):
-        assert private_files.folder() is None
-    private_files.write("name", b"content")
-    assert private_files.read("name") is None
+        assert private_files.get_cache_folder() is None
+    private_files.write_cached("name", b"content")
+    assert private_files.read_cached("name") is None
 
 
 def homeless() -> Path:
@@ -274,7 +272,7 @@ def test_a_user_without_a_home_has_a_temporary_folder(at_first, tmp_path, home):
     at_first.setattr("pathlib.Path.home", home)
     at_first.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.warns(CacheWarning, match="no home folder: set ENSUE_CACHE"):
-        assert private_files.folder() == tmp_path / f"ensue-{os.geteuid()}" / "compiled"
+        assert private_files.get_cache_folder() == tmp_path / f"ensue-{os.geteuid()}" / "compiled"
 
 
 # --------------------------------------------------------------------------- whole processes
@@ -328,6 +326,7 @@ def test_processes_that_are_killed_while_they_compile_leave_a_usable_cache(tmp_p
                 path.unlink()
 
 
+@COMPILED
 def test_one_text_serves_times_of_two_types():
     """Kernels may differ in nothing but the type of times: each is compiled for its own."""
     for times in ([1, 2, 3], [1.0, 2.0, 3.0]):
@@ -347,11 +346,11 @@ def test_code_is_that_of_the_kernels_it_calls_too():
 def test_another_kernel_that_is_called_makes_another_digest(monkeypatch):
     from ensue.kernels import jit, regions
 
-    before = jit.digest_of(regions.__name__)
-    known = jit.digest_of.__wrapped__
+    before = jit.compute_digest(regions.__name__)
+    known = jit.compute_digest.__wrapped__
 
     def changed(module):
         return "changed" if module == "ensue.kernels.orientation" else known(module)
 
-    monkeypatch.setattr(jit, "digest_of", changed)
+    monkeypatch.setattr(jit, "compute_digest", changed)
     assert changed(regions.__name__) != before

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.algebra.operator import _KNOWN
-from ensue.algebra.predicate import Literal
-from ensue.algebra.walk import rewrite_expr
-from ensue.languages import towers
-from ensue.source import cache
-from ensue.workload import kept_works
-from ensue.workload.source import Source
+from ensue.codegen import kernel_cache as cache
+from ensue.ir.expression import Literal
+from ensue.ir.traversal import rewrite_expr
+from ensue.ir.user_operator import _KNOWN
+from ensue.parser import definitions as towers
+from ensue.runtime import workload as kept_works
+from ensue.runtime.source_schema import SourceSchema
 
 QUERY = "SEQ(A a, B b) WHERE a.x < b.x WITHIN 10"
 
@@ -47,13 +47,13 @@ def planned() -> int:
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cache, "interpreted", True)  # nothing here needs machine code
-    operators, definitions = dict(_KNOWN), dict(towers._known)
+    operators, definitions = dict(_KNOWN), dict(towers._registered)
     kept_works._works.cache_clear()
     yield
     _KNOWN.clear()
     _KNOWN.update(operators)
-    towers._known.clear()
-    towers._known.update(definitions)
+    towers._registered.clear()
+    towers._registered.update(definitions)
     kept_works._works.cache_clear()
 
 
@@ -158,7 +158,7 @@ def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
 
 def test_the_zone_of_clocks_is_a_part_of_it() -> None:
     """That of a session of Spark, which may change between two calls."""
-    source = Source(pa.schema([("t", pa.timestamp("us", "UTC"))]), "t")
+    source = SourceSchema(pa.schema([("t", pa.timestamp("us", "UTC"))]), "t")
     zones = {replace(source, zone=zone).key for zone in (None, "UTC", "Asia/Tokyo")}
     assert len(zones) == 3
 
@@ -250,10 +250,10 @@ def test_events_and_results_are_not_kept() -> None:
 
 
 def test_only_so_many_are_kept() -> None:
-    for window in range(1, kept_works.MOST + 10):
+    for window in range(1, kept_works.MAX_CACHED_PLANS + 10):
         matched(events(), f"SEQ(A a, B b) WITHIN {window}")
     info = kept_works._works.cache_info()
-    assert info.currsize == info.maxsize == kept_works.MOST
+    assert info.currsize == info.maxsize == kept_works.MAX_CACHED_PLANS
 
 
 def test_how_kernels_run_is_decided_by_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.columns.keys import ColumnCodes, KeyCodes, StringCodes
 from ensue.errors import StateError
+from ensue.vector.key_codes import ColumnCodes, KeyCodes
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -87,7 +87,7 @@ def test_the_same_value_is_alike_in_every_type():
         pa.array([7]).dictionary_encode(),
     ]
     assert {numbers.encode(column)[0] for column in same} == {0}
-    texts = StringCodes()
+    texts = ColumnCodes()
     for type in (pa.string(), pa.large_string(), pa.string_view()):
         assert texts.encode(pa.array(["x"], type)).tolist() == [0]
     times = ColumnCodes()

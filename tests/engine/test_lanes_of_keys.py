@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.columns.lane_hash import lanes_of
+from ensue.vector.key_groups import assign_key_groups
 
 TEXTS = ["x", "", None, "long text", "x", "\u00e9"]
 
@@ -24,17 +24,19 @@ TEXTS = ["x", "", None, "long text", "x", "\u00e9"]
     ],
 )
 def test_equal_keys_are_in_one_lane(one, other):
-    found = [lanes_of(pa.table({"k": column}), ["k"], 1 << 30, "us") for column in (one, other)]
+    found = [
+        assign_key_groups(pa.table({"k": column}), ["k"], 1 << 30, "us") for column in (one, other)
+    ]
     assert found[0].tolist() == found[1].tolist()
 
 
 def test_keys_are_spread_over_the_lanes():
     table = pa.table({"k": np.arange(8_000), "t": [str(k) for k in range(8_000)]})
     for key in (["k"], ["t"], ["k", "t"]):
-        counts = np.bincount(lanes_of(table, key, 8, "us"), minlength=8)
+        counts = np.bincount(assign_key_groups(table, key, 8, "us"), minlength=8)
         assert counts.min() > 800
         assert counts.max() < 1_200
 
 
 def test_without_a_key_there_is_one_lane():
-    assert not lanes_of(pa.table({"k": [1, 2]}), [], 4, "us").any()
+    assert not assign_key_groups(pa.table({"k": [1, 2]}), [], 4, "us").any()

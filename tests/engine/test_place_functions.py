@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 import shapely
 
-from ensue.algebra import evaluate as plain
-from ensue.algebra.functions import LOCATION, WKT
-from ensue.algebra.places import Place
-from ensue.algebra.predicate import Call, Expr, Field, Literal
-from ensue.columns import evaluate as vectors
+from ensue.functions import LOCATION, WKT
+from ensue.functions import interpreter as plain
+from ensue.geo.geometry import ConvexHull
+from ensue.ir.expression import Expr, FieldRef, FunctionCall, Literal
+from ensue.vector import evaluation as vectors
 
 pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
@@ -49,25 +49,25 @@ def place(random: Random, space: str, depth: int = 2) -> Expr:
     """A place of each row, or for all of them; no region."""
     match random.randrange(7 if depth else 4):
         case 0 | 1:
-            return Call(LOCATION, (Field("a", "x"), Field("a", "y")))
+            return FunctionCall(LOCATION, (FieldRef("a", "x"), FieldRef("a", "y")))
         case 2:
-            return Call(LOCATION, (Field("a", random.choice(("text", "bytes"))),))
+            return FunctionCall(LOCATION, (FieldRef("a", random.choice(("text", "bytes"))),))
         case 3:
-            return Call("point", (Literal(random.randrange(4)), Field("a", "y")))
+            return FunctionCall("point", (Literal(random.randrange(4)), FieldRef("a", "y")))
         case _:
             parts = [place(random, space, depth - 1) for _ in range(random.randrange(1, 4))]
-            return Call("hull" if space == "plane" else "earth_hull", tuple(parts))
+            return FunctionCall("hull" if space == "plane" else "earth_hull", tuple(parts))
 
 
 def question(random: Random, space: str) -> Expr:
     name = random.choice(("inside", "overlaps", "distance", "same_place"))
     p, q = place(random, space), place(random, space)
     if random.random() < 0.5:
-        q = Call(WKT, (Literal(random.choice(REGIONS)),))
+        q = FunctionCall(WKT, (Literal(random.choice(REGIONS)),))
         if name != "inside" and random.random() < 0.5:
             p, q = q, p
     more = (Literal(random.choice((1, 1.5, 100_000))),) if name == "same_place" else ()
-    return Call(name if space == "plane" else f"earth_{name}", (p, q, *more))
+    return FunctionCall(name if space == "plane" else f"earth_{name}", (p, q, *more))
 
 
 def one_by_one(expr: Expr, events: pa.Table) -> list[object]:
@@ -115,7 +115,7 @@ def test_hulls_are_written_as_wkt(space):
         for found, meant in zip(at_once(expr, events), one_by_one(expr, events), strict=True):
             assert (found is None) == (meant is None)
             if meant is not None:
-                assert isinstance(meant, Place)
+                assert isinstance(meant, ConvexHull)
                 corners = shapely.get_coordinates(shapely.from_wkt(found))
                 assert {tuple(c) for c in corners.tolist()} == set(meant.corners)
 
@@ -125,17 +125,17 @@ def test_no_rows_and_constants_alone():
     for seed in range(40):
         expr = question(Random(seed), "plane")
         assert at_once(expr, events) == []
-    point = Call("point", (Literal(1), Literal(2)))
+    point = FunctionCall("point", (Literal(1), Literal(2)))
     several = table(Random(1), 3, (1.0,))
     assert at_once(point, several) == ["POINT (1 2)"] * 3
-    assert at_once(Call("distance", (point, point)), several) == [0.0] * 3
-    assert at_once(Call("hull", (Literal(None), Literal(None))), several) == [None] * 3
+    assert at_once(FunctionCall("distance", (point, point)), several) == [0.0] * 3
+    assert at_once(FunctionCall("hull", (Literal(None), Literal(None))), several) == [None] * 3
 
 
 def test_a_region_of_many_corners_is_tested_without_python_for_each_row():
     angles = np.linspace(0, 2 * np.pi, 1000, endpoint=False)
     ring = ", ".join(f"{math.cos(a)!r} {math.sin(a)!r}" for a in [*angles, 0.0])
-    expr = Call("inside", (Call(LOCATION, (Field("a", "x"), Field("a", "y"))),
-                           Call(WKT, (Literal(f"POLYGON (({ring}))"),))))  # fmt: skip
+    expr = FunctionCall("inside", (FunctionCall(LOCATION, (FieldRef("a", "x"), FieldRef("a", "y"))),
+                           FunctionCall(WKT, (Literal(f"POLYGON (({ring}))"),))))  # fmt: skip
     events = pa.table({"x": [0.0, 0.99, 1.01, 1.0], "y": [0, 0, 0, 0]})
     assert at_once(expr, events) == [True, True, False, True]

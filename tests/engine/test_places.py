@@ -6,8 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.columns.stream import in_order, shape_of
-from ensue.workload.towers.stream_places import Places, key_before, keys_of
+from ensue.operators.hierarchy.stage_matcher import (
+    KeyNumbers,
+    encode_event_keys,
+    encode_time_bound,
+)
+from ensue.vector.event_table import create_schema, sort_events
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,20 +33,20 @@ def test_keys_order_events_as_the_stream_does(seed):
         }
     )
     order = rng.choice([(), ("x",), ("n",), ("x", "n"), ("n", "x")])
-    shape = shape_of(table.schema, time=("s", "e"), type=None, order=(*order, "arrival"))
-    plain = shape_of(table.schema, time=("s", "e"), type=None, order=order)
-    keys = keys_of(table, plain, ["arrival"])
+    shape = create_schema(table.schema, time=("s", "e"), type=None, order=(*order, "arrival"))
+    plain = create_schema(table.schema, time=("s", "e"), type=None, order=order)
+    keys = encode_event_keys(table, plain, ["arrival"])
     assert len(set(keys.tolist())) == rows
     found = np.argsort(keys, kind="stable").tolist()
-    assert found == in_order(table, shape)["arrival"].to_pylist()
+    assert found == sort_events(table, shape)["arrival"].to_pylist()
     late = [e >= 0 for e in ends]
-    assert [bytes(k) >= key_before(0.0) for k in keys] == late
+    assert [bytes(k) >= encode_time_bound(0.0) for k in keys] == late
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_numbers_compare_like_keys(seed):
     rng = random.Random(seed)
-    places, seen = Places(), {}
+    places, seen = KeyNumbers(), {}
     for _ in range(30):
         keys = [b"%04d" % rng.randrange(400) for _ in range(rng.randrange(8))]
         for key, number in zip(keys, places.of(np.array(keys, "S4")).tolist(), strict=True):

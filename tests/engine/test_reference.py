@@ -8,22 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.columns import evaluate as vectors
-from ensue.columns.matches import Matches
-from ensue.columns.stream import shape_of
-from ensue.engine.contract import RowMatcher
-from ensue.engine.reference import ReferenceEngine
-from ensue.engine.reference_events import events_of
-from ensue.engine.retention import key_of
+from ensue import reference as semantics
+from ensue.codegen import kernel_cache as cache
+from ensue.engine.reference_engine import ReferenceEngine
+from ensue.engine.reference_events import read_events
+from ensue.engine.retention import get_partition_key
 from ensue.errors import QueryError, StateError
-from ensue.languages.patterns import parse
-from ensue.plan.evictable import in_turn
-from ensue.plan.physical import Plan, Reference
-from ensue.semantics import is_decided_by_neighbour, waits
-from ensue.source import cache
-from ensue.workload.prepared import Prepared, prepare
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.parser.pattern_parser import parse
+from ensue.planner.evictability import skips_in_order
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.reference import is_decided_by_neighbour, must_wait
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.runtime.stage import Matcher
+from ensue.vector import evaluation as vectors
+from ensue.vector.event_table import create_schema
+from ensue.vector.match_rows import Matches
 from support import streams
 from support.edges import random_edges
 from support.queries import random_query
@@ -36,10 +36,10 @@ class Case:
     """A query over a stream, forced onto the reference engine."""
 
     def __init__(self, text: str, events: pa.Table, nature: Nature = PLAIN) -> None:
-        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        shape = create_schema(events.schema, time=nature.columns, type="type", order=())
         self.text, self.events = text, events
-        self.prepared: Prepared = prepare(parse(text), shape)
-        self.plan = Plan(self.prepared.plan.query, Reference("asked for"))
+        self.prepared: CompiledQuery = compile_query(parse(text), shape)
+        self.plan = PhysicalPlan(self.prepared.plan.query, ReferencePlan("asked for"))
         self.ends = np.asarray(vectors.from_arrow(events.column("t"), shape.unit).values).tolist()
 
     def engine(self) -> ReferenceEngine:
@@ -48,8 +48,8 @@ class Case:
 
     def expected(self) -> dict[Match, semantics.Binding]:
         shape = self.prepared.shape
-        found = semantics.matches(
-            self.prepared.query, events_of(self.events, shape.schema, shape.unit)
+        found = semantics.find_matches(
+            self.prepared.query, read_events(self.events, shape.schema, shape.unit)
         )
         return {_written({v: [e.position for e in es] for v, es in b.items()}): b for b in found}
 
@@ -58,9 +58,9 @@ class Case:
         inside = semantics.members(binding)
         if inside[-1].position >= rows:
             return False
-        if in_turn(self.plan.query):
+        if skips_in_order(self.plan.query):
             return None  # it depends on others that come before it
-        if not waits(self.plan.query.pattern, binding):
+        if not must_wait(self.plan.query.pattern, binding):
             return True
         if is_decided_by_neighbour(self.plan.query, binding) and self.has_another(
             inside[-1], rows
@@ -76,9 +76,9 @@ class Case:
     def has_another(self, last: semantics.Event, rows: int) -> bool:
         """Whether another event of the partition has come behind one."""
         shape, query = self.prepared.shape, self.plan.query
-        events = events_of(self.events.slice(0, rows), shape.schema, shape.unit)
-        key = key_of(query, last)
-        return any(key_of(query, event) == key for event in events[last.position + 1 :])
+        events = read_events(self.events.slice(0, rows), shape.schema, shape.unit)
+        key = get_partition_key(query, last)
+        return any(get_partition_key(query, event) == key for event in events[last.position + 1 :])
 
     @property
     def text_has_stamps(self) -> bool:
@@ -143,6 +143,7 @@ def told(random: Random, case: Case, engine: ReferenceEngine) -> float:
 ROUNDS, SEEDS_AT_ONCE = 16, 60
 
 
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_random_queries_are_exact(round):
     outcomes: Counter[str] = Counter()
@@ -223,7 +224,7 @@ def test_chosen_queries_are_exact(name, monkeypatch):
     random = Random(name)
     outcomes = Counter()
     for number in range(40):
-        monkeypatch.setattr("ensue.engine.reference.PIECE", random.choice((1, 2, 5, 64)))
+        monkeypatch.setattr("ensue.engine.reference_engine.PIECE", random.choice((1, 2, 5, 64)))
         nature = Nature(intervals=number % 4 == 3, nulls_from=5 if number % 5 == 4 else None)
         events = random_events(random, random.randint(8, 16), nature)
         outcomes[assert_exact(Case(CHOSEN[name], events, nature), random)] += 1
@@ -243,7 +244,7 @@ def test_every_kind_of_time_is_exact(time):
 # ------------------------------------------------------------------------------- when they come
 
 
-def delivered(engine: RowMatcher, events: pa.Table) -> Iterator[list[Match]]:
+def delivered(engine: Matcher[pa.Table, Matches], events: pa.Table) -> Iterator[list[Match]]:
     """What a live matcher gives with each event: also what only waited for its time."""
     for row in range(events.num_rows):
         found = [*written(engine.feed(events.slice(row, 1)))]
@@ -253,7 +254,7 @@ def delivered(engine: RowMatcher, events: pa.Table) -> Iterator[list[Match]]:
         yield sorted(found)
 
 
-def decides_elsewhere(prepared: Prepared) -> bool:
+def decides_elsewhere(prepared: CompiledQuery) -> bool:
     """Whether conditions are left to results, or the order of start to partial matches."""
     after = prepared.plan.query.after
     by_start = after is not None and after.by_start
@@ -261,6 +262,7 @@ def decides_elsewhere(prepared: Prepared) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(4))
 def test_a_match_comes_with_the_event_with_which_a_kernel_delivers_it(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
@@ -315,7 +317,7 @@ def test_the_matches_of_a_long_table_do_not_depend_on_the_pieces(monkeypatch):
     case = Case("SEQ(A a, !SEQ(B b, B d), C c, !A e) WHERE [k] and a.x < c.x WITHIN 4", events)
     found = []
     for piece in (1, 7, 1_000):
-        monkeypatch.setattr("ensue.engine.reference.PIECE", piece)
+        monkeypatch.setattr("ensue.engine.reference_engine.PIECE", piece)
         engine = case.engine()
         found.append([*written(engine.feed(events)), *written(engine.finish())])
     assert found[0] == found[1] == found[2] == list(case.expected())
@@ -358,15 +360,6 @@ def test_time_alone_lets_go_of_events():
     assert engine.state_bytes == 0
     assert engine.rows == 20
     assert engine.now == 10_000
-
-
-def test_a_query_without_a_window_says_why_it_is_no_streaming_query():
-    events = random_events(Random(1), 5)
-    reason = Case("SEQ(A a, B b)", events).engine().why_not_streamed()
-    assert reason is not None
-    assert "WITHIN" in reason
-    assert Case("SEQ(A a, B b) WITHIN 5", events).engine().why_not_streamed() is None
-    assert Case("SEQ(A a, B b) WITHIN 5 EVENTS", events).engine().why_not_streamed() is None
 
 
 def test_columns_of_any_encoding_are_held_and_saved():

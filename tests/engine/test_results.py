@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 from tests.engine.expressions import COLUMNS, tables
 from tests.engine.test_vectors import normal
 
-from ensue.algebra.evaluate import aggregate, evaluate
-from ensue.algebra.pattern import Atom, Kleene, Maybe, Seq
-from ensue.algebra.predicate import AGGREGATES, Aggregate, At, Binary, Field, IsNull, Literal
-from ensue.algebra.query import Query, Returned
-from ensue.columns.arrow_kinds import fields_of
-from ensue.results.table import Matches, build, result_schema
-from ensue.schema import one_table
+from ensue.functions.interpreter import compute_aggregate, evaluate
+from ensue.ir.expression import (
+    AGGREGATES,
+    Aggregate,
+    Binary,
+    EventPosition,
+    FieldRef,
+    IsNull,
+    Literal,
+)
+from ensue.ir.pattern import Atom, Kleene, Maybe, Seq
+from ensue.ir.query import Query, ReturnItem
+from ensue.projection.match_table import Matches, build_match_table, build_result_schema
+from ensue.schema import build_table_schema
+from ensue.vector.arrow_types import get_field_kinds
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -30,14 +38,14 @@ EVENTS = pa.table(
         "tags": pa.array([["x"], [], None, ["y", "z"], []]),
     }
 )
-SCHEMA = one_table(fields_of(EVENTS.schema), time="t")
+SCHEMA = build_table_schema(get_field_kinds(EVENTS.schema), time="t")
 PATTERN = Seq((Maybe(Atom("E", "a")), Kleene(Atom("E", "k"), 0, None), Atom("E", "b")))
 MATCHES = Matches(
     {"a": np.array([0, -1, 1]), "b": np.array([4, 3, 2])},
     {"k": (np.array([0, 2, 3, 3]), np.array([1, 3, 2]))},
     3,
 )
-A, B = Field("a", "price"), Field("b", "price")
+A, B = FieldRef("a", "price"), FieldRef("b", "price")
 
 
 def columns_of(events, variables="abk"):
@@ -45,11 +53,13 @@ def columns_of(events, variables="abk"):
 
 
 def result(*returned, having=None, residual=(), matches=MATCHES, events=EVENTS, schema=SCHEMA):
-    named = tuple(Returned(expr, f"c{k}") for k, expr in enumerate(returned))
+    named = tuple(ReturnItem(expr, f"c{k}") for k, expr in enumerate(returned))
     query = Query(PATTERN, returns=named, having=having)
-    found = build(matches, events, query, schema, residual, columns_of=columns_of(events))
+    found = build_match_table(
+        matches, events, query, schema, residual, columns_of=columns_of(events)
+    )
     found.validate(full=True)
-    assert found.schema == result_schema(query, schema, events.schema, columns_of(events))
+    assert found.schema == build_result_schema(query, schema, events.schema, columns_of(events))
     return found
 
 
@@ -77,7 +87,7 @@ def test_start_and_end_are_those_of_the_members():
 
 def test_intervals_start_with_the_earliest_start():
     events = pa.table({"s": [5, 1, 2], "e": [6, 7, 8]})
-    schema = one_table(fields_of(events.schema), time=("s", "e"))
+    schema = build_table_schema(get_field_kinds(events.schema), time=("s", "e"))
     matches = Matches(
         {"a": np.array([-1, 0]), "b": np.array([2, 2])},
         {"k": (np.array([0, 2, 2]), np.array([0, 1]))},
@@ -90,7 +100,7 @@ def test_intervals_start_with_the_earliest_start():
 
 @pytest.mark.parametrize("name", EVENTS.column_names)
 def test_a_plain_field_keeps_its_type(name):
-    found = column(Field("b", name))
+    found = column(FieldRef("b", name))
     assert found.type == EVENTS.schema.field(name).type
     values = EVENTS.column(name).to_pylist()
     assert found.to_pylist() == [values[4], values[3], values[2]]
@@ -101,41 +111,41 @@ def test_a_plain_field_keeps_its_type(name):
 )
 def test_unusual_types_are_carried_through(type):
     events = pa.table({"t": [1, 2, 3, 4, 5], "x": pa.nulls(5, type)})
-    schema = one_table(fields_of(events.schema), time="t")
-    assert column(Field("b", "x"), events=events, schema=schema).type == type
+    schema = build_table_schema(get_field_kinds(events.schema), time="t")
+    assert column(FieldRef("b", "x"), events=events, schema=schema).type == type
 
 
 def test_run_ends_are_carried_through():
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array([1, 2]))
     events = pa.table({"t": [1, 2, 3, 4, 5], "x": runs})
-    schema = one_table(fields_of(events.schema), time="t")
-    found = column(Field("a", "x"), events=events, schema=schema)
+    schema = build_table_schema(get_field_kinds(events.schema), time="t")
+    found = column(FieldRef("a", "x"), events=events, schema=schema)
     assert found.type == runs.type
     assert found.to_pylist() == [1, None, 1]
 
 
 def test_elements_of_a_kleene_variable():
-    assert column(Field("k", "size", At.NTH, 2)).to_pylist() == [None, None, None]
-    assert column(Field("k", "size", At.NTH, 1)).to_pylist() == [2, 3, None]
-    assert column(Field("k", "name", At.LAST)).to_pylist() == [None, "c", None]
-    assert column(Field("k", "size", At.ALL)).to_pylist() == [[2, None], [3], []]
-    whole = column(Field("k", None, At.NTH, 1)).to_pylist()
+    assert column(FieldRef("k", "size", EventPosition.NTH, 2)).to_pylist() == [None, None, None]
+    assert column(FieldRef("k", "size", EventPosition.NTH, 1)).to_pylist() == [2, 3, None]
+    assert column(FieldRef("k", "name", EventPosition.LAST)).to_pylist() == [None, "c", None]
+    assert column(FieldRef("k", "size", EventPosition.ALL)).to_pylist() == [[2, None], [3], []]
+    whole = column(FieldRef("k", None, EventPosition.NTH, 1)).to_pylist()
     assert [w and w["size"] for w in whole] == [2, 3, None]
 
 
 def test_chosen_values_keep_their_type():
-    lowest = column(Aggregate("min", "k", Field("k", "price", At.ALL)))
+    lowest = column(Aggregate("min", "k", FieldRef("k", "price", EventPosition.ALL)))
     assert lowest.type == pa.decimal128(9, 2)
     assert lowest.to_pylist() == [Decimal("0.30"), None, None]
-    names = column(Aggregate("max", "k", Field("k", "name", At.ALL)))
+    names = column(Aggregate("max", "k", FieldRef("k", "name", EventPosition.ALL)))
     assert names.type == EVENTS.schema.field("name").type
     assert names.to_pylist() == ["a", "c", None]
-    last = column(Aggregate("last", "k", Field("k", "tags", At.ALL)))
+    last = column(Aggregate("last", "k", FieldRef("k", "tags", EventPosition.ALL)))
     assert last.to_pylist() == [["y", "z"], None, None]
 
 
 def test_computed_columns():
-    later = column(Binary("+", Field("b", "t"), Literal(timedelta(seconds=1))))
+    later = column(Binary("+", FieldRef("b", "t"), Literal(timedelta(seconds=1))))
     assert later.type == pa.timestamp("us", "Europe/Berlin")
     assert later.to_pylist()[0] == datetime(1970, 1, 1, 0, 0, 1, 50_000, tzinfo=UTC)
     assert column(Aggregate("count", "k", None)).to_pylist() == [2, 1, 0]
@@ -151,13 +161,13 @@ def test_having_leaves_matches_out():
 def test_a_residual_conjunct_about_a_missing_event_does_not_apply():
     never = Binary(">", A, Literal(100))
     assert column(B, residual=(never,)).to_pylist() == [Decimal("2.00")]
-    unknown = IsNull(Field("k", "size", At.NTH, 2))
+    unknown = IsNull(FieldRef("k", "size", EventPosition.NTH, 2))
     assert column(B, residual=(unknown, never)).to_pylist() == [Decimal("2.00")]
 
 
 def test_a_returned_name_replaces_a_standard_column():
-    query = Query(PATTERN, returns=(Returned(B, "end"), Returned(A, "match_id")))
-    found = build(MATCHES, EVENTS, query, SCHEMA, columns_of=columns_of(EVENTS))
+    query = Query(PATTERN, returns=(ReturnItem(B, "end"), ReturnItem(A, "match_id")))
+    found = build_match_table(MATCHES, EVENTS, query, SCHEMA, columns_of=columns_of(EVENTS))
     assert found.column_names == ["start", "end", "match_id"]
     assert found.schema.field("end").type == pa.decimal128(9, 2)
 
@@ -167,9 +177,10 @@ def test_fields_may_lie_in_columns_of_other_names():
     columns = {v: [("t", "t"), ("price", "price@E")] for v in "abk"}
     for name in ("price", "price@E"):
         query = Query(
-            PATTERN, returns=(Returned(Field("b", name), "p"), Returned(Field("b", None), "b"))
+            PATTERN,
+            returns=(ReturnItem(FieldRef("b", name), "p"), ReturnItem(FieldRef("b", None), "b")),
         )
-        found = build(MATCHES, events, query, SCHEMA, columns_of=columns)
+        found = build_match_table(MATCHES, events, query, SCHEMA, columns_of=columns)
         assert found.column("p").to_pylist()[1] == Decimal("2.00")
         assert list(found.column("b").to_pylist()[1]) == ["t", "price"]
 
@@ -181,7 +192,12 @@ def test_no_matches_give_an_empty_table():
         0,
     )
     assert result(matches=none).num_rows == 0
-    assert result(A, Aggregate("avg", "k", Field("k", "size", At.ALL)), matches=none).num_rows == 0
+    assert (
+        result(
+            A, Aggregate("avg", "k", FieldRef("k", "size", EventPosition.ALL)), matches=none
+        ).num_rows
+        == 0
+    )
 
 
 def test_events_may_come_in_chunks():
@@ -204,10 +220,10 @@ def test_aggregates_are_those_of_the_plain_meaning(data, table):
         functions = tuple(set(AGGREGATES) - {"string_agg", "bool_and", "bool_or"})
     function = data.draw(st.sampled_from(sorted(functions)))
     parameter = data.draw(st.floats(0, 100)) if function == "percentile" else None
-    plain = Field("k", name, At.ALL)
+    plain = FieldRef("k", name, EventPosition.ALL)
     argument = Binary("*", plain, Literal(2)) if numeric and data.draw(st.booleans()) else plain
     events = table.append_column("time", pa.array(range(table.num_rows), pa.int64()))
-    schema = one_table(fields_of(events.schema), time="time")
+    schema = build_table_schema(get_field_kinds(events.schema), time="time")
     found = column(
         Aggregate(function, "k", argument, parameter=parameter),
         matches=matches,
@@ -215,5 +231,7 @@ def test_aggregates_are_those_of_the_plain_meaning(data, table):
         schema=schema,
     )
     values = [evaluate(argument, lambda f, row=row: row[f.name]) for row in events.to_pylist()]
-    wanted = [aggregate(function, [values[r] for r in group], parameter) for group in groups]
+    wanted = [
+        compute_aggregate(function, [values[r] for r in group], parameter) for group in groups
+    ]
     assert [normal(v) for v in found.to_pylist()] == [normal(v) for v in wanted]

@@ -139,7 +139,7 @@ def test_plans_follow_measured_statistics():
         (lambda: ensue.explain("A a", off="flaten"), "did you mean 'flatten'"),
         (lambda: ensue.explain("A a", off=["x"]), "Rules: flatten"),
         (lambda: ensue.explain("A a", structure="heap"), "Structures: stacks, runs, "),
-        (lambda: ensue.explain("A a", structure="stacks"), "there is only one event to wait for"),
+        (lambda: ensue.explain("A a", structure="stacks"), "the pattern has only one event"),
         (lambda: ensue.explain("A a", statistics={"A": 1}), "ensue.Statistics.given"),
     ],
 )

@@ -6,16 +6,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-import numba
 import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.source import cache
+from ensue.codegen import kernel_cache as cache
 
-FORKS = pytest.mark.skipif(
-    not hasattr(os, "fork") or bool(numba.config.DISABLE_JIT), reason="needs fork and a compiler"
-)
+pytestmark = pytest.mark.usefixtures("compiled")
+
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 EVENTS = {"at": range(300), "type": ["ABC"[k % 3] for k in range(300)]}
 
 # Threads compile one new kernel after the other; the main thread forks all the while.
@@ -146,7 +145,6 @@ def test_threads_may_ask_the_same_new_query_at_once(tmp_path):
     assert (ended.stdout.strip(), ended.stderr) == ("24", "")
 
 
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_threads_may_compile_the_same_new_text_at_once():
     others = "\n".join(f"def other{k}(x):\n    return x" for k in range(500))
     text = f"from numba import njit\n{others}\ndef step(x):\n    return x + {os.getpid()}\n"
@@ -212,7 +210,6 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="Numba is not imported")
 @pytest.mark.parametrize(
     "moment",
     ["llvmlite.binding", "numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl"],

@@ -12,16 +12,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.expressions import expressions, tables
 
-from ensue.algebra.evaluate import evaluate as plain
-from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.functions.record import Function, Takes
-from ensue.algebra.predicate import Binary, Call, Expr, Field, In, Like, Literal
-from ensue.algebra.values import instant
-from ensue.columns.arrow_kinds import kind_of_arrow, time_unit
-from ensue.columns.evaluate import Vector, evaluate, from_arrow, to_arrow, truth
-from ensue.schema import Kind
+from ensue.functions import FUNCTIONS
+from ensue.functions.interpreter import evaluate as plain
+from ensue.functions.record import ArgumentType, ScalarFunction
+from ensue.ir.expression import Binary, Expr, FieldRef, FunctionCall, In, Like, Literal
+from ensue.ir.values import to_instant
+from ensue.schema import ValueKind
+from ensue.vector.arrow_types import kind_of_arrow, time_unit
+from ensue.vector.column_values import Vector, from_arrow, to_arrow, truth
+from ensue.vector.evaluation import evaluate
 
-KINDS = (Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT, Kind.STRING, Kind.TIMESTAMP, Kind.DURATION)
+KINDS = (
+    ValueKind.BOOLEAN,
+    ValueKind.INTEGER,
+    ValueKind.FLOAT,
+    ValueKind.STRING,
+    ValueKind.TIMESTAMP,
+    ValueKind.DURATION,
+)
 
 
 def normal(value: object) -> object:
@@ -33,7 +41,7 @@ def normal(value: object) -> object:
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     if isinstance(value, date):
-        return instant(value)
+        return to_instant(value)
     return value
 
 
@@ -60,7 +68,7 @@ def test_columns_give_what_single_values_give(data, table, kind):
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), tables())
 def test_only_what_is_true_holds(data, table):
-    expr = data.draw(expressions(Kind.BOOLEAN))
+    expr = data.draw(expressions(ValueKind.BOOLEAN))
     wanted = [value is True for value in one_by_one(expr, table)]
     assert truth(by_columns(expr, table)).tolist() == wanted
 
@@ -81,7 +89,7 @@ def test_only_what_is_true_holds(data, table):
     ],
 )
 def test_every_encoding_is_read(type, values):
-    field = Field("a", "x")
+    field = FieldRef("a", "x")
     table = pa.table({"x": pa.array(values, type)})
     expr = Binary("=", field, field)
     assert truth(by_columns(expr, table)).tolist() == [v is not None for v in values]
@@ -91,7 +99,7 @@ def test_every_encoding_is_read(type, values):
 def test_chunks_with_different_dictionaries_are_one_column():
     chunks = [pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", None]).dictionary_encode()]
     table = pa.table({"x": pa.chunked_array(chunks)})
-    assert truth(by_columns(Binary("=", Field("a", "x"), Literal("b")), table)).tolist() == [
+    assert truth(by_columns(Binary("=", FieldRef("a", "x"), Literal("b")), table)).tolist() == [
         False, True, True, False,
     ]  # fmt: skip
 
@@ -103,7 +111,7 @@ def test_run_ends_are_read():
 
 def test_nanoseconds_are_kept():
     table = pa.table({"t": pa.array([1, 1001], pa.timestamp("ns"))})
-    later = Binary(">", Field("a", "t"), Literal(datetime(1970, 1, 1, 0, 0, 0, 1)))
+    later = Binary(">", FieldRef("a", "t"), Literal(datetime(1970, 1, 1, 0, 0, 0, 1)))
     assert time_unit(table.schema) == "ns"
     assert truth(by_columns(later, table)).tolist() == [False, True]
 
@@ -116,7 +124,7 @@ def test_a_column_is_not_copied():
 def test_a_null_in_a_dictionary_is_null():
     coded = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
     table = pa.table({"x": coded})
-    assert by_columns(Binary("=", Field("a", "x"), Literal("a")), table).valid.tolist() == [
+    assert by_columns(Binary("=", FieldRef("a", "x"), Literal("a")), table).valid.tolist() == [
         True, False,
     ]  # fmt: skip
 
@@ -124,22 +132,22 @@ def test_a_null_in_a_dictionary_is_null():
 def test_many_options_on_a_dictionary():
     table = pa.table({"x": pa.array(["a", None, "c"]).dictionary_encode()})
     options = tuple(Literal(v) for v in ("a", "b", "d", None))
-    found = by_columns(In(Field("a", "x"), options), table)
+    found = by_columns(In(FieldRef("a", "x"), options), table)
     assert found.valid.tolist() == [True, False, False]
     assert truth(found).tolist() == [True, False, False]
 
 
 def test_computing_on_a_dictionary_keeps_it():
     table = pa.table({"x": pa.array(["a", "b", "a"]).dictionary_encode()})
-    upper = by_columns(Call("upper", (Field("a", "x"),)), table)
+    upper = by_columns(FunctionCall("upper", (FieldRef("a", "x"),)), table)
     assert pa.types.is_dictionary(upper.values.type)
-    assert truth(by_columns(Like(Call("upper", (Field("a", "x"),)), "A%"), table)).tolist() == [
+    assert truth(by_columns(Like(FunctionCall("upper", (FieldRef("a", "x"),)), "A%"), table)).tolist() == [
         True, False, True,
     ]  # fmt: skip
 
 
 def test_computed_timestamps_carry_the_zone_asked_for():
-    vector = Vector(Kind.TIMESTAMP, np.array([0]))
+    vector = Vector(ValueKind.TIMESTAMP, np.array([0]))
     assert to_arrow(vector, "us", "UTC").to_pylist() == [datetime(1970, 1, 1, tzinfo=UTC)]
 
 
@@ -152,50 +160,51 @@ EXTREMES = [
 ]
 SHIFTS = {
     "as it is": lambda time: time,
-    "ahead": lambda time: Call("from_utc_timestamp", (time, Literal("Asia/Tokyo"))),
-    "behind": lambda time: Call("from_utc_timestamp", (time, Literal("America/New_York"))),
-    "to UTC": lambda time: Call("to_utc_timestamp", (time, Literal("Asia/Tokyo"))),
+    "ahead": lambda time: FunctionCall("from_utc_timestamp", (time, Literal("Asia/Tokyo"))),
+    "behind": lambda time: FunctionCall("from_utc_timestamp", (time, Literal("America/New_York"))),
+    "to UTC": lambda time: FunctionCall("to_utc_timestamp", (time, Literal("Asia/Tokyo"))),
     "later": lambda time: Binary("+", time, Literal(timedelta(days=2))),
     "earlier": lambda time: Binary("-", time, Literal(timedelta(days=2))),
 }
 OTHERS = {
-    Takes.UNIT: ("week", "month", "hour"),
-    Takes.ZONE: ("Asia/Tokyo", "America/New_York"),
-    Takes.TEXT: ("%Y-%m-%d %H %G-%V",),
-    Takes.WHOLE: (1, -1),
-    Takes.NUMBER: (1, -1),
+    ArgumentType.UNIT: ("week", "month", "hour"),
+    ArgumentType.ZONE: ("Asia/Tokyo", "America/New_York"),
+    ArgumentType.TEXT: ("%Y-%m-%d %H %G-%V",),
+    ArgumentType.WHOLE: (1, -1),
+    ArgumentType.NUMBER: (1, -1),
 }
 OF_TIMES = [
     function
     for function in FUNCTIONS.values()
-    if {Takes.TIME, Takes.MOMENT, Takes.PRINTED} & set(function.wanted(len(function.takes)))
+    if {ArgumentType.TIME, ArgumentType.MOMENT, ArgumentType.PRINTED}
+    & set(function.wanted(len(function.takes)))
 ]
 
 
-def calls_of(function: Function, time: Expr) -> list[Expr]:
+def calls_of(function: ScalarFunction, time: Expr) -> list[Expr]:
     """Calls with a time wherever one goes."""
     choices = [
         [Literal(value) for value in OTHERS[wanted]] if wanted in OTHERS else [time]
         for wanted in function.wanted(len(function.takes))
     ]
-    return [Call(function.name, arguments) for arguments in itertools.product(*choices)]
+    return [FunctionCall(function.name, arguments) for arguments in itertools.product(*choices)]
 
 
 @pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
 @pytest.mark.parametrize("function", OF_TIMES, ids=lambda function: function.name)
 def test_beyond_the_years_1_to_9999_is_null(function, shift):
     table = pa.table({"t": pa.array([*EXTREMES, None], pa.timestamp("us"))})
-    for call in calls_of(function, shift(Field("a", "t"))):
+    for call in calls_of(function, shift(FieldRef("a", "t"))):
         found = to_arrow(by_columns(call, table), "us").to_pylist()
         assert list(map(normal, found)) == list(map(normal, one_by_one(call, table)))
 
 
 def test_times_that_python_does_not_know_have_no_text():
     table = pa.table({"t": pa.array([0, 2**60, -(2**60)], pa.timestamp("us"))})
-    text = Call("strftime", (Field("a", "t"), Literal("%Y")))
+    text = FunctionCall("strftime", (FieldRef("a", "t"), Literal("%Y")))
     assert to_arrow(by_columns(text, table), "us").to_pylist() == ["1970", None, None]
 
 
 def test_a_minute_that_seconds_round_up_to_the_year_10000_is_null():
     parts = (9999, 12, 31, 23, 59, 59.9999999)
-    assert plain(Call("make_timestamp", tuple(map(Literal, parts))), None) is None
+    assert plain(FunctionCall("make_timestamp", tuple(map(Literal, parts))), None) is None

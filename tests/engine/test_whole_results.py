@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 import ensue
-from ensue import semantics
-from ensue.algebra.walk import bound_variables, kleenes
-from ensue.algebra.whole_results import apart
-from ensue.columns.stream import in_order, shape_of
-from ensue.engine.reference import rows_of
-from ensue.engine.reference_events import events_of
+from ensue import reference as semantics
+from ensue.analyzer.aggregation import split_result_modifiers
+from ensue.engine.reference_engine import bindings_to_matches
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.workload.prepared import prepare
+from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema, sort_events
 from support.queries import random_query, random_repeats
 from support.streams import random_events, random_nature
 
@@ -28,7 +28,7 @@ EACH = 25  # queries of a round
 
 @pytest.fixture(autouse=True)
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def cases(start):
@@ -49,10 +49,10 @@ def cases(start):
 
 def judged(query, events, time):
     """The checked query, and its matches by the semantics."""
-    shape = shape_of(events.schema, time=time, type="type", order=())
-    prepared = prepare(ensue.parse(query), shape)
-    ordered = events_of(in_order(events, shape), shape.schema, shape.unit)
-    return prepared.query, semantics.matches(prepared.query, ordered)
+    shape = create_schema(events.schema, time=time, type="type", order=())
+    prepared = compile_query(ensue.parse(query), shape)
+    ordered = read_events(sort_events(events, shape), shape.schema, shape.unit)
+    return prepared.query, semantics.find_matches(prepared.query, ordered)
 
 
 def matched(events, query, time, random):
@@ -68,20 +68,23 @@ def matched(events, query, time, random):
 def test_rows_are_in_the_order_of_time(start):
     for random, query, events, time in cases(start):
         checked, found = judged(query, events, time)
-        wanted = [_rows(match, checked) for match in semantics.in_time_order(checked, found)]
+        wanted = [_rows(match, checked) for match in semantics.sort_matches(checked, found)]
         table = matched(events, query, time, random)
         assert [_shown(row, checked) for row in table.to_pylist()] == wanted, query
 
 
 def _rows(match, query):
-    lists = kleenes(query.pattern)
-    rows = {v: [e.values["row"] for e in match.get(v, ())] for v in bound_variables(query.pattern)}
+    lists = get_kleene_variables(query.pattern)
+    rows = {
+        v: [e.values["row"] for e in match.get(v, ())]
+        for v in iterate_bound_variables(query.pattern)
+    }
     return [tuple(r) if v in lists else (r[0] if r else None) for v, r in rows.items()]
 
 
 def _shown(row, query):
     shown = []
-    for variable in bound_variables(query.pattern):
+    for variable in iterate_bound_variables(query.pattern):
         bound = row[variable]
         if isinstance(bound, list):
             shown.append(tuple(event["row"] for event in bound))
@@ -96,8 +99,8 @@ def test_labelled_rows_are_those_of_the_semantics(start):
         checked, found = judged(query, events, time)
         wanted = [
             (name, place, index, event.values["row"])
-            for match in semantics.in_time_order(checked, found)
-            for name, place, index, event in semantics.labelled(checked, match)
+            for match in semantics.sort_matches(checked, found)
+            for name, place, index, event in semantics.build_event_rows(checked, match)
         ]
         table = matched(events, f"{query} RETURN ALL EVENTS", time, random)
         rows = [(r["variable"], r["position"], r["index"], r["row"]) for r in table.to_pylist()]
@@ -123,8 +126,8 @@ AGGREGATES = (
 
 def clauses(random, query):
     """Something that is said of a whole result, for a query with these variables."""
-    names = list(bound_variables(ensue.parse(query).pattern))
-    lists = kleenes(ensue.parse(query).pattern)
+    names = list(iterate_bound_variables(ensue.parse(query).pattern))
+    lists = get_kleene_variables(ensue.parse(query).pattern)
 
     def value():
         name, field = random.choice(names), random.choice(("x", "y", "s", "k"))
@@ -163,7 +166,7 @@ def test_whole_results_are_those_of_the_semantics(start):
         _, found = judged(query, events, time)
         names = _ids(found, text, events, time)
         checked = judged(text, events, time)[0]
-        wanted = semantics.whole_rows(checked, zip(found, names, strict=True))
+        wanted = semantics.build_result_rows(checked, zip(found, names, strict=True))
         rows = matched(events, text, time, random).to_pylist()
         shown = [{r.name for r in checked.returns}] * len(rows)
         ours = [[_plain(row[n]) for n in sorted(cs)] for row, cs in zip(rows, shown, strict=True)]
@@ -176,14 +179,14 @@ def test_whole_results_are_those_of_the_semantics(start):
 
 def _ids(found, text, events, time):
     """The ids of matches, as the query for them alone names them."""
-    shape = shape_of(events.schema, time=time, type="type", order=())
-    inner, finishing = apart(ensue.parse(text))
+    shape = create_schema(events.schema, time=time, type="type", order=())
+    inner, finishing = split_result_modifiers(ensue.parse(text))
     if finishing.counts is not None:
         return [""] * len(found)  # matches of one event have one id
-    done = prepare(inner, shape)
-    rows = rows_of(replace(done.plan, residual=()), found)
+    done = compile_query(inner, shape)
+    rows = bindings_to_matches(replace(done.plan, residual=()), found)
     table = replace(done, plan=replace(done.plan, residual=())).result.build(
-        rows, in_order(events, shape)
+        rows, sort_events(events, shape)
     )
     return table.column("match_id").to_pylist()
 

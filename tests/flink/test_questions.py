@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ensue.source import cache
+from ensue.codegen import kernel_cache as cache
+from support.cases import each_case
 from support.flink_questions import Matches, Question, flinks, matched, meant, read
 from support.flink_texts import is_typed, translated
 
@@ -31,26 +32,47 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Ask = Callable[[Question], Matches]
+BLOCK = 50
 
 
-def _case(question: Question, ask: Ask, reason: str | None, *, slow: bool) -> Any:
-    marks: list[Any] = [pytest.mark.slow] if slow else []
-    marks += [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-    return pytest.param(question, ask, id=f"{question['name']}-{ask.__name__}", marks=marks)
+def _blocks(questions: list[Question], *, each: int = 1, first: int | None = None) -> list[Any]:
+    """The questions in blocks; quick are every `each`-th, or the `first` ones."""
+    quick = questions[:first:each]
+    rest = [q for q in questions if q not in quick]
+    return [
+        pytest.param(part[start : start + BLOCK], id=f"{name}{start}", marks=marks)
+        for name, part, marks in (("", quick, []), ("rest", rest, [pytest.mark.slow]))
+        for start in range(0, len(part), BLOCK)
+    ]
+
+
+def _ask(ask: Ask, questions: list[Question]) -> None:
+    with each_case() as case:
+        for question in questions:
+            reason = question.get("not_yet") or question.get("differs")
+            with case(question["name"], xfail=reason):
+                assert question["ensue"], "no words for it"
+                assert ask(question) == flinks(ANSWERS[question["name"]])
+
+
+def _ask_random(ask: Ask, questions: list[Question]) -> None:
+    with each_case() as case:
+        for question in questions:
+            text = translated(question["flink"])
+            asked = question | {"ensue": text, "typed": is_typed(question["flink"])}
+            with case(question["name"], xfail=RANDOM_DIFFERS.get(question["name"])):
+                assert ask(asked) == flinks(question), text
+
+
+@pytest.mark.parametrize("questions", _blocks(QUESTIONS))
+def test_ensue_finds_what_flink_finds(questions: list[Question]) -> None:
+    _ask(matched, questions)
 
 
 # The reference semantics is the judge of all kernels, too: every day it is asked a part of this.
-@pytest.mark.parametrize(
-    ("question", "ask"),
-    [
-        _case(q, ask, q.get("not_yet") or q.get("differs"), slow=ask is meant and number % 5 > 0)
-        for number, q in enumerate(QUESTIONS)
-        for ask in (meant, matched)
-    ],
-)
-def test_ensue_finds_what_flink_finds(question: Question, ask: Ask) -> None:
-    assert question["ensue"], "no words for it"
-    assert ask(question) == flinks(ANSWERS[question["name"]])
+@pytest.mark.parametrize("questions", _blocks(QUESTIONS, each=10))
+def test_the_reference_semantics_finds_what_flink_finds(questions: list[Question]) -> None:
+    _ask(meant, questions)
 
 
 def test_every_question_has_an_answer_and_a_text_or_a_reason() -> None:
@@ -59,18 +81,14 @@ def test_every_question_has_an_answer_and_a_text_or_a_reason() -> None:
     assert len(QUESTIONS) >= 240
 
 
-@pytest.mark.parametrize(
-    ("question", "ask"),
-    [
-        _case(q, ask, RANDOM_DIFFERS.get(q["name"]), slow=number >= 100)
-        for number, q in enumerate(RANDOM)
-        for ask in (meant, matched)
-    ],
-)
-def test_random_patterns_find_what_flink_finds(question: Question, ask: Ask) -> None:
-    text = translated(question["flink"])
-    asked = question | {"ensue": text, "typed": is_typed(question["flink"])}
-    assert ask(asked) == flinks(question), text
+@pytest.mark.parametrize("questions", _blocks(RANDOM, first=100))
+def test_random_patterns_find_what_flink_finds(questions: list[Question]) -> None:
+    _ask_random(matched, questions)
+
+
+@pytest.mark.parametrize("questions", _blocks(RANDOM, first=30))
+def test_random_patterns_mean_what_flink_finds(questions: list[Question]) -> None:
+    _ask_random(meant, questions)
 
 
 def test_most_random_patterns_have_matches() -> None:

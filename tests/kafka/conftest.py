@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ensue.testing import kafka
+from brokers import kafka
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import pytest
 from tests.docs.pages import ROOT, examples
 
 import ensue
+from brokers import kafka
 from ensue.errors import RunnerError
-from ensue.samples.stocks import stocks
-from ensue.testing import kafka
+from samples.stocks import stocks
 
 pytestmark = [
     pytest.mark.slow,

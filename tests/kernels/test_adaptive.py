@@ -9,18 +9,18 @@ import numba
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.algebra.answers import summarised
-from ensue.columns.stream import shape_of
+from ensue import reference as semantics
+from ensue.analyzer.output_mode import is_summarized
 from ensue.engine.adaptive import AdaptiveEngine, Advice, why_not_adaptive
 from ensue.engine.engine import Engine
-from ensue.engine.output import joined
-from ensue.engine.reference_events import events_of
+from ensue.engine.match_output import concat_matches
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.plan.physical import Plan
-from ensue.plan.planning import Planning
-from ensue.workload.prepared import Prepared, build_result, prepare
+from ensue.parser.pattern_parser import parse
+from ensue.planner.physical_plan import PhysicalPlan
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_query
+from ensue.vector.event_table import create_schema
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
@@ -38,7 +38,7 @@ STRUCTURES = ("runs", "tree", "compact")
 class Given:
     """An adviser that changes between plans when it is told to: at rows of the stream."""
 
-    def __init__(self, plans: Sequence[Plan], rows: Sequence[int]) -> None:
+    def __init__(self, plans: Sequence[PhysicalPlan], rows: Sequence[int]) -> None:
         self.plans = list(plans)
         self.rows = sorted(rows)
 
@@ -50,24 +50,26 @@ class Given:
             return None
         return Advice(plan, str(number), f"{passed} of the given rows have passed")
 
-    def recall(self, memo: str) -> Plan:
+    def recall(self, memo: str) -> PhysicalPlan:
         return self.plans[int(memo)]
 
 
-def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[Prepared, list[Plan]]:
+def plans_of(
+    text: str, events: pa.Table, nature: Nature
+) -> tuple[CompiledQuery, list[PhysicalPlan]]:
     """A query, and plans of it that may follow each other."""
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-    prepared = prepare(parse(text), shape)
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
+    prepared = compile_query(parse(text), shape)
     planned = [
-        Planning(off=frozenset(off))
+        PlannerOptions(off=frozenset(off))
         for number in range(len(CHOICES) + 1)
         for off in combinations(CHOICES, number)
     ]
-    planned += [Planning(structure=structure) for structure in STRUCTURES]
+    planned += [PlannerOptions(structure=structure) for structure in STRUCTURES]
     plans = [prepared.plan]
     for planning in planned:
         try:
-            plan = prepare(parse(text), shape, planning).plan
+            plan = compile_query(parse(text), shape, planning).plan
         except QueryError:  # no such structure for this query
             continue
         if plan not in plans and plan.residual == prepared.plan.residual:
@@ -76,7 +78,7 @@ def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[Prepared, lis
 
 
 def found_while_changing(
-    random: Random, prepared: Prepared, plans: list[Plan], events: pa.Table
+    random: Random, prepared: CompiledQuery, plans: list[PhysicalPlan], events: pa.Table
 ) -> tuple[list[str], int]:
     """The ids of the matches, and how often the plan changed."""
     _, schema = prepared.shape.physical(prepared.query)
@@ -95,17 +97,17 @@ def found_while_changing(
         if random.random() < 0.3 and piece.num_rows and at_work.engine.now is not None:
             found.append(at_work.advance(at_work.engine.now))
     found.append(at_work.finish())
-    matches = joined(found, at_work.program.source.output)
+    matches = concat_matches(found, at_work.program.source.output)
     table = build_result(prepared, matches, events)
     return sorted(table.column("match_id").to_pylist()), len(at_work.changes)
 
 
-def number_wanted(prepared: Prepared, events: pa.Table) -> int:
+def number_wanted(prepared: CompiledQuery, events: pa.Table) -> int:
     schema, unit = prepared.shape.schema, prepared.shape.unit
-    given = events_of(events, schema, unit)
-    if summarised(prepared.query):
-        return len(semantics.summaries(prepared.query, given))
-    return len(semantics.matches(prepared.query, given))
+    given = read_events(events, schema, unit)
+    if is_summarized(prepared.query):
+        return len(semantics.summarize_matches(prepared.query, given))
+    return len(semantics.find_matches(prepared.query, given))
 
 
 def assert_changes_do_not_matter(random: Random) -> str:
@@ -128,14 +130,14 @@ def assert_changes_do_not_matter(random: Random) -> str:
 
 
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("block", range(8 if UNCOMPILED else 1))
+@pytest.mark.parametrize("block", range(27 if UNCOMPILED else 1))
 def test_changes_at_random_points_change_no_match(block, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
-    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
-    seeds = range(block * 100, block * 100 + (100 if UNCOMPILED else 4))
+    monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
+    seeds = range(block * 30, block * 30 + (30 if UNCOMPILED else 4))
     outcomes = Counter(assert_changes_do_not_matter(Random(seed)) for seed in seeds)
     if UNCOMPILED:
-        assert outcomes["changed with matches"] > 5, outcomes
+        assert outcomes["changed with matches"] > 1, outcomes
 
 
 CHOSEN = {
@@ -176,16 +178,16 @@ CHOSEN = {
 )
 def test_changes_of_chosen_queries(text, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 3)
-    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
+    monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
     random, changed = Random(text), 0
-    for _ in range(20 if UNCOMPILED else 5):
+    for _ in range(4):
         events = random_events(random, 20 if "kleene" not in text else 12, PLAIN)
         prepared, plans = plans_of(text, events, PLAIN)
         ids, changes = found_while_changing(random, prepared, plans, events)
         assert len(ids) == number_wanted(prepared, events)
         assert len(set(ids)) == len(ids)
         changed += changes
-    assert changed > 3
+    assert changed
 
 
 APART = "SEQ(A a, B b, C c) WHERE [k] and a.x <= b.x WITHIN 4 EVENTS"
@@ -201,7 +203,7 @@ def of_two_keys() -> pa.Table:
 
 def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 5)
-    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
+    monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
     events = of_two_keys()
     prepared, plans = plans_of(APART, events, PLAIN)
     _, schema = prepared.shape.physical(prepared.query)
@@ -215,7 +217,7 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
     )
     engine.restore(data)
     found.append(engine.feed(events.slice(32)))
-    matches = joined(found, engine.program.source.output)
+    matches = concat_matches(found, engine.program.source.output)
     rows = sorted(zip(*(matches.rows[v].tolist() for v in "abc"), strict=True))
     assert rows[0] == (0, 1, 32)
     assert len(rows) == number_wanted(prepared, events)
@@ -225,10 +227,10 @@ def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch)
     """Stacks keep a B that no A stands before; runs do not, and its event is gone."""
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
     events = pa.table({"t": range(5), "row": range(5), "type": list("BBABC"), "x": [1] * 5})
-    shape = shape_of(events.schema, time="t", type="type", order=())
+    shape = create_schema(events.schema, time="t", type="type", order=())
     text = parse("SEQ(A a, B b, C c) WITHIN 9")
-    prepared = prepare(text, shape, Planning(structure="runs"))
-    plans = [prepared.plan, prepare(text, shape, Planning(structure="stacks")).plan]
+    prepared = compile_query(text, shape, PlannerOptions(structure="runs"))
+    plans = [prepared.plan, compile_query(text, shape, PlannerOptions(structure="stacks")).plan]
     _, schema = shape.physical(prepared.query)
     engine = AdaptiveEngine(plans[0], schema, shape.unit, Given(plans, [4]))
     engine.feed(events.slice(0, 2))
@@ -243,8 +245,8 @@ def test_a_new_plan_asks_for_no_event_that_the_one_before_it_let_go(monkeypatch)
 
 def test_with_too_many_partitions_the_plan_stays(monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 5)
-    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
-    monkeypatch.setattr("ensue.engine.recent_events.MOST", 5)
+    monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
+    monkeypatch.setattr("ensue.engine.adaptive.MOST", 5)
     events = of_two_keys()
     prepared, plans = plans_of(APART, events, PLAIN)
     _, schema = prepared.shape.physical(prepared.query)
@@ -277,8 +279,8 @@ def test_a_change_is_remembered_with_its_reason(caplog):
     ("text", "reason"),
     [
         ("SEQ(A a, B b)", "WITHIN"),
-        ("SEQ(A a, B b) WITHIN 5 RETURN COUNT(*)", "one way to count"),
-        ("SEQ(A a, B b) WITHIN 5 RETURN EXISTS", "one way to count"),
+        ("SEQ(A a, B b) WITHIN 5 RETURN COUNT(*)", "only one plan can count"),
+        ("SEQ(A a, B b) WITHIN 5 RETURN EXISTS", "only one plan can count"),
     ],
 )
 def test_a_plan_without_an_end_in_time_stays(text, reason):
@@ -319,12 +321,12 @@ def drifting(count: int) -> pa.Table:
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_plan_follows_the_stream(saved, window, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 100)
-    monkeypatch.setattr("ensue.engine.advice.LEAST", 200)
-    monkeypatch.setattr("ensue.engine.advice.GAIN", 0.05)
+    monkeypatch.setattr("ensue.engine.adaptive.LEAST", 200)
+    monkeypatch.setattr("ensue.engine.adaptive.GAIN", 0.05)
     events = drifting(1_200)
-    shape = shape_of(events.schema, time="t", type="type", order=())
+    shape = create_schema(events.schema, time="t", type="type", order=())
     text = DRIFTING + window
-    prepared = prepare(parse(text), shape, Planning(adaptive=True))
+    prepared = compile_query(parse(text), shape, PlannerOptions(adaptive=True))
     engine = prepared.engine()
     assert isinstance(engine, AdaptiveEngine)
     found = []
@@ -334,8 +336,10 @@ def test_a_plan_follows_the_stream(saved, window, monkeypatch):
             data, engine = engine.save(), prepared.engine()
             engine.restore(data)
     found.append(engine.finish())
-    still = prepare(parse(text), shape).engine()
-    assert joined(found, engine.program.source.output).count == still.feed(events).count > 0
+    still = compile_query(parse(text), shape).engine()
+    assert (
+        concat_matches(found, engine.program.source.output).count == still.feed(events).count > 0
+    )
     late = [c for c in engine.changes if c.row > 600]
     assert late, "the plan should have changed after the stream did"
     assert "estimated cost of an event" in late[0].reason

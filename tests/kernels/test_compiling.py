@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ensue
-from ensue.engine.arrangements import arrangements
-from ensue.source import compiling
+from ensue.codegen import kernel_cache as compiling
+from ensue.engine.program import count_arrangements
 from support.streams import random_events
 
 pytestmark = [
@@ -31,7 +31,7 @@ QUERIES = {
 @pytest.fixture
 def compiled(monkeypatch):
     """What is compiled, in a process that has compiled nothing before."""
-    asked, compile_ = [], compiling.cache.compiled
+    asked, compile_ = [], compiling.compiled
 
     def noted(text, function, signature, *, python=False):
         if not python:
@@ -39,11 +39,11 @@ def compiled(monkeypatch):
         return compile_(text, function, signature, python=python)
 
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
-    monkeypatch.setattr(compiling.cache, "compiled", noted)
-    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: False)
-    compiling.later.cache_clear()
+    monkeypatch.setattr(compiling, "compiled", noted)
+    monkeypatch.setattr(compiling, "is_ready", lambda *_: False)
+    compiling.get_lazy_kernel.cache_clear()
     yield asked
-    compiling.later.cache_clear()
+    compiling.get_lazy_kernel.cache_clear()
 
 
 def matched(name):
@@ -60,7 +60,7 @@ def test_compiled_code_takes_over_after_any_event(name, turns, compiled, monkeyp
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
     steps = []
 
-    class Counted(compiling.Later):
+    class Counted(compiling.LazyKernel):
         """Uncompiled for so many turns, of three events each."""
 
         def _when_worth(self, _):
@@ -73,7 +73,7 @@ def test_compiled_code_takes_over_after_any_event(name, turns, compiled, monkeyp
         def _pace(self, *_):
             self._events = 3
 
-    monkeypatch.setattr(compiling, "Later", Counted)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.LazyKernel", Counted)
     compiled.clear()
     assert matched(name).equals(wanted)
     assert wanted.num_rows > 0
@@ -95,7 +95,7 @@ def test_a_short_table_is_never_compiled_for(said, compiled, monkeypatch):
 
 @compiled_ones
 def test_what_is_compiled_already_is_loaded_where_that_is_quicker(compiled, monkeypatch):
-    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
+    monkeypatch.setattr(compiling, "is_ready", lambda *_: True)
     monkeypatch.setattr(compiling.jit, "LOAD", 60.0)
     matched("runs")
     assert not compiled
@@ -109,7 +109,7 @@ def test_a_live_matcher_begins_with_what_is_compiled_already(compiled, monkeypat
     text, columns = QUERIES["runs"].format(n=1), {**COLUMNS, "schema": EVENTS.schema}
     ensue.live(text, **columns).feed(EVENTS)
     assert not compiled
-    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
+    monkeypatch.setattr(compiling, "is_ready", lambda *_: True)
     ensue.live(text, **columns).feed(EVENTS)
     assert "step" in compiled
 
@@ -117,13 +117,13 @@ def test_a_live_matcher_begins_with_what_is_compiled_already(compiled, monkeypat
 @compiled_ones
 def test_short_tables_pay_for_compiling_together(compiled, monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "in_process")
-    begun, measured = [], compiling.Later._measured
+    begun, measured = [], compiling.LazyKernel._measured
 
     def noted(self, *given):
         begun.append(self)
         return measured(self, *given)
 
-    monkeypatch.setattr(compiling.Later, "_measured", noted)
+    monkeypatch.setattr(compiling.LazyKernel, "_measured", noted)
     before = matched("runs")
     assert not compiled
     for later in begun:
@@ -136,7 +136,7 @@ def test_short_tables_pay_for_compiling_together(compiled, monkeypatch):
 def test_another_process_compiles_what_is_asked_for_again(compiled, monkeypatch):
     """Its machine code comes back through the cache folder; nobody compiles in this process."""
     requested = []
-    monkeypatch.setattr(compiling.cache, "compile_beside", lambda *a: requested.append(a))
+    monkeypatch.setattr(compiling, "compile_beside", lambda *a: requested.append(a))
     monkeypatch.setattr(compiling.jit.compile_process, "is_allowed", lambda: True)
     monkeypatch.setattr(compiling.jit, "SHARE", 0.0)
     monkeypatch.setattr(compiling.jit, "IMPORT", 0.0)
@@ -145,7 +145,7 @@ def test_another_process_compiles_what_is_asked_for_again(compiled, monkeypatch)
     assert matched("runs").equals(before)
     assert not compiled
     assert [function for _, function, _ in requested] == ["step"]  # once
-    monkeypatch.setattr(compiling.cache, "is_ready", lambda *_: True)
+    monkeypatch.setattr(compiling, "is_ready", lambda *_: True)
     assert matched("runs").equals(before)
     assert "step" in compiled
 
@@ -168,9 +168,9 @@ def test_a_setting_that_is_none_is_told(monkeypatch):
 def test_explain_says_what_takes_long_to_compile(monkeypatch):
     text = QUERIES["runs"].format(n=1)
     assert "kernel:" not in ensue.explain(text)
-    monkeypatch.setattr("ensue.engine.shown_kernel.LONG", 0.1)
+    monkeypatch.setattr("ensue.engine.program.LONG_COMPILE", 0.1)
     assert "s to compile; until that pays off" in ensue.explain(text)
-    monkeypatch.setattr("ensue.engine.shown_kernel.NEVER", 0.2)
+    monkeypatch.setattr("ensue.engine.program.MAX_COMPILE", 0.2)
     assert "kernel: not compiled" in ensue.explain(text, EVENTS, **COLUMNS)
 
 
@@ -180,7 +180,7 @@ def test_there_are_no_more_arrangements_than_said(seed, window):
     random = np.random.default_rng(seed)
     mask, key = random.integers(0, 8, 12), random.integers(-1, 2, 12).astype(np.int32)
     ends = np.sort(random.integers(0, 12, 12))
-    said = arrangements(mask, key, ends, [0, 1, 2], window)
+    said = count_arrangements(mask, key, ends, [0, 1, 2], window)
     roles = [[n for n in range(12) if mask[n] >> bit & 1 and key[n] >= 0] for bit in range(3)]
     found = [
         rows

@@ -5,13 +5,12 @@ from random import Random
 
 import pytest
 
-from ensue.columns.stream import shape_of
 from ensue.engine.engine import Engine
-from ensue.languages.patterns import parse
-from ensue.plan.estimates.counters import Counters, Tried, measured
-from ensue.plan.estimates.statistics import Statistics
-from ensue.plan.planning import Planning
-from ensue.workload.prepared import prepare
+from ensue.parser.pattern_parser import parse
+from ensue.planner.planner_options import PlannerOptions
+from ensue.planner.statistics import MatcherCounters, PassCount, Statistics, compute_statistics
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.streams import PLAIN, random_events, random_slices
 
 pytestmark = [
@@ -25,9 +24,9 @@ WITHIN 6"""
 WINDOW = 6
 
 
-def counted_by(events, pieces, planning, *, saved_at=None, text=TEXT) -> Counters:
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    prepared = prepare(parse(text), shape, planning)
+def counted_by(events, pieces, planning, *, saved_at=None, text=TEXT) -> MatcherCounters:
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    prepared = compile_query(parse(text), shape, planning)
     engine = prepared.engine(counted=True)
     for number, piece in enumerate(pieces):
         if number == saved_at:
@@ -118,7 +117,7 @@ def test_counters_equal_what_loops_count(seed, structure):
     random = Random(seed)
     events = random_events(random, 40, PLAIN)
     pieces = random_slices(random, events)
-    planning = Planning(off=frozenset({"predicate_order"}), structure=structure)
+    planning = PlannerOptions(off=frozenset({"predicate_order"}), structure=structure)
     saved_at = random.choice((None, random.randrange(len(pieces))))
     found = counted_by(events, pieces, planning, saved_at=saved_at)
     truth = getattr(Truth(events), structure)()
@@ -129,7 +128,7 @@ def test_counters_equal_what_loops_count(seed, structure):
         k: v for k, v in truth.passed.items() if k[1] and v
     }
     for place, count in found.places.items():
-        assert count == Tried(truth.tried[place, ""], truth.passed[place, ""]), place
+        assert count == PassCount(truth.tried[place, ""], truth.passed[place, ""]), place
 
 
 @pytest.mark.first_rounds(2)
@@ -137,18 +136,18 @@ def test_counters_equal_what_loops_count(seed, structure):
 def test_the_scan_counts_events_types_and_partitions(seed):
     random = Random(seed)
     events = random_events(random, 60, PLAIN)
-    found = counted_by(events, random_slices(random, events), Planning(), saved_at=0)
+    found = counted_by(events, random_slices(random, events), PlannerOptions(), saved_at=0)
     rows = events.to_pylist()
     assert found.events == len(rows)
     assert found.seconds == rows[-1]["t"] - rows[0]["t"]
     types = Counter(r["type"] for r in rows)
     passing = sum(r["type"] == "B" and less(0, r["y"]) for r in rows)
     assert found.roles == {
-        "a": Tried(types["A"], types["A"]),
-        "b": Tried(types["B"], passing),
-        "c": Tried(types["C"], types["C"]),
+        "a": PassCount(types["A"], types["A"]),
+        "b": PassCount(types["B"], passing),
+        "c": PassCount(types["C"], types["C"]),
     }
-    assert found.conditions == {("b", "b.y > 0"): Tried(types["B"], passing)}
+    assert found.conditions == {("b", "b.y > 0"): PassCount(types["B"], passing)}
     assert found.partitions == len({r["k"] for r in rows} - {None})
     assert 1 <= found.effective <= max(1, found.partitions) + 1e-9
 
@@ -156,7 +155,7 @@ def test_the_scan_counts_events_types_and_partitions(seed):
 def test_negations_and_whole_variables_are_counted():
     events = random_events(Random(3), 60, PLAIN)
     text = "SEQ(A a, !C c, B+ b[]) WHERE b[i].x >= a.x and c.x != a.x WITHIN 4"
-    found = counted_by(events, [events], Planning(), text=text)
+    found = counted_by(events, [events], PlannerOptions(), text=text)
     assert sum(count.tried for count in found.absences.values()) > 0
     assert all(count.passed <= count.tried for count in found.absences.values())
     assert found.matches > 0
@@ -164,8 +163,8 @@ def test_negations_and_whole_variables_are_counted():
 
 def test_an_engine_that_does_not_count_says_so():
     events = random_events(Random(1), 5, PLAIN)
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    engine = prepare(parse(TEXT), shape).engine()
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    engine = compile_query(parse(TEXT), shape).engine()
     assert "T" not in engine.state.tables
     with pytest.raises(ValueError, match="counted=True"):
         engine.counters()
@@ -175,13 +174,13 @@ def test_statistics_of_a_running_stream():
     random = Random(5)
     events = random_events(random, 300, PLAIN)
     half = events.num_rows // 2
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    engine = prepare(parse(TEXT), shape).engine(counted=True)
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    engine = compile_query(parse(TEXT), shape).engine(counted=True)
     engine.feed(events.slice(0, half))
     earlier = engine.counters()
     engine.feed(events.slice(half))
     later = engine.counters()
-    known = measured(later)
+    known = compute_statistics(later)
     assert known.source == "the running stream"
     assert known.rate == later.events / later.seconds
     assert known.share("A") == later.roles["a"].tried / later.events
@@ -192,5 +191,5 @@ def test_statistics_of_a_running_stream():
     assert since.events == events.num_rows - half
     assert since.roles["a"].tried == later.roles["a"].tried - earlier.roles["a"].tried
     before = Statistics.given(passes={"never.x = tried.x": 0.5})
-    assert dict(measured(since, before).passes)["never.x = tried.x"] == 0.5
-    assert measured(Counters(), before) == before
+    assert dict(compute_statistics(since, before).passes)["never.x = tried.x"] == 0.5
+    assert compute_statistics(MatcherCounters(), before) == before

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra import earth as plain
-from ensue.algebra import places
+from ensue.geo import geometry as places
+from ensue.geo import geometry as plain
 from ensue.kernels import earth, geometry
 from ensue.kernels.geometry import EARTH
 
@@ -51,7 +51,7 @@ def densified(p, a, b, sign):
     return sign * float(found[k])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(points_near(3), st.sampled_from([1.0, -1.0]))
 @example([(0.0, 60.0), (-40.0, 50.0), (40.0, 50.0)], 1.0)  # the middle of a parallel
 @example([(0.0, 50.0), (-40.0, 50.0), (40.0, 50.0)], -1.0)
@@ -60,17 +60,17 @@ def test_the_distance_to_an_edge_is_that_to_its_nearest_point(points, sign):
     p, a, b = points
     found = earth.edge_extreme(*p, *a, *b, sign)
     assert found == pytest.approx(densified(p, a, b, sign), abs=MILLIMETRE)
-    assert found == pytest.approx(plain.extreme(p, (a, b), sign), abs=1e-6)
+    assert found == pytest.approx(plain.find_edge_extreme(p, (a, b), sign), abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(points_near(4))
 @example([(-40.0, 50.0), (40.0, 50.0), (-40.0, 55.0), (40.0, 61.0)])
 def test_two_edges_may_be_nearest_within_both(points):
     a, b, c, d = points
     assume(a != b and c != d)
-    first, second = places.Place((a, b)), places.Place((c, d))
-    assume(not places.overlaps(first, second, "earth"))
+    first, second = places.ConvexHull((a, b)), places.ConvexHull((c, d))
+    assume(not places.do_overlap(first, second, "earth"))
     low, high = np.zeros(2), np.ones(2)
     best = math.inf
     for _ in range(9):  # a grid over both edges, then a finer one around the best
@@ -85,7 +85,7 @@ def test_two_edges_may_be_nearest_within_both(points):
     found = earth.edge_distance(*a, *b, *c, *d)
     assert found == pytest.approx(best, abs=MILLIMETRE)
     assert earth.box_distance(*a, *b, *c, *d) <= best
-    assert found == pytest.approx(plain.apart((a, b), (c, d)), abs=1e-6)
+    assert found == pytest.approx(plain.compute_edge_distance((a, b), (c, d)), abs=1e-6)
 
 
 def line(*corners):

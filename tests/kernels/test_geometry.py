@@ -9,8 +9,8 @@ import shapely
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra import places
-from ensue.algebra.subscription import Where
+from ensue.geo import geometry as places
+from ensue.ir.subscription import SpatialRelation
 from ensue.kernels import geometry, orientation
 from ensue.kernels.geometry import EARTH, PLANE
 
@@ -20,7 +20,12 @@ pytestmark = [
 ]
 
 SPACES = {"plane": PLANE, "earth": EARTH}
-WHERE = {Where.INSIDE: 0, Where.OVERLAP: 1, Where.SAME: 2, Where.DISTANCE: 3}
+WHERE = {
+    SpatialRelation.INSIDE: 0,
+    SpatialRelation.OVERLAP: 1,
+    SpatialRelation.SAME: 2,
+    SpatialRelation.DISTANCE: 3,
+}
 COMPARISONS = {"<": 0, "=": 1, ">": 2}
 
 halves = st.integers(-6, 6).map(lambda k: k / 2)
@@ -47,7 +52,7 @@ def shaped(place):
     return shapely.LineString(corners) if len(corners) == 2 else shapely.Polygon(corners)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     anywhere,
     anywhere,
@@ -56,8 +61,8 @@ def shaped(place):
 )
 def test_the_side_of_a_line_is_exact_next_to_it(a, b, part, off):
     c = (a[0] + part * (b[0] - a[0]) + off, a[1] + part * (b[1] - a[1]))
-    assert geometry.orientation(*a, *b, *c) == places.side(a, b, c)
-    assert geometry.orientation(*b, *a, *c) == -places.side(a, b, c)
+    assert geometry.orientation(*a, *b, *c) == places.compute_orientation(a, b, c)
+    assert geometry.orientation(*b, *a, *c) == -places.compute_orientation(a, b, c)
 
 
 def test_the_side_of_a_line_is_exact_where_differences_round():
@@ -67,7 +72,7 @@ def test_the_side_of_a_line_is_exact_where_differences_round():
     assert geometry.orientation(1e-30, 0.0, 1e16, 1.0, 2e16, 2.0) == -1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3),
     *[st.tuples(ordinary, ordinary)] * 2,
@@ -76,12 +81,12 @@ def test_the_side_of_a_mean_is_exact(three, a, b):
     (px, py), (qx, qy), (rx, ry) = three
     mean = tuple(sum(Fraction(p[axis]) for p in three) / 3 for axis in (0, 1))
     found = orientation.side_of_mean(*a, *b, px, py, qx, qy, rx, ry)
-    assert found == places.side(a, b, mean)
-    against = orientation.mean_against(px, qx, rx, a[0])
+    assert found == places.compute_orientation(a, b, mean)
+    against = orientation.compare_mean(px, qx, rx, a[0])
     assert against == (mean[0] > Fraction(a[0])) - (mean[0] < Fraction(a[0]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(points_of(halves, 12) | points_of(tenths, 12) | points_of(ordinary, 12))
 @example([(0.0, 0.0)] * 3)
 @example([(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
@@ -90,23 +95,23 @@ def test_a_hull_is_that_of_plain_python(points):
     xs, ys = (np.array(column) for column in zip(*points, strict=True))
     out_x, out_y = np.empty(len(xs)), np.empty(len(xs))
     m = geometry.hull(xs, ys, len(xs), out_x, out_y)
-    assert tuple(zip(out_x[:m], out_y[:m], strict=True)) == places.hull_of(points).corners
+    assert tuple(zip(out_x[:m], out_y[:m], strict=True)) == places.build_hull(points).corners
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=6))
 @example([(0, 2), (3, 2), (1, 0), (2, 3), (3, 0)])
 @example([(0, 0), (2, 0), (2, 2), (0, 2)] * 2)  # twice round
 def test_a_ring_is_convex_if_it_is_its_own_hull(ring):
     xs, ys = (np.array(column, np.float64) for column in zip(*ring, strict=True))
-    hull = list(places.hull_of(ring).corners)
+    hull = list(places.build_hull(ring).corners)
 
     def turned(corners):
         k = corners.index(hull[0]) if hull[0] in corners else 0
         return corners[k:] + corners[:k] == hull
 
     wanted = 0 if len(hull) < 3 else 1 if turned(ring) else -1 if turned(ring[::-1]) else 0
-    assert geometry.turning(xs, ys, len(xs)) == wanted
+    assert geometry.find_convex_side(xs, ys, len(xs)) == wanted
 
 
 def test_a_hull_of_nothing_has_no_corner():
@@ -114,52 +119,52 @@ def test_a_hull_of_nothing_has_no_corner():
     assert geometry.hull(nothing, nothing, 0, nothing, nothing) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(points_of(halves), points_of(halves))
 @example([(0.0, 0.0), (2.0, 0.0)], [(1.0, 0.0), (3.0, 0.0)])  # on one line, one within the other
 @example([(0.0, 0.0), (1.0, 0.0)], [(2.0, 0.0), (3.0, 0.0)])
 @example([(-3.0, 0.0), (3.0, 1.0), (3.0, 0.0)], [(0.0, -3.0), (1.0, 3.0), (1.0, -3.0)])  # bars
 def test_places_lie_as_plain_python_and_shapely_say(first, second):
-    p, q = places.hull_of(first), places.hull_of(second)
+    p, q = places.build_hull(first), places.build_hull(second)
     a, b = arrays(p), arrays(q)
     overlap = geometry.convex_overlap(*a, *b, PLANE)
-    assert overlap == places.overlaps(p, q) == shapely.intersects(shaped(p), shaped(q))
+    assert overlap == places.do_overlap(p, q) == shapely.intersects(shaped(p), shaped(q))
     inside = geometry.convex_inside(*b, *a, PLANE)
-    assert inside == places.inside(q, p) == shapely.covers(shaped(p), shaped(q))
+    assert inside == places.is_inside(q, p) == shapely.covers(shaped(p), shaped(q))
     distance = geometry.convex_distance(*a, *b, PLANE)
-    assert distance == places.distance(p, q)
+    assert distance == places.compute_distance(p, q)
     assert math.isclose(distance, shapely.distance(shaped(p), shaped(q)), abs_tol=1e-12)
     assert (distance == 0.0) == overlap
     centre = geometry.centre(*a)
-    assert centre == places.centre(p)
+    assert centre == places.compute_centroid(p)
     assert shapely.dwithin(shapely.Point(centre), shapely.centroid(shaped(p)), 1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(points_of(tenths) | points_of(ordinary), points_of(tenths) | points_of(ordinary))
 def test_places_off_the_grid_lie_as_plain_python_says(first, second):
-    p, q = places.hull_of(first), places.hull_of([*second, first[0]])
+    p, q = places.build_hull(first), places.build_hull([*second, first[0]])
     a, b = arrays(p), arrays(q)
     assert geometry.convex_overlap(*a, *b, PLANE)
     assert geometry.convex_distance(*a, *b, PLANE) == 0.0
-    assert geometry.convex_inside(*b, *a, PLANE) == places.inside(q, p)
+    assert geometry.convex_inside(*b, *a, PLANE) == places.is_inside(q, p)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     points_of(halves, 4),
     points_of(halves, 4),
-    st.sampled_from(list(Where)),
+    st.sampled_from(list(SpatialRelation)),
     st.sampled_from("<=>"),
     st.sampled_from([0.0, 0.5, 1.0, 2.0, 111195.0797]),
     st.sampled_from(["plane", "earth"]),
 )
 def test_one_test_of_two_places(first, second, where, comparison, number, space):
-    p, q = places.hull_of(first), places.hull_of(second)
-    found = geometry.places_test(
+    p, q = places.build_hull(first), places.build_hull(second)
+    found = geometry.passes_place_test(
         WHERE[where], COMPARISONS[comparison], number, 0.5, *arrays(p), *arrays(q), SPACES[space]
     )
-    assert found == places.satisfies(where, p, q, comparison, number, 0.5, space)
+    assert found == places.evaluate_relation(where, p, q, comparison, number, 0.5, space)
 
 
 def test_no_place_passes_no_test():
@@ -167,5 +172,5 @@ def test_no_place_passes_no_test():
     for where in range(4):
         for comparison in range(3):
             for a, b in ((point, none), (none, point), (none, none)):
-                assert not geometry.places_test(where, comparison, 1e9, 1e9, *a, *b, PLANE)
+                assert not geometry.passes_place_test(where, comparison, 1e9, 1e9, *a, *b, PLANE)
     assert math.isinf(geometry.convex_distance(*point, *none, PLANE))

@@ -34,7 +34,7 @@ def hashed(words, **layout):
     return high, low
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), max_size=40), st.data())
 def test_integers_get_lasting_codes(keys, data):
     known: dict[int, int] = {}
@@ -48,11 +48,11 @@ def test_integers_get_lasting_codes(keys, data):
         mask = frozen(np.array(valid, np.bool_))
         out, done = np.empty(len(piece), np.int32), 0
         while True:
-            done = hashing.code_integers(array, mask, slot_keys, slot_codes, state, out, done)
+            done = hashing.encode_integers(array, mask, slot_keys, slot_codes, state, out, done)
             if done == len(piece):
                 break
             wider = np.zeros(2 * size, np.int64), np.full(2 * size, -1, np.int32)
-            hashing.place_integers(slot_keys, slot_codes, *wider)
+            hashing.insert_integers(slot_keys, slot_codes, *wider)
             (slot_keys, slot_codes), size = wider, 2 * size
         wanted = [
             known.setdefault(k, len(known)) if v or not valid else -1
@@ -61,7 +61,7 @@ def test_integers_get_lasting_codes(keys, data):
         assert out.tolist() == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(st.lists(st.text(max_size=20) | st.sampled_from("ab"), max_size=30), st.booleans())
 def test_strings_get_lasting_codes(words, wide):
     known: dict[str, int] = {}
@@ -71,7 +71,7 @@ def test_strings_get_lasting_codes(words, wide):
     codes, content = np.zeros(32, np.int32), np.zeros(4000, np.uint8)
     out, state = np.empty(len(words), np.int32), np.zeros(4, np.int64)
     table = slots, places, content, codes
-    done = hashing.code_texts(hashes, offsets, data, ALL, *table, state, out, 0)
+    done = hashing.encode_texts(hashes, offsets, data, ALL, *table, state, out, 0)
     assert done == len(words)
     assert out.tolist() == [known.setdefault(word, len(known)) for word in words]
     kept = [content[places[k] : places[k + 1]].tobytes().decode() for k in range(len(known))]
@@ -90,7 +90,7 @@ def test_a_full_table_asks_for_room_and_stays_whole(room):
         np.zeros(entries - 1, np.int32),
     )
     out, state = np.full(3, -7, np.int32), np.zeros(4, np.int64)
-    done = hashing.code_texts(hashed(words)[0], offsets, data, ALL, *table, state, out, 0)
+    done = hashing.encode_texts(hashed(words)[0], offsets, data, ALL, *table, state, out, 0)
     assert done < 3
     assert state[2] == done
     assert out[done:].tolist() == [-7] * (3 - done)
@@ -107,7 +107,7 @@ def test_texts_of_the_same_hash_are_told_apart():
     )
     out = np.empty(3, np.int32)
     same = np.full(3, 5, np.uint64)
-    hashing.code_texts(same, offsets, data, ALL, *table, np.zeros(4, np.int64), out, 0)
+    hashing.encode_texts(same, offsets, data, ALL, *table, np.zeros(4, np.int64), out, 0)
     assert out.tolist() == [0, 1, 0]
 
 
@@ -116,15 +116,15 @@ def test_placed_entries_are_found_again():
     offsets, data = laid_out(words, wide=True)
     hashes, _ = hashed(words)
     slots = np.zeros(8, np.uint64)
-    hashing.place_texts(hashes, slots)
+    hashing.insert_texts(hashes, slots)
     table = slots, offsets.copy(), data.copy(), np.arange(3, dtype=np.int32)
     out, state = np.empty(3, np.int32), np.array([3, 3, 3, 6])
-    assert hashing.code_texts(hashes, offsets, data, ALL, *table, state, out, 0) == 3
+    assert hashing.encode_texts(hashes, offsets, data, ALL, *table, state, out, 0) == 3
     assert out.tolist() == [0, 1, 2]
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=10), st.binary(max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24, deadline=None)
 def test_a_hash_depends_on_the_text_only(words, lead):
     assert np.array_equal(hashed(words), hashed(words, lead=lead, wide=True))
     alone = np.array([hashed([word]) for word in words])[:, :, 0].T
@@ -173,7 +173,7 @@ def test_words_are_added_as_their_hashes_are():
 def test_ordinals_count_the_equals_before():
     high = np.array([1, 2, 1, 1, 2], np.uint64)
     low = np.array([0, 0, 0, 9, 0], np.uint64)
-    assert hashing.ordinals(high, low).tolist() == [0, 0, 1, 0, 1]
+    assert hashing.number_duplicates(high, low).tolist() == [0, 0, 1, 0, 1]
 
 
 def test_lists_and_single_rows_are_folded_apart():
@@ -195,5 +195,5 @@ def test_lists_and_single_rows_are_folded_apart():
 def test_hexadecimal():
     digits = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
     high, low = np.array([0x0123456789ABCDEF, 0], np.uint64), np.array([2**64 - 1, 16], np.uint64)
-    text = hashing.hexadecimal(high, low, digits).tobytes().decode()
+    text = hashing.format_hex(high, low, digits).tobytes().decode()
     assert text == f"{'0123456789abcdef'}{'f' * 16}{'0' * 30}10"

@@ -11,8 +11,9 @@ import numba
 import numpy as np
 import pytest
 
-from ensue import private_files
-from ensue.kernels import compile_process, hashing, jit, point_sets, regions
+from ensue import cache_files as private_files
+from ensue.kernels import compile_process, hashing, jit, regions
+from ensue.kernels import geometry_pairs as point_sets
 
 COMPILED = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -34,7 +35,7 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_types_of_arguments_are_those_of_numba(value):
-    from ensue.kernels.kept_code import numba_type
+    from ensue.kernels.jit_cache import numba_type
 
     assert numba_type(jit.type_of(value)) == numba.typeof(value)
 
@@ -44,13 +45,13 @@ def fresh(monkeypatch, tmp_path):
     """A loop as in a process that has not called it yet, with an empty cache folder."""
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path))
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
 
     def made(loop):
         return jit.kernel(**loop.targetoptions)(loop.py_func)
 
     yield made
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
 
 
 def hashed(loop, size):
@@ -72,7 +73,7 @@ def test_short_arrays_are_not_compiled_for_and_long_ones_are(fresh):
 
 @COMPILED
 def test_other_types_are_interpreted_again_until_they_pay_off(fresh):
-    loop = fresh(hashing.mixed)
+    loop = fresh(hashing.mix_bits)
     interpreted = loop(np.uint64(5))
     loop.compile_for(np.uint64(5))
     assert loop(np.uint64(5)) == interpreted
@@ -86,7 +87,7 @@ def test_interpreted_loops_call_no_compiled_ones():
     for loop in (hashing.hash_texts, regions.region_test, point_sets.points_distance):
         called = [loop.plain.__globals__.get(name) for name in loop.plain.__code__.co_names]
         assert any(map(callable, called))
-        assert not any(isinstance(value, jit.Loop) for value in called)
+        assert not any(isinstance(value, jit.JitFunction) for value in called)
 
 
 @COMPILED
@@ -102,22 +103,22 @@ def test_loops_are_compiled_by_another_process(fresh, monkeypatch):
             assert time.monotonic() < deadline
             assert hashed(loop, 500) == interpreted
             time.sleep(0.05)
-        process = compile_process._Beside.process
+        process = compile_process._CompileProcess.process
         assert sum(loop.dispatcher.stats.cache_hits.values()) == 1
         assert not loop.dispatcher.stats.cache_misses
         lower = min(19, os.getpriority(os.PRIO_PROCESS, 0) + compile_process.NICE)
         assert os.getpriority(os.PRIO_PROCESS, process.pid) >= lower
         assert hashed(loop, 500) == interpreted
     finally:
-        compile_process.stop()
+        compile_process.stop_process()
     assert process.returncode is not None
 
 
 STARTS = """
 import os, sys
 from ensue.kernels import compile_process
-compile_process.request(print)
-print(compile_process._Beside.process.pid, flush=True)
+compile_process.request_compile(print)
+print(compile_process._CompileProcess.process.pid, flush=True)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), 9)
 if sys.argv[1] == "forked" and not os.fork():
@@ -161,7 +162,7 @@ def test_another_process_can_be_forbidden(monkeypatch, setting, allowed):
 
 def test_no_process_is_started_where_nothing_can_be_kept(monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "auto")
-    monkeypatch.setattr(private_files, "folder", lambda: None)
+    monkeypatch.setattr(private_files, "get_cache_folder", lambda: None)
     assert not compile_process.is_allowed()
 
 

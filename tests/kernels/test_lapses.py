@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ensue.kernels.lapses import spoil
+from ensue.kernels.match_selection import mark_violations
 
 pytestmark = pytest.mark.kernels
 
@@ -28,7 +28,7 @@ def test_like_looking_at_all(seed, time):
     own = np.array([[random.randint(-1, 15) for _ in range(2)] for _ in range(count)], np.int64)
     own = own.reshape(count, 2)
     spoilt = np.zeros(count, np.bool_)
-    spoil(
+    mark_violations(
         np.searchsorted(key, of), np.searchsorted(key, of, side="right"),
         starts.astype(time), ends.astype(time), rows, after, until, own, spoilt,
     )  # fmt: skip

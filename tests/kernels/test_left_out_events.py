@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.source import cache
-from ensue.workload import relevance
+from ensue.codegen import kernel_cache as cache
+from ensue.runtime import event_pruning as relevance
 from support.any_types import random_any_types
 from support.edges import random_edges
 from support.groups import random_groups
@@ -27,7 +27,7 @@ WRITERS = {
     "groups": random_groups,
     "negations": random_negations,
 }
-CASES = 40
+CASES = 20
 
 
 def leave_out(monkeypatch: pytest.MonkeyPatch, *, some: bool) -> None:

@@ -9,31 +9,31 @@ import pytest
 from tests.support.fleets import Nodes, meant, random_corners, random_events
 from tests.support.subscriptions import Bounds, random_subscription
 
-from ensue.algebra import places
-from ensue.algebra.subscription import Subscription
-from ensue.columns.regions import Regions
-from ensue.languages.opsl import parse
-from ensue.semantics.events import Event
-from ensue.workload.subscriptions.nodes.held import NodeState
+from ensue.geo import geometry as places
+from ensue.ir.subscription import Subscription
+from ensue.operators.subscriptions.network.network_state import NetworkState
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.reference.conditions import Event
+from ensue.vector.geo_regions import Regions
 
-SEEDS = 120
+SEEDS = 30  # in each block
 
 
 def _nodes(space: str, corners: dict[int, Any], *, points: bool) -> Nodes:
     def fits(test: Any, event: Event) -> bool:
-        shape = places.shape_of(test.region.text, space)
-        place = places.hull_of(corners.get(event.position, ()))
+        shape = places.parse_region(test.region.text, space)
+        place = places.build_hull(corners.get(event.position, ()))
         numbers = test.comparison, test.number, test.tolerance
-        return places.satisfies(test.where, shape, place, *numbers, space)
+        return places.evaluate_relation(test.where, shape, place, *numbers, space)
 
     return Nodes(Regions(space), int(space == "earth"), points, fits=fits)
 
 
 def _saved_and_restored(nodes: Nodes) -> None:
-    saved, used = nodes.state.save(), nodes.state.used_up()
-    nodes.state = NodeState(nodes.table, np.int64, nodes.space, nodes._regions)
+    saved, used = nodes.state.save(), nodes.state.get_consumed()
+    nodes.state = NetworkState(nodes.table, np.int64, nodes.space, nodes._regions)
     nodes.state.restore(saved)
-    nodes.state.use_up(*used)
+    nodes.state.restore_consumed(*used)
 
 
 def _cut(nodes: Nodes, events: list[Event], corners: dict[int, Any], random: Random) -> list[Any]:
@@ -52,11 +52,17 @@ def _cut(nodes: Nodes, events: list[Event], corners: dict[int, Any], random: Ran
     return found + nodes.finish()
 
 
+def block_of(size: int, block: int) -> range:
+    return range(block * size, block * size + size)
+
+
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("space", ["plane", "earth"])
 @pytest.mark.parametrize("points", [True, False], ids=["points", "lasting"])
-def test_random_subscriptions_match_as_they_mean(space: str, points: bool) -> None:
+def test_random_subscriptions_match_as_they_mean(space: str, points: bool, block: int) -> None:
     matches = 0
-    for seed in range(SEEDS):
+    for seed in block_of(SEEDS, block):
         random = Random(f"{seed} {space} {points}")
         bounds = Bounds(
             atoms=random.choice((2, 3, 4)),
@@ -76,8 +82,10 @@ def test_random_subscriptions_match_as_they_mean(space: str, points: bool) -> No
     assert matches > SEEDS / 2
 
 
-def test_several_share_nodes_and_find_their_own() -> None:
-    for seed in range(40):
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("block", range(4))
+def test_several_share_nodes_and_find_their_own(block: int) -> None:
+    for seed in block_of(10, block):
         random = Random(seed)
         events = random_events(random, 10)
         corners = random_corners(random, events)
@@ -96,8 +104,12 @@ def test_several_share_nodes_and_find_their_own() -> None:
         assert found == wanted, seed
 
 
-def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent() -> None:
-    for seed in range(60):
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("block", range(4))
+def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent(
+    block: int,
+) -> None:
+    for seed in block_of(15, block):
         random = Random(f"changes {seed}")
         events = random_events(random, 10)
         corners = random_corners(random, events)
@@ -118,9 +130,9 @@ def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent
                 gone[old] = at
                 if random.random() < 0.5:
                     nodes.state.compact()
-                    used, tied = nodes.state.used_up()
+                    used, tied = nodes.state.get_consumed()
                     mine = nodes.table.gone_subscriptions
-                    nodes.state.use_up(
+                    nodes.state.restore_consumed(
                         used[~np.isin(used[:, 0], mine)], tied[~np.isin(tied[:, 0], mine)]
                     )
                     nodes.table.reuse()
@@ -136,7 +148,7 @@ def test_what_no_match_can_use_is_gone_from_every_node() -> None:
     text = "=|(A;5)B && |(A)C || =|(A;3)(D && E) WITH within = 9"
     names = ", ".join(f"{n.upper()} = (STRING:kind = '{n}')" for n in "abcde")
     nodes = _nodes("plane", {}, points=True)
-    nodes.add("s", parse(text.replace(" WITH", f", {names} WITH")))
+    nodes.add("s", parse_subscription(text.replace(" WITH", f", {names} WITH")))
     events = [
         Event(n, "", n, n, {"kind": kind, "id": 1, "v": 1}) for n, kind in enumerate("abcdea")
     ]

@@ -23,13 +23,13 @@ from tests.kernels.test_engine import (
     wanted,
 )
 
-from ensue.columns.stream import shape_of
 from ensue.engine.engine import Engine
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.plan.physical import Reference
-from ensue.plan.planning import STRUCTURES, Planning
-from ensue.workload.prepared import prepare
+from ensue.parser.pattern_parser import parse
+from ensue.planner.physical_plan import ReferencePlan
+from ensue.planner.planner_options import STRUCTURES, PlannerOptions
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.queries import random_repeats
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
@@ -52,7 +52,7 @@ def assert_random_case_is_exact(random: Random, *, cut: bool) -> str:
         prepared = prepared_for(text, events, nature, random.choice(OFF))
     except QueryError:
         return "refused"
-    if isinstance(prepared.plan.structure, Reference):
+    if isinstance(prepared.plan.structure, ReferencePlan):
         return "reference"  # it would be compared with itself
     pieces = random_slices(random, events)
     if cut:
@@ -71,11 +71,11 @@ def assert_random_case_is_exact(random: Random, *, cut: bool) -> str:
 @pytest.mark.skipif(not UNCOMPILED, reason="thousands of queries would be compiled")
 @pytest.mark.parametrize("cut", [False, True], ids=["fed", "interrupted"])
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(24))
+@pytest.mark.parametrize("round", range(75))
 def test_random_queries_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
-        monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", (1, 2, 4, 1_024)[seed % 4])
+        monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
             outcomes[assert_random_case_is_exact(Random(f"{cut} {seed}"), cut=cut)] += 1
@@ -114,12 +114,12 @@ STRATEGIES = (
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS.keys())
 @pytest.mark.first_rounds(1)
-@pytest.mark.parametrize("round", range(5))
+@pytest.mark.parametrize("round", range(20))
 def test_each_element_against_all_that_can_be_said_of_another_variable(round, pattern, strategy):
     names = "a[], b[], c" if "C c" in pattern else "a[], b[]"
     random = Random(pattern + strategy)
     pairs = random.sample(list(product(OF_EACH, OF_B)), len(OF_EACH) * len(OF_B))
-    for pair in pairs[round::5]:
+    for pair in pairs[round::20]:
         left, right = random.sample(pair, 2)
         condition = f"{left} {random.choice(('<', '<=', '!=', '>'))} {right}"
         text = f"{pattern} WHERE {strategy}({names}) {{ {condition} }} WITHIN 9"
@@ -158,7 +158,7 @@ CHOSEN = {
     ],
 )
 def test_chosen_queries_are_exact(text, monkeypatch):
-    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 2)
+    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
     random, found = Random(text), 0
     # values are missing in the second half of a stream: the engine changes its kernel on the way
     for nature in (PLAIN, Nature(nulls_from=5)):
@@ -176,11 +176,11 @@ def test_chosen_queries_are_exact(text, monkeypatch):
 @pytest.mark.parametrize("text", CHOSEN.values(), ids=CHOSEN.keys())
 def test_a_structure_takes_such_a_query_or_says_why_not(text):
     events = random_events(Random(1), 9)
-    shape = shape_of(events.schema, time="t", type="type", order=())
+    shape = create_schema(events.schema, time="t", type="type", order=())
     taken = []
     for structure in STRUCTURES:
         try:
-            prepare(parse(text), shape, Planning(structure=structure))
+            compile_query(parse(text), shape, PlannerOptions(structure=structure))
         except QueryError:
             continue
         taken.append(structure)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensue.kernels import routing_table
-from ensue.kernels.routing_table import insert, key_of, move_some, remove
-from ensue.workload.subscriptions.routing import arrays
-from ensue.workload.subscriptions.routing.arrays import Arrays
+from ensue.kernels import predicate_index_hash as routing_table
+from ensue.kernels.predicate_index_hash import hash_key, insert, move_slots, remove
+from ensue.operators.subscriptions.predicate_index import index_arrays as arrays
+from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArrays
 from support.routing import change_at_random
 
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-def _held(room: Arrays) -> dict[int, list[int]]:
+def _held(room: IndexArrays) -> dict[int, list[int]]:
     """The slots under each key, old and new."""
     table = room.table
     found: dict[int, list[int]] = {}
@@ -41,12 +41,12 @@ def _held(room: Arrays) -> dict[int, list[int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_table_holds_what_a_dictionary_holds_however_it_grows(seed: int) -> None:
     rng = random.Random(seed)
-    room = Arrays.empty()
+    room = IndexArrays.empty()
     model: dict[int, list[int]] = {}
     numbers = [rng.randrange(60) for _ in range(400)]
     for step, number in enumerate(numbers):
         room.reach({"words": (step + 2) * 8 * routing_table.LARGE})
-        key = np.uint64(key_of(np.uint64(7), np.uint64(number), np.uint64(1)))
+        key = np.uint64(hash_key(np.uint64(7), np.uint64(number), np.uint64(1)))
         slots = model.setdefault(int(key), [])
         if slots and rng.random() < 0.45:
             slot = slots.pop(rng.randrange(len(slots)))
@@ -58,7 +58,7 @@ def test_a_table_holds_what_a_dictionary_holds_however_it_grows(seed: int) -> No
         if rng.random() < 0.05 and not room.growing:
             room.rebuild(rng.choice([1024, 2048]))
         if rng.random() < 0.02:
-            move_some(room.table, 300)
+            move_slots(room.table, 300)
         if step % 40 == 0 or step == len(numbers) - 1:
             living = {key: sorted(slots) for key, slots in model.items() if slots}
             assert {key: sorted(slots) for key, slots in _held(room).items()} == living

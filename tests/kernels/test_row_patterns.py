@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from ensue.algebra.check.row_patterns import checked
-from ensue.languages.row_patterns.clause import read_bare
+from ensue.analyzer.row_pattern_checks import check_row_pattern
+from ensue.parser.row_pattern.clause import read_clause_text
 from support.row_patterns import COLUMNS, a_clause, found, meant, outcome, some_rows
 
 pytestmark = pytest.mark.kernels
@@ -23,6 +23,7 @@ JUDGED = (
 )
 
 
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("block", range(8))
 def test_rows_alone_decide(block):
     for seed in range(block * 25, block * 25 + 25):
@@ -32,8 +33,10 @@ def test_rows_alone_decide(block):
 
 
 @pytest.mark.parametrize("text", JUDGED)
-def test_the_match_so_far_decides(text):
-    recognition = checked(read_bare(f"({text})"), COLUMNS)
-    for seed in range(60):
+@pytest.mark.first_rounds(1)
+@pytest.mark.parametrize("block", range(4))
+def test_the_match_so_far_decides(text, block):
+    recognition = check_row_pattern(read_clause_text(f"({text})"), COLUMNS)
+    for seed in range(block * 15, block * 15 + 15):
         table = some_rows(random.Random(seed), 25)
         assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra.evaluate import aggregate
-from ensue.kernels import segments
+from ensue.functions.interpreter import compute_aggregate
+from ensue.kernels import segment_aggregates as segments
 
 pytestmark = [
     pytest.mark.kernels,
@@ -43,13 +43,13 @@ def same(found, wanted):
 
 
 def whole_sums(offsets, values, valid):
-    found, carry, known = segments.whole_sums(offsets, values, valid)
+    found, carry, known = segments.integer_sums(offsets, values, valid)
     return found, known & (carry == 0)
 
 
 KERNELS = {
     np.float64: {"sum": segments.sums, "avg": segments.averages, "stddev": segments.deviations},
-    np.int64: {"sum": whole_sums, "avg": segments.whole_averages, "stddev": segments.deviations},
+    np.int64: {"sum": whole_sums, "avg": segments.integer_averages, "stddev": segments.deviations},
 }
 
 
@@ -66,7 +66,7 @@ def test_a_segment_has_the_aggregate_of_its_values(dtype, function, data):
         percent = None
         found, known = KERNELS[dtype][function](offsets, values, valid)
     for k, elements in enumerate(lists):
-        wanted = aggregate(function, elements, percent)
+        wanted = compute_aggregate(function, elements, percent)
         assert bool(known[k]) == (wanted is not None)
         assert wanted is None or same(found[k], wanted)
 
@@ -76,17 +76,17 @@ def test_a_segment_has_the_aggregate_of_its_values(dtype, function, data):
 @given(st.data())
 def test_positions_and_counts(dtype, data):
     lists, offsets, values, valid = data.draw(columns(dtype))
-    for function, kernel in (("min", segments.least), ("max", segments.greatest)):
+    for function, kernel in (("min", segments.find_least), ("max", segments.find_greatest)):
         places = kernel(offsets, values, valid)
         for k, elements in enumerate(lists):
-            wanted = aggregate(function, elements)
+            wanted = compute_aggregate(function, elements)
             assert (places[k] < 0) == (wanted is None)
             if wanted is not None:
                 assert offsets[k] <= places[k] < offsets[k + 1]
                 assert same(values[places[k]], wanted)
     counts = segments.counts(offsets, valid)
-    assert counts.tolist() == [aggregate("count", elements) for elements in lists]
-    ends = zip(segments.firsts(offsets), segments.lasts(offsets), lists, strict=True)
+    assert counts.tolist() == [compute_aggregate("count", elements) for elements in lists]
+    ends = zip(segments.find_firsts(offsets), segments.find_lasts(offsets), lists, strict=True)
     for k, (first, last, elements) in enumerate(ends):
         if elements:
             assert (first, last) == (offsets[k], offsets[k + 1] - 1)

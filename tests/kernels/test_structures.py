@@ -11,20 +11,18 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns.stream import shape_of
+from ensue.codegen.kernel_inputs import KernelContext
+from ensue.codegen.kernel_text import write_event_loop, write_kernel
 from ensue.engine.engine import Engine
-from ensue.engine.output import joined
+from ensue.engine.match_output import concat_matches
 from ensue.engine.program import Program
-from ensue.plan import physical
-from ensue.plan.physical import Automaton, Compact, Reference, Stacks, Tree
-from ensue.plan.planning import Planning
-from ensue.source.event_loop import event_loop
-from ensue.source.kernel_inputs import Frame
-from ensue.source.kernel_text import kernel_text
-from ensue.structures.contract import State, Structure, Written
-from ensue.structures.registry import structure_of
-from ensue.structures.tables import ByKey, TableShape, UpTo
-from ensue.workload.prepared import Prepared, prepare
+from ensue.physical.state_tables import FilledRows, KeyedRows, TableShape
+from ensue.physical.structure import KernelSource, Structure, StructureState, load_structure
+from ensue.planner import physical_plan as physical
+from ensue.planner.physical_plan import CompactPlan, InstanceStacks, JoinTree, Nfa, ReferencePlan
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.vector.event_table import create_schema
 
 pytestmark = [
     pytest.mark.kernels,
@@ -35,18 +33,18 @@ SOURCE = Path(ensue.__file__).parent
 PAIRS = "SEQ(A a, B b) WHERE [k] and b.x > a.x WITHIN 9"
 WITHOUT = "SEQ(A a, !B n, C c) WHERE [k] and n.x > a.x and c.x > a.x WITHIN 9"
 CASES = {
-    "runs": (Automaton, "runs", WITHOUT),
-    "waiting runs": (Automaton, "runs", "SEQ(A a, B b, !C n) WHERE [k] WITHIN 6"),
+    "runs": (Nfa, "runs", WITHOUT),
+    "waiting runs": (Nfa, "runs", "SEQ(A a, B b, !C n) WHERE [k] WITHIN 6"),
     "runs with lists": (
-        Automaton,
+        Nfa,
         "runs",
         "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 9",
     ),
-    "stacks": (Stacks, "stacks", WITHOUT),
-    "tree": (Tree, "tree", WITHOUT),
-    "a count": (Compact, "compact", "SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN COUNT(*) AS n"),
-    "a sign": (Compact, "compact", "SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN EXISTS"),
-    "compact lists": (Compact, "compact", "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 9"),
+    "stacks": (InstanceStacks, "stacks", WITHOUT),
+    "tree": (JoinTree, "tree", WITHOUT),
+    "a count": (CompactPlan, "compact", "SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN COUNT(*) AS n"),
+    "a sign": (CompactPlan, "compact", "SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN EXISTS"),
+    "compact lists": (CompactPlan, "compact", "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 9"),
 }
 EVENTS = pa.table(
     {
@@ -58,9 +56,9 @@ EVENTS = pa.table(
 )
 
 
-def prepared(text: str, structure: str = "") -> Prepared:
-    shape = shape_of(EVENTS.schema, time="t", type="type", order=())
-    return prepare(ensue.parse(text), shape, Planning(structure=structure or None))
+def prepared(text: str, structure: str = "") -> CompiledQuery:
+    shape = create_schema(EVENTS.schema, time="t", type="type", order=())
+    return compile_query(ensue.parse(text), shape, PlannerOptions(structure=structure or None))
 
 
 @pytest.fixture(params=CASES)
@@ -82,7 +80,7 @@ class Heap:
 
 def test_an_unknown_structure_is_an_error():
     with pytest.raises(TypeError, match="no structure is registered for Heap"):
-        structure_of(Heap())  # type: ignore[arg-type]
+        load_structure(Heap())  # type: ignore[arg-type]
 
 
 def test_a_plan_for_the_reference_path_has_no_kernel():
@@ -92,7 +90,9 @@ def test_a_plan_for_the_reference_path_has_no_kernel():
 
 
 def test_every_node_of_a_plan_with_a_kernel_has_a_case_here():
-    assert {node for node, _, _ in CASES.values()} == {*get_args(physical.Structure)} - {Reference}
+    assert {node for node, _, _ in CASES.values()} == {*get_args(physical.Structure)} - {
+        ReferencePlan
+    }
 
 
 # ------------------------------------------------------------------------------- the contract
@@ -100,9 +100,9 @@ def test_every_node_of_a_plan_with_a_kernel_has_a_case_here():
 
 def test_a_structure_meets_the_contract(engine):
     program, state = engine.program, engine.state
-    assert program.structure is structure_of(program.plan.structure)
-    assert isinstance(program.source, Written)
-    assert isinstance(state, State)
+    assert program.structure is load_structure(program.plan.structure)
+    assert isinstance(program.source, KernelSource)
+    assert isinstance(state, StructureState)
     assert {name for name, _ in parameters(program.source.text)} >= {
         "step",
         *program.source.kernels,
@@ -127,9 +127,9 @@ def test_tables_are_as_their_shapes_say(engine):
         assert table.dtype == shape.dtype
         assert table.shape[1:] == (() if shape.width is None else (shape.width,))
         match shape.rows:
-            case ByKey():
+            case KeyedRows():
                 assert len(table) >= len(engine.scan.keys)
-            case UpTo(top=top):
+            case FilledRows(top=top):
                 assert len(table) >= engine.state.meta[top]
     for columns in engine.program.source.columns:
         assert {columns.whole, columns.real} <= {*engine.state.listed}
@@ -165,12 +165,12 @@ def parameters(text: str) -> Iterator[tuple[str, list[str]]]:
 # ------------------------------------------------------------------------------- shared code
 
 
-@pytest.mark.parametrize("folder", ["engine", "workload", "results", "runners"])
+@pytest.mark.parametrize("folder", ["engine", "projection", "runtime", "operators", "backends"])
 def test_shared_code_asks_for_no_structure_in_particular(folder):
-    own = {"Automaton", "Stacks", "Tree", "Compact"}
+    own = {"Nfa", "InstanceStacks", "JoinTree", "CompactPlan"}
     for module in (SOURCE / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "ensue.plan.physical":
+            if isinstance(node, ast.ImportFrom) and node.module == "ensue.planner.physical_plan":
                 assert not own & {alias.name for alias in node.names}, module
 
 
@@ -178,42 +178,42 @@ def test_shared_code_asks_for_no_structure_in_particular(folder):
 
 
 @dataclass(frozen=True, slots=True)
-class Latest(Reference):
+class Latest(ReferencePlan):
     """The plan's node of a structure that only this test has."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class LatestSource(Written):
+class LatestSource(KernelSource):
     """SEQ(A a, B b) with the latest `a` of each partition alone."""
 
     @property
     def shapes(self):
-        return (TableShape("latest", ByKey(-1)),)
+        return (TableShape("latest", KeyedRows(-1)),)
 
     @property
     def columns(self):
         return ()
 
 
-def latest_source(frame: Frame) -> LatestSource:
+def latest_source(frame: KernelContext) -> LatestSource:
     body = frame.source(depth=2)
     with body.block(f"if {frame.test('b')} and latest[k] >= 0:"):
         body("O[otop, 0] = latest[k]", "O[otop, 1] = row", "otop += 1")
     with body.block(f"if {frame.test('a')}:"):
         body("latest[k] = row")
-    step = event_loop(
+    step = write_event_loop(
         body,
         frame,
         ["latest", *frame.tally.tables],
         registers={"otop": "OUT_TOP"},
         needs=lambda _: (("otop + 1 > O.shape[0]", "NEEDS_OUTPUT"),),
     )
-    return LatestSource(kernel_text(frame, "The latest.", [step]), ("row_a", "row_b"))
+    return LatestSource(write_kernel(frame, "The latest.", [step]), ("row_a", "row_b"))
 
 
-class LatestState(State[LatestSource]):
+class LatestState(StructureState[LatestSource]):
     def make_room(self, asked, room):  # noqa: ARG002
         raise AssertionError(f"it asks for nothing: {asked}")
 
@@ -239,8 +239,8 @@ class LatestState(State[LatestSource]):
 def latest(monkeypatch) -> Engine:
     """An engine with a structure that the package does not have."""
     registered = Structure(latest_source, LatestState)
-    monkeypatch.setattr("ensue.engine.program.structure_of", lambda _: registered)
-    monkeypatch.setattr("ensue.structures.tables.FIRST_ROOM", 1)
+    monkeypatch.setattr("ensue.engine.program.load_structure", lambda _: registered)
+    monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 1)
     ready = prepared("SEQ(A a, B b) WHERE [k]")
     plan = replace(ready.plan, structure=Latest())
     return Engine(plan, ready.shape.physical(ready.query)[1], ready.shape.unit)
@@ -264,7 +264,7 @@ def test_a_new_structure_needs_nothing_of_the_engine(latest):
     for start in range(0, 3 * count, 4_500):
         found.append(latest.feed(letters.slice(start, 4_500)))
         latest.restore(latest.save())
-    assert pairs(joined(found, latest.program.source.output)) == [
+    assert pairs(concat_matches(found, latest.program.source.output)) == [
         (3 * n + 1, 3 * n + 2) for n in range(count)
     ]
     assert latest.held_rows().tolist() == [3 * n + 1 for n in range(count)]

@@ -5,29 +5,38 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
-from ensue.algebra.chains import chain
-from ensue.algebra.check.arrangement import open_ended
-from ensue.algebra.correlation import Anchor, ArchiveJoin, Correlation, JoinKind, Range
-from ensue.algebra.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
-from ensue.algebra.pattern import And, Atom, Kleene, Leave, Maybe, Not, Or, Repeat, Seq, Then
-from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
-from ensue.algebra.predicate import (
+from ensue.analyzer.pattern_rules import iterate_trailing_negations
+from ensue.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
+from ensue.ir.archive_join import (
+    ArchiveJoin,
+    ArchiveJoinQuery,
+    JoinKind,
+    LookbackRange,
+    RangeAnchor,
+)
+from ensue.ir.expression import (
     Aggregate,
-    At,
     Between,
     Binary,
-    Call,
-    Field,
+    EventPosition,
+    FieldRef,
+    FunctionCall,
     In,
     IsNull,
     Like,
     Literal,
     Unary,
 )
-from ensue.algebra.query import Equivalence, Limit, Query, Returned
-from ensue.algebra.walk import atoms, kleenes, positives
-from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.schema import ANY, OneOf, names_of
+from ensue.ir.pattern import And, Atom, Kleene, LoopExit, Maybe, Not, Or, Repeat, Seq, Then
+from ensue.ir.query import Equivalence, Limit, Query, ReturnItem
+from ensue.ir.selection import AfterMatch, ByEvents, ByTime, ByUnits, SkipTarget, Strategy
+from ensue.ir.traversal import (
+    build_chain,
+    get_kleene_variables,
+    iterate_atoms,
+    iterate_positive_atoms,
+)
+from ensue.schema import ANY, TypeUnion, get_type_names
 
 AWKWARD = (
     *("and", "Where", "within5", "seq", "null", "false", "between", "is", "or", "having"),
@@ -67,7 +76,7 @@ def patterns(draw, taken=()):
             case 0:
                 return ANY
             case 1:
-                return OneOf(tuple(draw(st.lists(names, min_size=2, max_size=3, unique=True))))
+                return TypeUnion(tuple(draw(st.lists(names, min_size=2, max_size=3, unique=True))))
             case _:
                 return draw(names)
 
@@ -82,7 +91,7 @@ def patterns(draw, taken=()):
         return least, draw(st.none() | st.integers(max(least, 1), 5))
 
     def patient():
-        return draw(st.sampled_from([Leave.FORK, Leave.RELUCTANT]))
+        return draw(st.sampled_from([LoopExit.FORK, LoopExit.RELUCTANT]))
 
     def again(said=True):
         said = said and shape != "and"
@@ -115,7 +124,7 @@ def patterns(draw, taken=()):
                 loop = Repeat(group(draw(st.sampled_from([Seq, Or]))), *times(), patient())
                 return replace(loop, inner=again())
             case 7:
-                eager = Kleene(atom(), *times(), leave=Leave.GREEDY)
+                eager = Kleene(atom(), *times(), leave=LoopExit.GREEDY)
                 return Repeat(
                     Seq((eager, Repeat(Seq((atom(), single())), *times()), atom())), 1, 2
                 )
@@ -148,7 +157,7 @@ def expressions(leaves):
 
     def around(inner):
         calls = [
-            st.builds(Call, st.just(f.name), st.tuples(*[inner] * f.least))
+            st.builds(FunctionCall, st.just(f.name), st.tuples(*[inner] * f.least))
             for f in FUNCTIONS.values()
             if f.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT)  # not of any expression
         ]
@@ -160,7 +169,7 @@ def expressions(leaves):
             st.builds(Unary, st.just("-"), inner.filter(lambda e: not isinstance(e, Literal))),
             st.builds(Binary, st.sampled_from(["=", "!=", "<", ">="]), inner, inner),
             st.builds(
-                chain,
+                build_chain,
                 st.sampled_from(["and", "or"]),
                 st.lists(inner, min_size=2, max_size=4),
             ),
@@ -168,8 +177,8 @@ def expressions(leaves):
             st.builds(In, inner, st.tuples(inner) | st.tuples(inner, inner), st.booleans()),
             st.builds(Between, inner, inner, inner, st.booleans()),
             st.builds(Like, inner, texts, st.booleans()),
-            st.builds(Call, st.just("case"), st.tuples(inner, inner, inner)),
-            st.builds(Call, st.just("case"), st.tuples(*[inner] * 4)),
+            st.builds(FunctionCall, st.just("case"), st.tuples(inner, inner, inner)),
+            st.builds(FunctionCall, st.just("case"), st.tuples(*[inner] * 4)),
             st.one_of(calls),
         )
 
@@ -179,10 +188,12 @@ def expressions(leaves):
 @st.composite
 def aggregates(draw, variable, plain, positions):
     function = draw(st.sampled_from(["avg", "count", "percentile", "last"]))
-    at = At.ALL if plain else draw(st.sampled_from(positions))
+    at = EventPosition.ALL if plain else draw(st.sampled_from(positions))
     if function == "count" and draw(st.booleans()):
         return Aggregate("count", variable, None, at)
-    field = st.builds(Field, st.just(variable), names, st.just(At.ONLY if plain else at))
+    field = st.builds(
+        FieldRef, st.just(variable), names, st.just(EventPosition.ONLY if plain else at)
+    )
     argument = draw(field | st.builds(Binary, st.just("*"), field, literals))
     percent = draw(st.floats(0, 100)) if function == "percentile" else None
     return Aggregate(function, variable, argument, at, percent)
@@ -204,23 +215,32 @@ def simple(pattern):
 
 def leaves_of(pattern, *, running):
     """What conditions may speak of: with `running`, also a[i] of one Kleene variable."""
-    lists = kleenes(pattern)
+    lists = get_kleene_variables(pattern)
     leaves = [literals]
-    moving = sorted(v for v in lists if v in [a.variable for a in positives(pattern)])[:1]
-    for atom in positives(pattern):
+    moving = sorted(
+        v for v in lists if v in [a.variable for a in iterate_positive_atoms(pattern)]
+    )[:1]
+    for atom in iterate_positive_atoms(pattern):
         name = st.just(atom.variable)
         if atom.variable not in lists:
-            leaves.append(st.builds(Field, name, names))
+            leaves.append(st.builds(FieldRef, name, names))
             leaves.append(aggregates(atom.variable, True, ()))
             continue
-        leaves.append(st.builds(Field, name, names, st.just(At.NTH), st.integers(1, 9)))
-        leaves.append(st.builds(Field, name, names, st.just(At.LAST)))
-        positions = [At.ALL]
+        leaves.append(
+            st.builds(FieldRef, name, names, st.just(EventPosition.NTH), st.integers(1, 9))
+        )
+        leaves.append(st.builds(FieldRef, name, names, st.just(EventPosition.LAST)))
+        positions = [EventPosition.ALL]
         if running and atom.variable in moving:
             leaves.append(
-                st.builds(Field, name, names, st.sampled_from([At.CURRENT, At.PREVIOUS]))
+                st.builds(
+                    FieldRef,
+                    name,
+                    names,
+                    st.sampled_from([EventPosition.CURRENT, EventPosition.PREVIOUS]),
+                )
             )
-            positions = [At.ALL, At.BEFORE, At.THROUGH]
+            positions = [EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH]
         leaves.append(aggregates(atom.variable, False, positions))
     return st.one_of(leaves)
 
@@ -228,9 +248,9 @@ def leaves_of(pattern, *, running):
 @st.composite
 def queries(draw):
     pattern = draw(patterns())
-    lists = kleenes(pattern)
-    present = [a.variable for a in positives(pattern)]
-    open_end = any(open_ended(pattern))
+    lists = get_kleene_variables(pattern)
+    present = [a.variable for a in iterate_positive_atoms(pattern)]
+    open_end = any(iterate_trailing_negations(pattern))
     within = draw(
         st.one_of(
             st.builds(ByTime, st.integers(1, 10**18)),
@@ -240,15 +260,17 @@ def queries(draw):
         | (st.nothing() if open_end else st.none())
     )
     after = st.none() | st.sampled_from(
-        [AfterMatch(SkipTo.NEXT_EVENT), AfterMatch(SkipTo.PAST_LAST)]
-        + [AfterMatch(to, v) for to in (SkipTo.FIRST, SkipTo.LAST) for v in present]
+        [AfterMatch(SkipTarget.NEXT_EVENT), AfterMatch(SkipTarget.PAST_LAST)]
+        + [AfterMatch(to, v) for to in (SkipTarget.FIRST, SkipTarget.LAST) for v in present]
     )
-    whole = [Field(v, None, At.ALL if v in lists else At.ONLY) for v in present]
+    whole = [
+        FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY) for v in present
+    ]
     columns = st.sampled_from(whole) | references(pattern, running=False)
     conjuncts = references(pattern, running=True).filter(
         lambda e: not (isinstance(e, Binary) and e.operator == "and")
     )
-    taken = {name for atom in atoms(pattern) for name in names_of(atom.type)}
+    taken = {name for atom in iterate_atoms(pattern) for name in get_type_names(atom.type)}
     return Query(
         pattern=pattern,
         name=draw(st.none() | names.filter(lambda name: name not in taken)),
@@ -260,7 +282,7 @@ def queries(draw):
         returns=tuple(
             draw(
                 st.lists(
-                    st.builds(Returned, columns, names), max_size=3, unique_by=lambda r: r.name
+                    st.builds(ReturnItem, columns, names), max_size=3, unique_by=lambda r: r.name
                 )
             )
         ),
@@ -290,11 +312,11 @@ def correlations(draw):
         )
         shown += [past] if kind is not JoinKind.ANTI else []
     said = simple(And(tuple(shown)) if len(shown) > 1 else pattern)
-    columns = st.lists(st.builds(Returned, said, names), max_size=2, unique_by=lambda r: r.name)
+    columns = st.lists(st.builds(ReturnItem, said, names), max_size=2, unique_by=lambda r: r.name)
     limits = st.none() | st.builds(Limit, st.integers(1, 9))
-    defined = {name for atom in atoms(pattern) for name in names_of(atom.type)}
+    defined = {name for atom in iterate_atoms(pattern) for name in get_type_names(atom.type)}
     free = names.filter(lambda name: name not in defined)
-    return Correlation(
+    return ArchiveJoinQuery(
         replace(draw(matched(pattern)), name=draw(st.none() | free)),
         tuple(joins),
         returns=tuple(draw(columns)),
@@ -306,9 +328,9 @@ def correlations(draw):
 @st.composite
 def matched(draw, pattern):
     """A pattern with WHERE, WITHIN and AFTER MATCH."""
-    open_end = any(open_ended(pattern))
-    present = [atom.variable for atom in positives(pattern)]
-    after = [AfterMatch(SkipTo.PAST_LAST), AfterMatch(SkipTo.LAST, present[0])]
+    open_end = any(iterate_trailing_negations(pattern))
+    present = [atom.variable for atom in iterate_positive_atoms(pattern)]
+    after = [AfterMatch(SkipTarget.PAST_LAST), AfterMatch(SkipTarget.LAST, present[0])]
     windows = [ByTime(5), ByUnits(0.5), ByEvents(7)]
     return Query(
         pattern,
@@ -321,7 +343,7 @@ def matched(draw, pattern):
 
 
 def _named(pattern):
-    return [atom.variable for atom in atoms(pattern)]
+    return [atom.variable for atom in iterate_atoms(pattern)]
 
 
 @st.composite
@@ -331,4 +353,4 @@ def ranges(draw):
     kind, amounts = draw(st.sampled_from([(ByTime, times), (ByUnits, units)]))
     one, other = draw(amounts), draw(amounts)
     near = kind(min(one, other)) if one != other and draw(st.booleans()) else None
-    return Range(kind(max(one, other)), draw(st.sampled_from(Anchor)), near)
+    return LookbackRange(kind(max(one, other)), draw(st.sampled_from(RangeAnchor)), near)

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
+from ensue.parser.pattern_parser import parse
 
 
 def error_of(text):
@@ -29,7 +29,7 @@ SYNTAX = [
     ("A a WHERE (a.x = 1", "", "expected ')', found the end", "column 11 is not closed"),
     ("SEQ(A a, B b)) WITHIN 5 s", ")", "found ')'", "this ')' has no matching opening bracket"),
     ("A{2 a", "a", "',' or '}'", "the '{' of line 1, column 2 is not closed"),
-    ("SEQ(A a,)", ")", "an event type", "behind the comma"),
+    ("SEQ(A a,)", ")", "an event type", "after the comma"),
     ("SEQ(A a, B b) WITHIN", "", "a number", "say how long"),
     ("SEQ(A a, B b) WITHIN 5 minuts", "minuts", "a unit of time", "did you mean 'minutes'?"),
     ("SEQ(A a, B b) WITHIN 5 months", "months", "a unit of time", "differ in length"),
@@ -160,7 +160,12 @@ NEGATION = [
     ("SEQ(A a, !B b, C? c)", "!B b", "needs a window", "WITHIN"),
     ("SEQ(A a, !B b, C c) RETURN b.x", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) HAVING b.x = 1", "b.x", "b is negated", "WHERE"),
-    ("SEQ(A a, !B b, C c) WHERE count(b) = 1", "count(b)", "which is negated", "as they are"),
+    (
+        "SEQ(A a, !B b, C c) WHERE count(b) = 1",
+        "count(b)",
+        "which is negated",
+        "without an aggregate",
+    ),
     ("SEQ(A a, !B b, C c, !D d, E e) WHERE b.x = d.x", "b.x = d.x", "both absent", "compare each"),
     ("SEQ(A a, !B b, C c) AFTER MATCH SKIP TO FIRST b", "b", "'b' is negated", "known here: a, c"),
     ("SEQ(A a, B b) AFTER MATCH SKIP TO LAST c", "c", "unknown variable 'c'", "known here: a, b"),

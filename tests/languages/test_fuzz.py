@@ -1,6 +1,7 @@
 """Whatever is written, the answer is a query or a QueryError."""
 
 import pickle
+import signal
 import time
 
 import pytest
@@ -8,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.languages.test_papers import SASE, SASE_PLUS, THEFT, ZEUS
 
-from ensue.algebra.correlation import Correlation
-from ensue.algebra.query import Query
 from ensue.errors import QueryError
-from ensue.languages import table
-from ensue.languages.patterns import parse, statement
-from ensue.languages.printing import show
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.query import Query
+from ensue.parser import registry as table
+from ensue.parser.pattern_parser import parse, parse_statement
+from ensue.printing.pattern_printer import format_query
 
 VALID = [
     SASE,
@@ -38,13 +39,28 @@ VOCABULARY = [
     *("BEFORE", "START", "END", "ON", "LIMIT", "JOIN ARCHIVE o B c RANGE 5 BEFORE START"),
 ]
 INSERTED = st.sampled_from(VOCABULARY) | st.text(max_size=2)
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=120, deadline=None)
+PATIENCE = 10  # seconds of processor time; each of these texts takes a few at most
+
+
+@pytest.fixture
+def impatient():
+    """Fails a test that takes much longer than it may."""
+
+    def give_up(*_):
+        raise TimeoutError(f"more than {PATIENCE} seconds of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 def read(text):
     """The query, or the error; anything else that is raised fails the test."""
     try:
-        return statement(text)
+        return parse_statement(text)
     except QueryError as error:
         return error
 
@@ -55,8 +71,8 @@ def answers(text):
         assert str(answer)
         assert answer.span is None or 0 <= answer.span.start <= len(text)
     else:
-        assert isinstance(answer, Query | Correlation)
-        assert statement(show(answer)) == answer
+        assert isinstance(answer, Query | ArchiveJoinQuery)
+        assert parse_statement(format_query(answer)) == answer
 
 
 @MANY
@@ -155,7 +171,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_deepest_query_that_is_taken_can_be_walked(shape):
+def test_the_deepest_query_that_is_taken_can_be_walked(shape, impatient):
     taken, answer = 0, None
     for depth in (*range(2, 20), *range(20, 420, 9)):
         text = SHAPES[shape](depth)
@@ -164,7 +180,7 @@ def test_the_deepest_query_that_is_taken_can_be_walked(shape):
             break
         taken = depth
         # Those who come after have to walk it too.
-        assert under(100, lambda query=answer: parse(show(query))) == answer
+        assert under(100, lambda query=answer: parse(format_query(query))) == answer
         assert hash(answer) == hash(parse(text))
         assert repr(answer)
         assert pickle.loads(pickle.dumps(answer)) == answer
@@ -214,7 +230,7 @@ LONG = 100_000  # characters: the square of it would take many minutes
         "{comments}",
     ],
 )
-def test_a_syntax_error_in_a_long_text_takes_no_time(text):
+def test_a_syntax_error_in_a_long_text_takes_no_time(text, impatient):
     """Time grows with the length of the text, not with its square."""
     pieces = {"word": "x", "comments": "/* x ", "spaces": " ", "withs": "WITH x = "}
     filled = {name: piece * (LONG // len(piece)) for name, piece in pieces.items()}

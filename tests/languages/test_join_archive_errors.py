@@ -3,10 +3,10 @@
 import pytest
 
 import ensue
-from ensue.algebra.check.correlation import check_correlation
+from ensue.analyzer.join_checks import check_archive_join
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse, statement
-from ensue.schema import EventType, Kind, Schema, one_table
+from ensue.parser.pattern_parser import parse, parse_statement
+from ensue.schema import EventType, Schema, ValueKind, build_table_schema
 
 JOIN = "A a JOIN ARCHIVE old B b "
 WITH_RANGE = f"{JOIN}RANGE 5 BEFORE START "
@@ -136,7 +136,7 @@ VARIABLES = [
     (
         WITH_RANGE + "ON [k] or a.x = 1",
         "[k]",
-        "must be a condition of its own in WHERE or ON",
+        "must be a separate condition in WHERE or ON",
         "",
     ),
     (
@@ -149,19 +149,19 @@ VARIABLES = [
         f"{ANTI} RETURN a.x, b.y",
         "b.y",
         "'b' belongs to ANTI JOIN ARCHIVE old: a row has no such event",
-        "JOIN or LEFT JOIN ARCHIVE give the past",
+        "JOIN or LEFT JOIN ARCHIVE return archived matches",
     ),
     (
         f"{ANTI} HAVING b.y > 1",
         "b.y",
         "'b' belongs to ANTI JOIN ARCHIVE old",
-        "without a past",
+        "without an archived one",
     ),
     (
         f"{ANTI} JOIN ARCHIVE old C c RANGE 5 BEFORE START ON b.x = c.x",
         "b.x",
         "'b' belongs to ANTI JOIN ARCHIVE old",
-        "without a past",
+        "without an archived one",
     ),
 ]
 
@@ -239,16 +239,23 @@ def test_where_one_stream_is_meant_a_join_is_refused():
 
 # ------------------------------------------------------------------------------- against schemas
 
-FIELDS = {"t": Kind.TIMESTAMP, "k": Kind.INTEGER, "x": Kind.FLOAT, "s": Kind.STRING}
-CLOCK = one_table(FIELDS | {"nested": Kind.OTHER}, time="t")
-OTHER = one_table(FIELDS | {"k": Kind.STRING, "nested": Kind.OTHER, "more": Kind.FLOAT}, time="t")
-COUNTER = one_table(FIELDS | {"t": Kind.INTEGER}, time="t")
+FIELDS = {
+    "t": ValueKind.TIMESTAMP,
+    "k": ValueKind.INTEGER,
+    "x": ValueKind.FLOAT,
+    "s": ValueKind.STRING,
+}
+CLOCK = build_table_schema(FIELDS | {"nested": ValueKind.OTHER}, time="t")
+OTHER = build_table_schema(
+    FIELDS | {"k": ValueKind.STRING, "nested": ValueKind.OTHER, "more": ValueKind.FLOAT}, time="t"
+)
+COUNTER = build_table_schema(FIELDS | {"t": ValueKind.INTEGER}, time="t")
 DAYS = "E a JOIN ARCHIVE old E b RANGE 5 days BEFORE START "
 
 
 def check_error(text, live=CLOCK, old=CLOCK, **more):
     with pytest.raises(QueryError) as caught:
-        check_correlation(statement(text), live, {"old": old}, **more)
+        check_archive_join(parse_statement(text), live, {"old": old}, **more)
     return caught.value
 
 
@@ -348,31 +355,33 @@ def test_numbers_have_no_unit():
 
 def test_without_any_archive_the_call_is_shown():
     with pytest.raises(QueryError) as caught:
-        check_correlation(statement(DAYS), CLOCK, {})
+        check_archive_join(parse_statement(DAYS), CLOCK, {})
     assert caught.value.hint == "pass archives={'old': ensue.archive(...)}"
 
 
 def test_a_stream_needs_a_window_on_the_live_side_only():
     text = DAYS.replace("E a", "SEQ(E a, E c)")
     error = check_error(text, streaming=True)
-    assert "would have to remember every event" in error.problem
+    assert "would have to store every event" in error.problem
     assert error.span.over(text) == "SEQ(E a, E c)"
-    check_correlation(statement(DAYS), CLOCK, {"old": CLOCK}, streaming=True)  # one event
+    check_archive_join(parse_statement(DAYS), CLOCK, {"old": CLOCK}, streaming=True)  # one event
     windowed = text.replace("E c)", "E c) WITHIN 5 minutes")
-    check_correlation(statement(windowed), CLOCK, {"old": CLOCK}, streaming=True)
+    check_archive_join(parse_statement(windowed), CLOCK, {"old": CLOCK}, streaming=True)
 
 
 def test_unknown_types_are_those_of_their_side():
-    tables = Schema({"P": EventType("P", FIELDS)}, "t", "t", Kind.TIMESTAMP)
+    tables = Schema({"P": EventType("P", FIELDS)}, "t", "t", ValueKind.TIMESTAMP)
     text = "E a JOIN ARCHIVE old Pass b RANGE 5 days BEFORE START"
     error = check_error(text, old=tables)
     assert (error.problem, error.hint) == ("unknown event type 'Pass'", "known here: P")
 
 
 def test_start_and_end_are_the_time_columns_of_each_side():
-    spans = one_table(FIELDS | {"b": Kind.TIMESTAMP, "e": Kind.TIMESTAMP}, time=("b", "e"))
+    spans = build_table_schema(
+        FIELDS | {"b": ValueKind.TIMESTAMP, "e": ValueKind.TIMESTAMP}, time=("b", "e")
+    )
     text = DAYS + "ON b.end < a.start RETURN a.end, b.start AS since HAVING b.start < a.end"
-    found = check_correlation(statement(text), CLOCK, {"old": spans})
+    found = check_archive_join(parse_statement(text), CLOCK, {"old": spans})
     assert [found.joins[0].on[0].left.name, found.joins[0].on[0].right.name] == ["e", "t"]
     assert [column.expr.name for column in found.returns] == ["t", "b"]
     assert found.having.left.name == "b"
@@ -380,5 +389,5 @@ def test_start_and_end_are_the_time_columns_of_each_side():
 
 def test_checking_twice_changes_nothing():
     text = "SEQ(E a, E+ c[]) JOIN ARCHIVE old E b RANGE 5 days BEFORE END ON [k] and b.x > -1"
-    once = check_correlation(statement(text), CLOCK, {"old": CLOCK})
-    assert check_correlation(once, CLOCK, {"old": CLOCK}) == once
+    once = check_archive_join(parse_statement(text), CLOCK, {"old": CLOCK})
+    assert check_archive_join(once, CLOCK, {"old": CLOCK}) == once

@@ -6,9 +6,10 @@ import sys
 import pytest
 from lark import Lark
 
-from ensue import private_files
-from ensue.languages import kept_grammars
-from ensue.languages.parameter_tokens import AnywhereInText
+from ensue import cache_files as private_files
+from ensue.parser import grammar as kept_grammars
+from ensue.parser.grammar import ParameterPostLex
+from support.cases import each_case
 
 TEXTS = [
     "SEQ(A a, !B b, C c) WHERE [id] and a.x > 3 WITHIN 5 minutes RETURN a.*, count(*) AS n",
@@ -21,14 +22,14 @@ TEXTS = [
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path))
     monkeypatch.setattr(private_files, "_said", set())
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
     yield tmp_path / "compiled"
-    private_files.folder.cache_clear()
+    private_files.get_cache_folder.cache_clear()
 
 
 def read() -> Lark:
-    return kept_grammars.grammar(
-        "ensue.languages", "patterns.lark", start=["start"], postlex=AnywhereInText()
+    return kept_grammars.load_grammar(
+        "ensue.parser", "patterns.lark", start=["start"], postlex=ParameterPostLex()
     )
 
 
@@ -59,13 +60,16 @@ class Loaded(Lark):
         raise AssertionError("the kept tables are not used")
 
 
-@pytest.mark.parametrize("content", [b"", b"no pickle", b"\x80\x04]."])
-def test_what_cannot_be_loaded_is_made_anew(place, content):
+def test_what_cannot_be_loaded_is_made_anew(place, monkeypatch):
     wanted = trees(read())
     (kept,) = place.glob("grammar-*")
-    private_files.write(kept.name, content, place)
-    with pytest.warns(private_files.CacheWarning, match="made anew"):
-        assert trees(read()) == wanted
+    with each_case() as case:
+        for content in (b"", b"no pickle", b"\x80\x04]."):
+            with case(content):
+                monkeypatch.setattr(private_files, "_said", set())
+                private_files.write_cached(kept.name, content, place)
+                with pytest.warns(private_files.CacheWarning, match="rebuilt"):
+                    assert trees(read()) == wanted
     assert trees(read()) == wanted  # and it is whole again
 
 
@@ -79,7 +83,7 @@ def test_a_damaged_file_is_not_loaded(place):
 
 def test_another_grammar_is_another_file(place):
     read()
-    kept_grammars.grammar("ensue.languages", "opsl.lark")
+    kept_grammars.load_grammar("ensue.parser.opsl", "opsl.lark")
     assert len(list(place.glob("grammar-*"))) == 2
 
 

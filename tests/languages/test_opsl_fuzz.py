@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra.alternatives import alternatives
-from ensue.algebra.canonical_subscription import canonical_text
+from ensue.analyzer.canonical_subscription import canonical_subscription
+from ensue.analyzer.normal_form import build_alternatives
 from ensue.errors import QueryError
-from ensue.languages.opsl import parse
-from ensue.languages.opsl_language import claims
-from ensue.languages.opsl_text import show
+from ensue.parser.opsl.opsl_language import claims_opsl
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.printing.opsl_printer import format_subscription
 from support.subscriptions import SMALL, subscriptions
 
 PIECES = [
@@ -22,13 +22,13 @@ PIECES = [
 
 def parsed(text):
     try:
-        return parse(text, {"Depot": "CIRCLE (1 1, 1)"})
+        return parse_subscription(text, {"Depot": "CIRCLE (1 1, 1)"})
     except QueryError as error:
         return error
 
 
 def is_understood(text):
-    claims(text)
+    claims_opsl(text)
     found = parsed(text)
     if isinstance(found, QueryError):
         assert found.problem
@@ -36,12 +36,12 @@ def is_understood(text):
         if found.span is not None:
             assert 0 <= found.span.start <= found.span.end <= len(text)
         return
-    assert parse(show(found)) == found
-    assert canonical_text(found)
-    alternatives(found)
+    assert parse_subscription(format_subscription(found)) == found
+    assert canonical_subscription(found)
+    build_alternatives(found)
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_pieces_in_any_order(text):
     is_understood(text)
@@ -52,8 +52,8 @@ def test_any_text(text):
     is_understood(text)
 
 
-@settings(max_examples=300)
-@given(subscriptions(SMALL).map(show), st.data())
+@settings(max_examples=100)
+@given(subscriptions(SMALL).map(format_subscription), st.data())
 def test_a_text_with_a_slip(text, data):
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 6)))

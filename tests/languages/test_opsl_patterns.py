@@ -9,12 +9,12 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.algebra.subscription import Select
 from ensue.errors import QueryError
-from ensue.languages.opsl import parse
-from ensue.languages.opsl_patterns import show
-from ensue.semantics.events import Event
-from ensue.semantics.subscriptions import Stream, matches
+from ensue.ir.subscription import Select
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.parser.opsl.pattern_translation import translate_subscription
+from ensue.reference.conditions import Event
+from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
 from support.subscriptions import Bounds, random_subscription
 
 A, B, C = (f"(STRING:type = '{letter}')" for letter in "abc")
@@ -24,7 +24,7 @@ DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
 def lines(text, select="all"):
     """The pattern and its conditions."""
     written = text.format(A=A, B=B, C=C, R=DEPOT) + f" WITH select = {select}"
-    pattern, *rest = show(parse(written)).splitlines()
+    pattern, *rest = translate_subscription(parse_subscription(written)).splitlines()
     assert pattern.startswith("PATTERN ")
     return pattern.removeprefix("PATTERN "), [re.sub(r"^(WHERE|    and) ", "", r) for r in rest]
 
@@ -103,7 +103,9 @@ def test_what_is_selected_is_chosen_last():
 
 
 def test_within_is_a_condition_on_all_events():
-    written = show(parse(f"{A} && {B} WITH within = 5, select = all"))
+    written = translate_subscription(
+        parse_subscription(f"{A} && {B} WITH within = 5, select = all")
+    )
     assert written.splitlines()[1:] == [
         "WHERE greatest(e1.end, e2.end) <= least(e1.start, e2.start) + 5"
     ]
@@ -111,7 +113,11 @@ def test_within_is_a_condition_on_all_events():
 
 def test_it_is_shown_by_ensue():
     subscription = ensue.parse(f"=|({A}; 5){B}")
-    assert ensue.show(subscription) == ensue.show(subscription, "patterns") == show(subscription)
+    assert (
+        ensue.show(subscription)
+        == ensue.show(subscription, "patterns")
+        == translate_subscription(subscription)
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,7 @@ def test_it_is_shown_by_ensue():
 )
 def test_what_cannot_be_a_pattern_says_why(text, problem):
     with pytest.raises(QueryError, match=problem) as error:
-        show(parse(text))
+        translate_subscription(parse_subscription(text))
     assert error.value.hint
 
 
@@ -153,7 +159,10 @@ def random_rows(random):
 def as_subscription(subscription, rows):
     events = [Event(row["n"], "Any", row["t"], row["t"], row) for row in rows]
     corners = {row["n"]: ((row["x"], row["y"]),) for row in rows}
-    return [match.members for match in matches(subscription, Stream(events, corners))]
+    return [
+        match.members
+        for match in find_subscription_matches(subscription, ReferenceStream(events, corners))
+    ]
 
 
 def as_pattern(text, rows):
@@ -172,7 +181,7 @@ def as_pattern(text, rows):
 def test_a_pattern_finds_what_the_subscription_does(random: Random):
     subscription, rows = random_subscription(random, SMALL), random_rows(random)
     try:
-        text = show(subscription)
+        text = translate_subscription(subscription)
     except QueryError:
         reject()  # it says why, see above
     wanted, found = as_subscription(subscription, rows), as_pattern(text, rows)

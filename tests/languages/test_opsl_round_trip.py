@@ -5,32 +5,32 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.algebra.subscription import (
-    Atomic,
-    Moment,
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
+    EventAtom,
+    IntervalSince,
     Predicate,
     PredicateType,
-    Since,
     Subscription,
-    Timed,
-    When,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
 )
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.languages.opsl import parse
-from ensue.languages.opsl_text import show
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.printing.opsl_printer import format_subscription
 from support.subscriptions import LARGE, SMALL, USUAL, Bounds, subscriptions
 
 SECONDS = Bounds(units=False)
 
 
 def back(subscription):
-    text = show(subscription)
-    read = parse(text)
+    text = format_subscription(subscription)
+    read = parse_subscription(text)
     assert read == subscription, text
-    assert show(read) == text
+    assert format_subscription(read) == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(subscriptions(USUAL))
 def test_usual_ones(subscription):
     back(subscription)
@@ -92,10 +92,12 @@ lengths = st.one_of(
 
 @given(st.lists(any_predicate, min_size=1, max_size=3))
 def test_awkward_predicates(found):
-    back(Subscription(Atomic(tuple(found)), {}))
+    back(Subscription(EventAtom(tuple(found)), {}))
 
 
 @given(moments | integers | floats, lengths, any_predicate, lengths)
 def test_awkward_times(at, length, predicate, within):
-    timed = Timed(When.ABSENT, Since(Moment(at), length), Atomic((predicate,)))
+    timed = TemporalCondition(
+        TemporalRelation.ABSENT, IntervalSince(TimePoint(at), length), EventAtom((predicate,))
+    )
     back(Subscription(timed, {}, within=within))

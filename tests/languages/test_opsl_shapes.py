@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensue.errors import QueryError
-from ensue.languages import opsl
-from ensue.languages.opsl_shapes import KEPT, Shapes
-from ensue.languages.opsl_text import show
-from ensue.span import Span
+from ensue.errors import QueryError, Span
+from ensue.parser.opsl import opsl_parser as opsl
+from ensue.parser.opsl.opsl_parser import MAX_CACHED_TREES, ParseTreeCache
+from ensue.printing.opsl_printer import format_subscription
 from support.subscriptions import USUAL, subscriptions
 
 CONSTANT = re.compile(
@@ -30,7 +29,7 @@ def read(text, shapes):
     """What a text stands for, with all places, or the error with its place."""
     kept, opsl._shapes = opsl._shapes, shapes
     try:
-        return _with_spans(opsl.parse(text))
+        return _with_spans(opsl.parse_subscription(text))
     except QueryError as error:
         return str(error)
     finally:
@@ -54,18 +53,18 @@ def _with_spans(value):
             return value, type(value).__name__
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(subscriptions(USUAL), st.data())
 def test_other_constants(subscription, data):
-    text = show(subscription)
-    shapes = Shapes()
+    text = format_subscription(subscription)
+    shapes = ParseTreeCache()
     read(text, shapes)
     for _ in range(3):
         other = CONSTANT.sub(
             lambda m: data.draw(st.sampled_from([m[0], *OTHERS[m.lastgroup]])), text
         )
-        assert read(other, shapes) == read(other, Shapes())
-    assert read(text, shapes) == read(text, Shapes())
+        assert read(other, shapes) == read(other, ParseTreeCache())
+    assert read(text, shapes) == read(text, ParseTreeCache())
 
 
 PAIRS = [
@@ -87,9 +86,9 @@ PAIRS = [
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_one_after_the_other(first, second):
-    shapes = Shapes()
+    shapes = ParseTreeCache()
     for text in (first, second, first, second, second):
-        assert read(text, shapes) == read(text, Shapes())
+        assert read(text, shapes) == read(text, ParseTreeCache())
 
 
 def test_a_shape_is_parsed_once():
@@ -99,19 +98,19 @@ def test_a_shape_is_parsed_once():
         parsed.append(text)
         return opsl._grammar().parse(text)
 
-    shapes = Shapes()
+    shapes = ParseTreeCache()
     for number in range(5):
         shapes.tree(f"(ARITH:id = {number * 7}, STRING:name = '{'x' * number}')", parse)
     assert len(parsed) == 1
 
 
 def test_shapes_are_bounded():
-    shapes = Shapes()
-    for number in range(KEPT + 50):
+    shapes = ParseTreeCache()
+    for number in range(MAX_CACHED_TREES + 50):
         shapes.tree(f"(ARITH:a{number} = 1)", opsl._grammar().parse)
-    assert len(shapes._kept) == KEPT
+    assert len(shapes._templates) == MAX_CACHED_TREES
     shapes.tree(f"(STRING:a = '{'x' * 5_000}')", opsl._grammar().parse)
-    assert len(shapes._kept) == KEPT
+    assert len(shapes._templates) == MAX_CACHED_TREES
 
 
 def test_threads_do_not_meet():
@@ -120,7 +119,7 @@ def test_threads_do_not_meet():
     def work(letter):
         for number in range(300):
             text = f"(STRING:name = '{letter * number}', ARITH:id = {number})"
-            found = opsl.parse(text).root.predicates
+            found = opsl.parse_subscription(text).root.predicates
             if [p.value for p in found] != [letter * number, number]:
                 wrong.append(text)
             if [text[p.span.start : p.span.end] for p in found] != text[1:-1].split(", "):

@@ -2,13 +2,12 @@
 
 import pytest
 
-from ensue.algebra.pattern import Atom, Kleene, Not, Seq
-from ensue.algebra.policy import Strategy
-from ensue.algebra.predicate import Aggregate, At, Binary, Field, Literal
-from ensue.algebra.query import Equivalence
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.languages.patterns import parse
-from ensue.languages.printing import show
+from ensue.ir.expression import Aggregate, Binary, EventPosition, FieldRef, Literal
+from ensue.ir.pattern import Atom, Kleene, Not, Seq
+from ensue.ir.query import Equivalence
+from ensue.ir.selection import ByTime, ByUnits, Strategy
+from ensue.parser.pattern_parser import parse
+from ensue.printing.pattern_printer import format_query
 
 SASE = "EVENT SEQ(A a, B b, ! (C c), D d)\nWHERE [ attr1 ] ∧ d. attr2 = '1'\nWITHIN20"
 SASE_PLUS = """PATTERN SEQ(Stock+ a[ ], Stock b)
@@ -40,7 +39,7 @@ def test_a_query_with_negation_between_events():
         (Atom("A", "a"), Atom("B", "b"), Not(Atom("C", "c")), Atom("D", "d"))
     )
     assert query.equivalence == (Equivalence("attr1"),)
-    assert query.where == (Binary("=", Field("d", "attr2"), Literal("1")),)
+    assert query.where == (Binary("=", FieldRef("d", "attr2"), Literal("1")),)
     assert query.within == ByUnits(20)
     assert query.strategy is Strategy.ANY
 
@@ -50,14 +49,16 @@ def test_rising_prices_and_then_a_fall_in_volume():
     assert query.pattern == Seq((Kleene(Atom("Stock", "a"), 1, None), Atom("Stock", "b")))
     assert query.strategy is Strategy.NEXT
     assert query.equivalence == (Equivalence("symbol"),)
-    before = Aggregate("avg", "a", Field("a", "price", At.BEFORE), At.BEFORE)
+    before = Aggregate(
+        "avg", "a", FieldRef("a", "price", EventPosition.BEFORE), EventPosition.BEFORE
+    )
     assert query.where == (
-        Binary(">", Field("a", "volume", At.NTH, 1), Literal(1000)),
-        Binary(">", Field("a", "price", At.CURRENT), before),
+        Binary(">", FieldRef("a", "volume", EventPosition.NTH, 1), Literal(1000)),
+        Binary(">", FieldRef("a", "price", EventPosition.CURRENT), before),
         Binary(
             "<",
-            Field("b", "volume"),
-            Binary("*", Literal(0.8), Field("a", "volume", At.LAST)),
+            FieldRef("b", "volume"),
+            Binary("*", Literal(0.8), FieldRef("a", "volume", EventPosition.LAST)),
         ),
     )
     assert query.within == ByTime(3600 * 10**9)
@@ -66,8 +67,8 @@ def test_rising_prices_and_then_a_fall_in_volume():
 def test_a_theft_is_an_exit_without_a_counter():
     query = parse(THEFT)
     assert query.where == (
-        Binary("=", Field("x", "id"), Field("y", "id")),
-        Binary("=", Field("y", "id"), Field("z", "id")),
+        Binary("=", FieldRef("x", "id"), FieldRef("y", "id")),
+        Binary("=", FieldRef("y", "id"), FieldRef("z", "id")),
     )
     assert parse(THEFT_BY_ID).equivalence == (Equivalence("id"),)
     assert parse(THEFT_BY_ID).pattern == query.pattern
@@ -80,13 +81,17 @@ def test_aggregates_over_a_match():
         "avg(B.inTransferRate)",
     ]
     assert query.returns[0].expr == Aggregate(
-        "percentile", "A", Field("A", "responseTime", At.ALL), At.ALL, 90.0
+        "percentile",
+        "A",
+        FieldRef("A", "responseTime", EventPosition.ALL),
+        EventPosition.ALL,
+        90.0,
     )
 
 
 def test_the_canonical_text():
     assert (
-        show(parse(SASE_PLUS))
+        format_query(parse(SASE_PLUS))
         == """PATTERN SEQ(Stock+ a[], Stock b)
 WHERE skip_till_next_match(a[], b) {
     [symbol]
@@ -100,4 +105,4 @@ WITHIN 1 hour"""
 
 @pytest.mark.parametrize("text", [SASE, SASE_PLUS, THEFT, THEFT_BY_ID, ZEUS])
 def test_they_survive_printing(text):
-    assert parse(show(parse(text))) == parse(text)
+    assert parse(format_query(parse(text))) == parse(text)

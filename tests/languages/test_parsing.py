@@ -5,25 +5,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ensue
-from ensue.algebra.durations import _LENGTH
-from ensue.algebra.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
-from ensue.algebra.policy import AfterMatch, SkipTo, Strategy
-from ensue.algebra.predicate import (
+from ensue.ir.expression import (
     Aggregate,
-    At,
     Between,
     Binary,
-    Call,
-    Field,
+    EventPosition,
+    FieldRef,
+    FunctionCall,
     In,
     IsNull,
     Like,
     Literal,
     Unary,
 )
-from ensue.algebra.text import show_pattern
-from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.languages.patterns import parse
+from ensue.ir.pattern import And, Atom, Kleene, Maybe, Not, Or, Seq
+from ensue.ir.selection import AfterMatch, ByEvents, ByTime, ByUnits, SkipTarget, Strategy
+from ensue.ir.values import _LENGTH
+from ensue.parser.pattern_parser import parse
+from ensue.printing.pattern_printer import format_pattern
 
 A, B, C = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
 
@@ -93,39 +92,57 @@ def test_a_query_may_name_the_event_it_defines(lead):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a.x", Field("a", "x")),
-        ("a. x", Field("a", "x")),
-        ('a."order id"', Field("a", "order id")),
-        ("a.order", Field("a", "order")),
-        ("a.in", Field("a", "in")),
-        ("b[1].x", Field("b", "x", At.NTH, 1)),
-        ("b[ 3 ] . x", Field("b", "x", At.NTH, 3)),
-        ("b[i].x", Field("b", "x", At.CURRENT)),
-        ("b[i-1].x", Field("b", "x", At.PREVIOUS)),
-        ("b[b.LEN].x", Field("b", "x", At.LAST)),
-        ("b[ b . len ].x", Field("b", "x", At.LAST)),
+        ("a.x", FieldRef("a", "x")),
+        ("a. x", FieldRef("a", "x")),
+        ('a."order id"', FieldRef("a", "order id")),
+        ("a.order", FieldRef("a", "order")),
+        ("a.in", FieldRef("a", "in")),
+        ("b[1].x", FieldRef("b", "x", EventPosition.NTH, 1)),
+        ("b[ 3 ] . x", FieldRef("b", "x", EventPosition.NTH, 3)),
+        ("b[i].x", FieldRef("b", "x", EventPosition.CURRENT)),
+        ("b[i-1].x", FieldRef("b", "x", EventPosition.PREVIOUS)),
+        ("b[b.LEN].x", FieldRef("b", "x", EventPosition.LAST)),
+        ("b[ b . len ].x", FieldRef("b", "x", EventPosition.LAST)),
         ("b.LEN", Aggregate("count", "b", None)),
         ("count(b)", Aggregate("count", "b", None)),
         ("COUNT(b[])", Aggregate("count", "b", None)),
-        ("count(b[..i-1])", Aggregate("count", "b", None, At.BEFORE)),
-        ("avg(b.x)", Aggregate("avg", "b", Field("b", "x", At.ALL))),
-        ("avg(b[].x)", Aggregate("avg", "b", Field("b", "x", At.ALL))),
-        ("avg(b[.. i-1]. x)", Aggregate("avg", "b", Field("b", "x", At.BEFORE), At.BEFORE)),
-        ("max(b[..i].x)", Aggregate("max", "b", Field("b", "x", At.THROUGH), At.THROUGH)),
-        ("avg(a.x)", Aggregate("avg", "a", Field("a", "x"))),
-        ("avg(a[].x)", Aggregate("avg", "a", Field("a", "x"))),
+        ("count(b[..i-1])", Aggregate("count", "b", None, EventPosition.BEFORE)),
+        ("avg(b.x)", Aggregate("avg", "b", FieldRef("b", "x", EventPosition.ALL))),
+        ("avg(b[].x)", Aggregate("avg", "b", FieldRef("b", "x", EventPosition.ALL))),
+        (
+            "avg(b[.. i-1]. x)",
+            Aggregate("avg", "b", FieldRef("b", "x", EventPosition.BEFORE), EventPosition.BEFORE),
+        ),
+        (
+            "max(b[..i].x)",
+            Aggregate(
+                "max", "b", FieldRef("b", "x", EventPosition.THROUGH), EventPosition.THROUGH
+            ),
+        ),
+        ("avg(a.x)", Aggregate("avg", "a", FieldRef("a", "x"))),
+        ("avg(a[].x)", Aggregate("avg", "a", FieldRef("a", "x"))),
         (
             "percentile(b.x, 90)",
-            Aggregate("percentile", "b", Field("b", "x", At.ALL), At.ALL, 90.0),
+            Aggregate(
+                "percentile", "b", FieldRef("b", "x", EventPosition.ALL), EventPosition.ALL, 90.0
+            ),
         ),
         (
             "sum(b.x * b.y)",
-            Aggregate("sum", "b", Binary("*", Field("b", "x", At.ALL), Field("b", "y", At.ALL))),
+            Aggregate(
+                "sum",
+                "b",
+                Binary(
+                    "*",
+                    FieldRef("b", "x", EventPosition.ALL),
+                    FieldRef("b", "y", EventPosition.ALL),
+                ),
+            ),
         ),
-        ("abs(a.x)", Call("abs", (Field("a", "x"),))),
-        ("CEILING(a.x)", Call("ceil", (Field("a", "x"),))),
-        ("pow(a.x, 2)", Call("power", (Field("a", "x"), Literal(2)))),
-        ("len(a.x)", Call("length", (Field("a", "x"),))),
+        ("abs(a.x)", FunctionCall("abs", (FieldRef("a", "x"),))),
+        ("CEILING(a.x)", FunctionCall("ceil", (FieldRef("a", "x"),))),
+        ("pow(a.x, 2)", FunctionCall("power", (FieldRef("a", "x"), Literal(2)))),
+        ("len(a.x)", FunctionCall("length", (FieldRef("a", "x"),))),
         ("1", Literal(1)),
         ("-5", Literal(-5)),
         ("-(-5)", Literal(5)),
@@ -136,8 +153,8 @@ def test_a_query_may_name_the_event_it_defines(lead):
         ("7%", Literal(0.07)),
         ("80 % 3", Binary("%", Literal(80), Literal(3))),
         ("80%3", Binary("%", Literal(80), Literal(3))),
-        ("80%a.y", Binary("%", Literal(80), Field("a", "y"))),
-        ("80% * a.y", Binary("*", Literal(0.8), Field("a", "y"))),
+        ("80%a.y", Binary("%", Literal(80), FieldRef("a", "y"))),
+        ("80% * a.y", Binary("*", Literal(0.8), FieldRef("a", "y"))),
         ("'it''s'", Literal("it's")),
         ("''", Literal("")),
         ("TRUE", Literal(True)),
@@ -154,8 +171,8 @@ def test_a_query_may_name_the_event_it_defines(lead):
         ("1 + 2 * 3", Binary("+", Literal(1), Binary("*", Literal(2), Literal(3)))),
         ("(1 + 2) * 3", Binary("*", Binary("+", Literal(1), Literal(2)), Literal(3))),
         ("1 - 2 - 3", Binary("-", Binary("-", Literal(1), Literal(2)), Literal(3))),
-        ("a.x || 'b'", Binary("||", Field("a", "x"), Literal("b"))),
-        ("-a.x", Unary("-", Field("a", "x"))),
+        ("a.x || 'b'", Binary("||", FieldRef("a", "x"), Literal("b"))),
+        ("-a.x", Unary("-", FieldRef("a", "x"))),
         ("2 - -3", Binary("-", Literal(2), Literal(-3))),
     ],
 )
@@ -169,7 +186,7 @@ def test_every_unit_is_understood(spelling):
     assert parse(f"A a WITHIN 2{spelling.upper()}").within == ByTime(2 * _LENGTH[spelling])
 
 
-X, Y, ONE = Field("a", "x"), Field("a", "y"), Literal(1)
+X, Y, ONE = FieldRef("a", "x"), FieldRef("a", "y"), Literal(1)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +218,7 @@ def test_conditions(text, expected):
 
 def test_where_is_split_into_its_conjuncts():
     query = parse("SEQ(A a, B b) WHERE [id] and a.x ∧ (a.y AND b.x) and [k, id]")
-    assert query.where == (X, Y, Field("b", "x"))
+    assert query.where == (X, Y, FieldRef("b", "x"))
     assert [e.field_name for e in query.equivalence] == ["id", "k"]
 
 
@@ -235,12 +252,12 @@ def test_windows(text, window):
 @pytest.mark.parametrize(
     ("text", "after"),
     [
-        ("TO NEXT EVENT", AfterMatch(SkipTo.NEXT_EVENT)),
-        ("to next row", AfterMatch(SkipTo.NEXT_EVENT)),
-        ("PAST LAST ROW", AfterMatch(SkipTo.PAST_LAST)),
-        ("PAST LAST EVENT", AfterMatch(SkipTo.PAST_LAST)),
-        ("TO FIRST b", AfterMatch(SkipTo.FIRST, "b")),
-        ("TO LAST b", AfterMatch(SkipTo.LAST, "b")),
+        ("TO NEXT EVENT", AfterMatch(SkipTarget.NEXT_EVENT)),
+        ("to next row", AfterMatch(SkipTarget.NEXT_EVENT)),
+        ("PAST LAST ROW", AfterMatch(SkipTarget.PAST_LAST)),
+        ("PAST LAST EVENT", AfterMatch(SkipTarget.PAST_LAST)),
+        ("TO FIRST b", AfterMatch(SkipTarget.FIRST, "b")),
+        ("TO LAST b", AfterMatch(SkipTarget.LAST, "b")),
     ],
 )
 def test_after_match(text, after):
@@ -254,12 +271,12 @@ def test_returned_columns_have_names():
     )
     assert [(r.expr, r.name) for r in query.returns] == [
         (X, "x"),
-        (Field("b", "y", At.NTH, 1), "first"),
-        (Field("a", None), "a"),
-        (Field("b", None, At.ALL), "b"),
-        (Field("b", None, At.NTH, 2), "second"),
-        (Field("b", "z", At.ALL), "z"),
-        (Aggregate("avg", "b", Field("b", "x", At.ALL)), "avg(b.x)"),
+        (FieldRef("b", "y", EventPosition.NTH, 1), "first"),
+        (FieldRef("a", None), "a"),
+        (FieldRef("b", None, EventPosition.ALL), "b"),
+        (FieldRef("b", None, EventPosition.NTH, 2), "second"),
+        (FieldRef("b", "z", EventPosition.ALL), "z"),
+        (Aggregate("avg", "b", FieldRef("b", "x", EventPosition.ALL)), "avg(b.x)"),
         (Aggregate("count", "b", None), "LEN"),
         (Binary("+", X, ONE), "a.x + 1"),
     ]
@@ -291,6 +308,6 @@ def test_from_before_then_is_a_name(text):
 
 def test_an_event_of_any_type_ends_a_loop():
     text = "SEQ(A+ a[] UNTIL ANY u, B b)"
-    assert show_pattern(parse(text).pattern) == text
+    assert format_pattern(parse(text).pattern) == text
     quoted = 'SEQ(A+ a[] UNTIL "any" u, B b)'
-    assert show_pattern(parse(quoted).pattern) == quoted
+    assert format_pattern(parse(quoted).pattern) == quoted

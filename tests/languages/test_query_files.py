@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ensue
-from ensue.cli.query_text import query_text
+from ensue.cli.query_text import read_query_text
 from ensue.cli.terminal import UsageError
 
 
@@ -38,7 +38,7 @@ def test_a_misspelt_file_is_no_query(name):
         lambda: ensue.match(None, name, time="t"),
         lambda: ensue.match(None, [name], time="t"),
         lambda: ensue.explain(name),
-        lambda: query_text(name),
+        lambda: read_query_text(name),
     )
     for call in calls:
         with pytest.raises((ensue.QueryError, UsageError)) as raised:
@@ -54,7 +54,7 @@ def test_the_name_of_a_file_that_is_there_is_no_query_either():
 
 
 def test_on_the_command_line_it_is_read():
-    assert query_text("my queries/late.ensue") == "SEQ(A a, B b) WITHIN 5"
+    assert read_query_text("my queries/late.ensue") == "SEQ(A a, B b) WITHIN 5"
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_on_the_command_line_it_is_read():
 )
 def test_a_word_that_names_a_file_but_for_its_ending(word, why):
     with pytest.raises(UsageError, match=why):
-        query_text(word)
+        read_query_text(word)
 
 
 @pytest.mark.parametrize(
     "text", ["A", "A+", "A->B", "SEQ(A,B)", "SEQ(A a, B b) WHERE a.x = b.txt", "A a WHERE a.x/2>1"]
 )
 def test_queries_are_queries(text):
-    assert query_text(text) == text
+    assert read_query_text(text) == text
     ensue.parse(text)
 
 

@@ -4,35 +4,34 @@ from datetime import timedelta
 
 import pytest
 
-from ensue.algebra.predicate import Binary, Call, Field, Literal
-from ensue.algebra.row_patterns.pattern import (
-    Alternation,
-    Anchor,
-    Concatenation,
-    Exclusion,
-    Nothing,
-    Permutation,
-    Repetition,
-    Row,
-)
-from ensue.algebra.row_patterns.recognition import Rows, SkipTo
-from ensue.algebra.row_patterns.values import (
+from ensue.ir.expression import Binary, FieldRef, FunctionCall, Literal
+from ensue.ir.row_pattern import (
     CLASSIFIER,
-    REACHED,
+    OPERAND,
     ROW,
+    Alternation,
+    Concatenation,
+    EmptyRowPattern,
+    Exclusion,
     MatchNumber,
     Navigation,
-    OrderedBy,
+    PartitionAnchor,
+    Permutation,
+    Repetition,
     RowAggregate,
-    columns_of,
+    RowSkipTarget,
+    RowSortKey,
+    RowsPerMatch,
+    RowVariable,
+    iterate_row_columns,
 )
-from ensue.languages.row_patterns.clause import read_bare, read_clause
-from ensue.languages.row_patterns.pattern import read_pattern
-from ensue.languages.table import language_of, parse, show
+from ensue.parser.registry import detect_language, parse, show
+from ensue.parser.row_pattern.clause import read_clause, read_clause_text
+from ensue.parser.row_pattern.pattern_text import read_pattern
 
-PRICE = Field(ROW, "price")
-KIND = Field(ROW, CLASSIFIER)
-A, B, C = Row("A"), Row("B"), Row("C")
+PRICE = FieldRef(ROW, "price")
+KIND = FieldRef(ROW, CLASSIFIER)
+A, B, C = RowVariable("A"), RowVariable("B"), RowVariable("C")
 
 STOCKS = """
 SELECT * FROM ticker MATCH_RECOGNIZE (  -- the V of every guide
@@ -57,15 +56,15 @@ def pattern(text):
 def measured(expression):
     """The value of one measure over a pattern with the variables A, B, C and the SUBSET U."""
     text = f"(MEASURES {expression} AS m PATTERN (A B+ C?) SUBSET U = (C, A) DEFINE A AS TRUE)"
-    return read_bare(text).measures[0].value
+    return read_clause_text(text).measures[0].value
 
 
 def reached(expression):
     """The one reach that a measure is."""
     value = measured(expression)
-    assert value.expr == Field(REACHED, "0")
-    assert len(value.reaches) == 1
-    return value.reaches[0]
+    assert value.expr == FieldRef(OPERAND, "0")
+    assert len(value.operands) == 1
+    return value.operands[0]
 
 
 # ------------------------------------------------------------------------------------- clauses
@@ -76,16 +75,20 @@ def test_a_clause_is_read_inside_of_a_longer_text():
     found = read_clause(STOCKS, start, STOCKS.rindex(")"))
     assert found.text == STOCKS
     assert found.pattern == Concatenation(
-        (Row("STRT"), Repetition(Row("DOWN"), 1, None), Repetition(Row("UP"), 1, None))
+        (
+            RowVariable("STRT"),
+            Repetition(RowVariable("DOWN"), 1, None),
+            Repetition(RowVariable("UP"), 1, None),
+        )
     )
     assert [key.name for key in found.partition] == ["symbol"]
-    assert found.order == (OrderedBy(Field(ROW, "tstamp")),)
+    assert found.order == (RowSortKey(FieldRef(ROW, "tstamp")),)
     assert [measure.name for measure in found.measures] == [
         "start_tstamp",
         "bottom_tstamp",
         "end_tstamp",
     ]
-    assert found.skip.to is SkipTo.LAST
+    assert found.skip.to is RowSkipTarget.LAST
     assert found.skip.variables == ("UP",)
     assert list(found.conditions) == ["DOWN", "UP"]
 
@@ -95,16 +98,16 @@ def test_places_are_those_in_the_whole_text():
     found = read_clause(STOCKS, start, STOCKS.rindex(")"))
     assert found.measures[1].span.over(STOCKS) == "LAST(DOWN.tstamp) AS bottom_tstamp"
     assert found.defines[0].value.span.over(STOCKS) == "DOWN.price < PREV(DOWN.price)"
-    assert found.defines[0].value.reaches[1].span.over(STOCKS) == "PREV(DOWN.price)"
+    assert found.defines[0].value.operands[1].span.over(STOCKS) == "PREV(DOWN.price)"
     assert found.pattern.parts[1].span.over(STOCKS) == "DOWN+"
-    (column, _) = columns_of(found.defines[0].value)
+    (column, _) = iterate_row_columns(found.defines[0].value)
     assert column.span.over(STOCKS) == "price"
 
 
 def test_only_pattern_and_define_are_needed():
-    found = read_bare("match_recognize(pattern(a) define a as true);")
-    assert found.rows is Rows.ONE
-    assert found.skip.to is SkipTo.PAST_LAST
+    found = read_clause_text("match_recognize(pattern(a) define a as true);")
+    assert found.rows is RowsPerMatch.ONE
+    assert found.skip.to is RowSkipTarget.PAST_LAST
     assert (found.partition, found.order, found.measures, found.subsets) == ((), (), (), ())
     assert found.within is None
 
@@ -112,36 +115,36 @@ def test_only_pattern_and_define_are_needed():
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
-        ("ONE ROW PER MATCH", Rows.ONE),
-        ("all rows per match", Rows.ALL),
-        ("ALL ROWS PER MATCH SHOW EMPTY MATCHES", Rows.ALL),
-        ("ALL ROWS PER MATCH OMIT EMPTY MATCHES", Rows.ALL_BUT_EMPTY),
-        ("ALL ROWS PER MATCH WITH UNMATCHED ROWS", Rows.ALL_AND_UNMATCHED),
+        ("ONE ROW PER MATCH", RowsPerMatch.ONE),
+        ("all rows per match", RowsPerMatch.ALL),
+        ("ALL ROWS PER MATCH SHOW EMPTY MATCHES", RowsPerMatch.ALL),
+        ("ALL ROWS PER MATCH OMIT EMPTY MATCHES", RowsPerMatch.ALL_BUT_EMPTY),
+        ("ALL ROWS PER MATCH WITH UNMATCHED ROWS", RowsPerMatch.ALL_AND_UNMATCHED),
     ],
 )
 def test_what_a_match_gives(text, rows):
-    assert read_bare(f"({text} PATTERN (A) DEFINE A AS TRUE)").rows is rows
+    assert read_clause_text(f"({text} PATTERN (A) DEFINE A AS TRUE)").rows is rows
 
 
 @pytest.mark.parametrize(
     ("text", "to", "name", "variables"),
     [
-        ("PAST LAST ROW", SkipTo.PAST_LAST, None, ()),
-        ("TO NEXT ROW", SkipTo.NEXT, None, ()),
-        ("TO FIRST a", SkipTo.FIRST, "A", ("A",)),
-        ("TO LAST B", SkipTo.LAST, "B", ("B",)),
-        ("TO B", SkipTo.LAST, "B", ("B",)),
-        ("TO FIRST U", SkipTo.FIRST, "U", ("A", "B")),
+        ("PAST LAST ROW", RowSkipTarget.PAST_LAST, None, ()),
+        ("TO NEXT ROW", RowSkipTarget.NEXT, None, ()),
+        ("TO FIRST a", RowSkipTarget.FIRST, "A", ("A",)),
+        ("TO LAST B", RowSkipTarget.LAST, "B", ("B",)),
+        ("TO B", RowSkipTarget.LAST, "B", ("B",)),
+        ("TO FIRST U", RowSkipTarget.FIRST, "U", ("A", "B")),
     ],
 )
 def test_where_the_search_goes_on(text, to, name, variables):
     clause = "(AFTER MATCH SKIP %s PATTERN (A B) SUBSET U = (B, A) DEFINE A AS TRUE)"
-    skip = read_bare(clause % text).skip
+    skip = read_clause_text(clause % text).skip
     assert (skip.to, skip.name, skip.variables) == (to, name, variables)
 
 
 def test_the_order_of_rows():
-    found = read_bare(
+    found = read_clause_text(
         '(ORDER BY a, b DESC, c ASC NULLS FIRST, "D" DESC NULLS LAST, e + 1'
         " PATTERN (A) DEFINE A AS TRUE)"
     )
@@ -152,12 +155,12 @@ def test_the_order_of_rows():
         (True, False),
         (False, False),
     ]
-    assert found.order[3].expr == Field(ROW, "D")
-    assert found.order[4].expr == Binary("+", Field(ROW, "e"), Literal(1))
+    assert found.order[3].expr == FieldRef(ROW, "D")
+    assert found.order[4].expr == Binary("+", FieldRef(ROW, "e"), Literal(1))
 
 
 def test_keys_may_be_computed_if_they_have_a_name():
-    (plain, named, computed) = read_bare(
+    (plain, named, computed) = read_clause_text(
         "(PARTITION BY a, b AS c, upper(d) AS e PATTERN (A) DEFINE A AS TRUE)"
     ).partition
     assert (plain.column, plain.name) == ("a", "a")
@@ -176,17 +179,17 @@ def test_keys_may_be_computed_if_they_have_a_name():
     ],
 )
 def test_how_long_a_match_may_be(text, within):
-    found = read_bare(f"(ORDER BY t PATTERN (A B) WITHIN {text} DEFINE A AS TRUE)")
+    found = read_clause_text(f"(ORDER BY t PATTERN (A B) WITHIN {text} DEFINE A AS TRUE)")
     assert found.within == within
 
 
 def test_the_variables_of_a_subset_are_in_the_order_of_the_pattern():
-    found = read_bare('(PATTERN (A B "c") SUBSET u = ("c", A), "v" = (B) DEFINE A AS TRUE)')
+    found = read_clause_text('(PATTERN (A B "c") SUBSET u = ("c", A), "v" = (B) DEFINE A AS TRUE)')
     assert found.subsets == (("U", ("A", "c")), ("v", ("B",)))
 
 
 def test_words_of_the_clause_may_be_names():
-    found = read_bare(
+    found = read_clause_text(
         """(
         PARTITION BY measures ORDER BY partition, define
         MEASURES pattern AS pattern, first + A.last AS first, final AS define, A.subset AS one,
@@ -200,14 +203,14 @@ def test_words_of_the_clause_may_be_names():
     assert [measure.name for measure in found.measures] == names
     assert found.variables == ("A", "DEFINE", "PATTERN")
     assert list(found.conditions) == ["DEFINE", "PATTERN"]
-    assert [column.name for column in columns_of(found.measures[2].value)] == ["final"]
+    assert [column.name for column in iterate_row_columns(found.measures[2].value)] == ["final"]
 
 
 def test_variables_are_upper_case_unless_they_are_quoted():
-    found = read_bare('(PATTERN (a "a" `b c` B) DEFINE "a" AS "a".x > A.x, b AS b.x > 1)')
+    found = read_clause_text('(PATTERN (a "a" `b c` B) DEFINE "a" AS "a".x > A.x, b AS b.x > 1)')
     assert found.variables == ("A", "a", "b c", "B")
     assert list(found.conditions) == ["a", "B"]
-    assert [reach.variables for reach in found.defines[0].value.reaches] == [("a",), ("A",)]
+    assert [reach.variables for reach in found.defines[0].value.operands] == [("a",), ("A",)]
 
 
 # ------------------------------------------------------------------------------------- patterns
@@ -238,20 +241,20 @@ def test_quantifiers(text, least, most):
     [
         ("A", A),
         ("(A)", A),
-        ("()", Nothing()),
+        ("()", EmptyRowPattern()),
         ("A B C", Concatenation((A, B, C))),
         ("A (B C)", Concatenation((A, Concatenation((B, C))))),
-        ("A | B C | ()", Alternation((A, Concatenation((B, C)), Nothing()))),
+        ("A | B C | ()", Alternation((A, Concatenation((B, C)), EmptyRowPattern()))),
         ("(A | B)+", Repetition(Alternation((A, B)), 1, None)),
         ("(A*)+?", Repetition(Repetition(A, 0, None), 1, None, greedy=False)),
-        ("^A$", Concatenation((Anchor("start"), A, Anchor("end")))),
-        ("^*", Repetition(Anchor("start"), 0, None)),
+        ("^A$", Concatenation((PartitionAnchor("start"), A, PartitionAnchor("end")))),
+        ("^*", Repetition(PartitionAnchor("start"), 0, None)),
         ("A{-B+-}C", Concatenation((A, Exclusion(Repetition(B, 1, None)), C))),
         ("{- A | B -}{2}", Repetition(Exclusion(Alternation((A, B))), 2, 2)),
-        ("PERMUTE(A, B | C, ())", Permutation((A, Alternation((B, C)), Nothing()))),
+        ("PERMUTE(A, B | C, ())", Permutation((A, Alternation((B, C)), EmptyRowPattern()))),
         ("permute (A)+", Repetition(Permutation((A,)), 1, None)),
         ("A /* no */ B -- end", Concatenation((A, B))),
-        ("permute", Row("PERMUTE")),
+        ("permute", RowVariable("PERMUTE")),
     ],
 )
 def test_patterns(text, term):
@@ -309,8 +312,8 @@ def test_what_is_reached_from_a_match(text, reach):
         ("FINAL avg(price)", RowAggregate("avg", (PRICE,), final=True)),
         ("collect_list(price)", RowAggregate("array_agg", (PRICE,))),
         ("array_agg(CLASSIFIER(A))", RowAggregate("array_agg", (KIND,), ("A",))),
-        ("max_by(A.price, A.n)", RowAggregate("max_by", (PRICE, Field(ROW, "n")), ("A",))),
-        ("arg_min(price, n)", RowAggregate("min_by", (PRICE, Field(ROW, "n")))),
+        ("max_by(A.price, A.n)", RowAggregate("max_by", (PRICE, FieldRef(ROW, "n")), ("A",))),
+        ("arg_min(price, n)", RowAggregate("min_by", (PRICE, FieldRef(ROW, "n")))),
         ("percentile(price, 90)", RowAggregate("percentile", (PRICE, Literal(90)))),
         (
             "every(A.price > 3)",
@@ -320,9 +323,9 @@ def test_what_is_reached_from_a_match(text, reach):
             "string_agg(A.name, ', ' ORDER BY A.price DESC)",
             RowAggregate(
                 "string_agg",
-                (Field(ROW, "name"), Literal(", ")),
+                (FieldRef(ROW, "name"), Literal(", ")),
                 ("A",),
-                order=(OrderedBy(PRICE, descending=True),),
+                order=(RowSortKey(PRICE, descending=True),),
             ),
         ),
         (
@@ -332,9 +335,9 @@ def test_what_is_reached_from_a_match(text, reach):
             ),
             RowAggregate(
                 "string_agg",
-                (Field(ROW, "name"), Literal(",")),
+                (FieldRef(ROW, "name"), Literal(",")),
                 only=Binary(">", PRICE, Literal(0)),
-                order=(OrderedBy(PRICE, nulls_first=True),),
+                order=(RowSortKey(PRICE, nulls_first=True),),
             ),
         ),
         (
@@ -349,18 +352,18 @@ def test_aggregates(text, aggregate):
 
 def test_equal_reaches_of_a_value_are_one():
     value = measured("A.price * LAST(A.price) + price + MATCH_NUMBER() - MATCH_NUMBER()")
-    assert value.reaches == (Navigation(PRICE, ("A",)), Navigation(PRICE), MatchNumber())
+    assert value.operands == (Navigation(PRICE, ("A",)), Navigation(PRICE), MatchNumber())
 
 
 def test_functions_are_over_reaches():
     value = measured("Upper(A.name)")
-    assert value.expr == Call("upper", (Field(REACHED, "0"),))
-    assert value.reaches == (Navigation(Field(ROW, "name"), ("A",)),)
+    assert value.expr == FunctionCall("upper", (FieldRef(OPERAND, "0"),))
+    assert value.operands == (Navigation(FieldRef(ROW, "name"), ("A",)),)
 
 
 def test_functions_inside_of_a_navigation_are_over_the_row():
     assert reached("LAST(upper(A.name))") == Navigation(
-        Call("upper", (Field(ROW, "name"),)), ("A",)
+        FunctionCall("upper", (FieldRef(ROW, "name"),)), ("A",)
     )
 
 
@@ -369,8 +372,8 @@ def test_functions_inside_of_a_navigation_are_over_the_row():
 
 def test_texts_that_begin_with_match_recognize_are_sql():
     text = "/* rising */ Match_Recognize (PATTERN (A) DEFINE A AS TRUE)"
-    assert language_of(text).name == "sql"
+    assert detect_language(text).name == "sql"
     found = parse(text)
-    assert found == read_bare(text)
+    assert found == read_clause_text(text)
     assert parse(show(found, "sql")) == found
-    assert language_of("match_recognizer a").name == "patterns"
+    assert detect_language("match_recognizer a").name == "patterns"

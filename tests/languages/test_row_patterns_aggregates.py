@@ -4,7 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from ensue.algebra.row_patterns.aggregates import ROW_AGGREGATES, aggregated, row_aggregate
+from ensue.functions.row_aggregates import (
+    ROW_AGGREGATES,
+    compute_row_aggregate,
+    find_row_aggregate,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +52,17 @@ from ensue.algebra.row_patterns.aggregates import ROW_AGGREGATES, aggregated, ro
     ],
 )
 def test_meanings(function, rows, value):
-    assert aggregated(function, rows) == value
+    assert compute_row_aggregate(function, rows) == value
 
 
 def test_over_no_rows_all_but_count_are_null():
     for function in ROW_AGGREGATES:
-        assert aggregated(function.name, []) == (0 if function.name == "count" else None)
+        assert compute_row_aggregate(function.name, []) == (
+            0 if function.name == "count" else None
+        )
 
 
 def test_names_and_aliases_are_different():
     names = [name for f in ROW_AGGREGATES for name in (f.name, *f.aliases)]
     assert len(names) == len(set(names))
-    assert all(row_aggregate(name) is not None for name in names)
+    assert all(find_row_aggregate(name) is not None for name in names)

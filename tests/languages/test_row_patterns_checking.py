@@ -2,23 +2,23 @@
 
 import pytest
 
-from ensue.algebra.check.row_patterns import checked, measure_kinds, output_kinds
-from ensue.algebra.predicate import Field
-from ensue.algebra.row_patterns.values import REACHED, ROW, Navigation, columns_of
+from ensue.analyzer.row_pattern_checks import check_row_pattern, get_output_kinds
 from ensue.errors import QueryError
-from ensue.languages.row_patterns.clause import read_bare
-from ensue.schema import Kind
+from ensue.ir.expression import FieldRef
+from ensue.ir.row_pattern import OPERAND, ROW, Navigation, iterate_row_columns
+from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.schema import ValueKind
 
 TICKS = {
-    "symbol": Kind.STRING,
-    "time": Kind.TIMESTAMP,
-    "price": Kind.FLOAT,
-    "Volume": Kind.INTEGER,
-    "id": Kind.INTEGER,
-    "lot": Kind.INTEGER,
-    "LOT": Kind.INTEGER,
-    "tags": Kind.OTHER,
-    "halted": Kind.BOOLEAN,
+    "symbol": ValueKind.STRING,
+    "time": ValueKind.TIMESTAMP,
+    "price": ValueKind.FLOAT,
+    "Volume": ValueKind.INTEGER,
+    "id": ValueKind.INTEGER,
+    "lot": ValueKind.INTEGER,
+    "LOT": ValueKind.INTEGER,
+    "tags": ValueKind.OTHER,
+    "halted": ValueKind.BOOLEAN,
 }
 
 
@@ -27,13 +27,13 @@ def clause(measures="price AS p", before="", behind="", define="TRUE"):
 
 
 def columns(text):
-    found = checked(read_bare(text), TICKS)
-    return [column.name for value in found.values for column in columns_of(value)]
+    found = check_row_pattern(read_clause_text(text), TICKS)
+    return [column.name for value in found.values for column in iterate_row_columns(value)]
 
 
 def refused(text):
     with pytest.raises(QueryError) as caught:
-        checked(read_bare(text), TICKS)
+        check_row_pattern(read_clause_text(text), TICKS)
     error = caught.value
     assert error.text == text
     assert error.span is not None
@@ -49,9 +49,11 @@ def test_columns_are_found_whatever_their_case():
         "Volume",
         "symbol",
     ]
-    found = checked(read_bare(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS)
+    found = check_row_pattern(
+        read_clause_text(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS
+    )
     assert [(key.column, key.name) for key in found.partition] == [("symbol", "symbol")]
-    assert found.order[0].expr == Field(ROW, "time")
+    assert found.order[0].expr == FieldRef(ROW, "time")
 
 
 def test_quotes_tell_columns_apart_that_differ_only_in_case():
@@ -91,20 +93,20 @@ def test_unknown_columns_are_refused_everywhere(text):
 
 
 def test_reaches_that_turn_out_to_be_the_same_become_one():
-    found = checked(read_bare(clause("price + PRICE + A.price AS p")), TICKS)
+    found = check_row_pattern(read_clause_text(clause("price + PRICE + A.price AS p")), TICKS)
     value = found.measures[0].value
-    assert value.reaches == (
-        Navigation(Field(ROW, "price")),
-        Navigation(Field(ROW, "price"), ("A",)),
+    assert value.operands == (
+        Navigation(FieldRef(ROW, "price")),
+        Navigation(FieldRef(ROW, "price"), ("A",)),
     )
-    assert value.expr.left.right == Field(REACHED, "0")
-    assert value.expr.right == Field(REACHED, "1")
+    assert value.expr.left.right == FieldRef(OPERAND, "0")
+    assert value.expr.right == FieldRef(OPERAND, "1")
 
 
 def test_checking_twice_changes_nothing():
     text = clause("PRICE + A.volume AS p, CLASSIFIER() AS c", before="PARTITION BY SYMBOL")
-    once = checked(read_bare(text), TICKS)
-    assert checked(once, TICKS) == once
+    once = check_row_pattern(read_clause_text(text), TICKS)
+    assert check_row_pattern(once, TICKS) == once
 
 
 # ---------------------------------------------------------------------------------------- kinds
@@ -113,28 +115,28 @@ def test_checking_twice_changes_nothing():
 @pytest.mark.parametrize(
     ("expression", "kind"),
     [
-        ("A.price", Kind.FLOAT),
-        ("LAST(volume) + 1", Kind.INTEGER),
-        ("CLASSIFIER()", Kind.STRING),
-        ("MATCH_NUMBER()", Kind.INTEGER),
-        ("time - FIRST(time)", Kind.DURATION),
-        ("count(*)", Kind.INTEGER),
-        ("sum(volume)", Kind.INTEGER),
-        ("sum(price)", Kind.FLOAT),
-        ("avg(volume)", Kind.FLOAT),
-        ("min(symbol)", Kind.STRING),
-        ("max_by(symbol, price)", Kind.STRING),
-        ("array_agg(price)", Kind.OTHER),
-        ("string_agg(symbol, ',')", Kind.STRING),
-        ("bool_or(price > 3)", Kind.BOOLEAN),
-        ("median(volume)", Kind.FLOAT),
-        ("any_value(tags)", Kind.OTHER),
-        ("NULL", Kind.NULL),
-        ("price > 3", Kind.BOOLEAN),
+        ("A.price", ValueKind.FLOAT),
+        ("LAST(volume) + 1", ValueKind.INTEGER),
+        ("CLASSIFIER()", ValueKind.STRING),
+        ("MATCH_NUMBER()", ValueKind.INTEGER),
+        ("time - FIRST(time)", ValueKind.DURATION),
+        ("count(*)", ValueKind.INTEGER),
+        ("sum(volume)", ValueKind.INTEGER),
+        ("sum(price)", ValueKind.FLOAT),
+        ("avg(volume)", ValueKind.FLOAT),
+        ("min(symbol)", ValueKind.STRING),
+        ("max_by(symbol, price)", ValueKind.STRING),
+        ("array_agg(price)", ValueKind.OTHER),
+        ("string_agg(symbol, ',')", ValueKind.STRING),
+        ("bool_or(price > 3)", ValueKind.BOOLEAN),
+        ("median(volume)", ValueKind.FLOAT),
+        ("any_value(tags)", ValueKind.OTHER),
+        ("NULL", ValueKind.NULL),
+        ("price > 3", ValueKind.BOOLEAN),
     ],
 )
 def test_kinds_of_measures(expression, kind):
-    assert measure_kinds(read_bare(clause(f"{expression} AS m")), TICKS) == {"m": kind}
+    assert get_output_kinds(read_clause_text(clause(f"{expression} AS m")), TICKS)["m"] == kind
 
 
 @pytest.mark.parametrize(
@@ -161,8 +163,8 @@ def test_kinds_that_do_not_go_together(text, problem, place):
 
 
 def test_a_condition_may_be_a_column():
-    checked(read_bare(clause(define="halted")), TICKS)
-    checked(read_bare(clause(define="NULL")), TICKS)
+    check_row_pattern(read_clause_text(clause(define="halted")), TICKS)
+    check_row_pattern(read_clause_text(clause(define="NULL")), TICKS)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_within_is_about_the_first_key_of_the_order(order, within, problem):
 def test_within_goes_with_times_and_with_numbers():
     for order, within in (("time, id", "INTERVAL '5' MINUTE"), ("price", "2.5"), ("id", "3")):
         text = f"(ORDER BY {order} MEASURES 1 AS one PATTERN (A) WITHIN {within} DEFINE A AS TRUE)"
-        checked(read_bare(text), TICKS)
+        check_row_pattern(read_clause_text(text), TICKS)
 
 
 # --------------------------------------------------------------------------------------- output
@@ -192,17 +194,17 @@ def test_within_goes_with_times_and_with_numbers():
 
 def test_one_row_has_the_keys_and_the_measures():
     text = clause(before="PARTITION BY symbol, hour(time) AS h ORDER BY time")
-    assert output_kinds(read_bare(text), TICKS) == {
-        "symbol": Kind.STRING,
-        "h": Kind.INTEGER,
-        "p": Kind.FLOAT,
+    assert get_output_kinds(read_clause_text(text), TICKS) == {
+        "symbol": ValueKind.STRING,
+        "h": ValueKind.INTEGER,
+        "p": ValueKind.FLOAT,
     }
 
 
 def test_all_rows_have_keys_order_measures_and_the_other_columns():
     text = clause(before="PARTITION BY symbol ORDER BY time", behind="ALL ROWS PER MATCH")
     names = ["symbol", "time", "p", "price", "Volume", "id", "lot", "LOT", "tags", "halted"]
-    assert list(output_kinds(read_bare(text), TICKS)) == names
+    assert list(get_output_kinds(read_clause_text(text), TICKS)) == names
 
 
 @pytest.mark.parametrize(
@@ -223,5 +225,9 @@ def test_two_columns_of_the_result_have_different_names(text, place):
 
 
 def test_measures_may_be_called_as_columns_that_are_not_in_the_result():
-    checked(read_bare(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS)
-    checked(read_bare(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS)
+    check_row_pattern(
+        read_clause_text(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS
+    )
+    check_row_pattern(
+        read_clause_text(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS
+    )

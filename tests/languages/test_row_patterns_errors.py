@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from ensue.errors import QueryError
-from ensue.languages.row_patterns.clause import read_bare, read_clause
+from ensue.parser.row_pattern.clause import read_clause, read_clause_text
 
 
 def refused(text):
     """The problem, the words that it is about, and the hint."""
     with pytest.raises(QueryError) as caught:
-        read_bare(text)
+        read_clause_text(text)
     error = caught.value
     assert error.text == text
     assert error.span is not None
@@ -51,8 +51,8 @@ def test_an_error_shows_the_line_of_the_whole_text():
 @pytest.mark.parametrize(
     ("text", "problem", "place", "hint"),
     [
-        ("", "expected '(' behind MATCH_RECOGNIZE", "", "PATTERN"),
-        ("MATCH_RECOGNIZE x", "expected '(' behind MATCH_RECOGNIZE", "x", "PATTERN"),
+        ("", "expected '(' after MATCH_RECOGNIZE", "", "PATTERN"),
+        ("MATCH_RECOGNIZE x", "expected '(' after MATCH_RECOGNIZE", "x", "PATTERN"),
         ("()", "MATCH_RECOGNIZE is empty", "", "PATTERN"),
         ("(PATTERN (A) DEFINE A AS TRUE) AS x", "'AS' follows the clause", "AS", "nothing"),
         ("(PATTERN (A))", "DEFINE is missing", "", "DEFINE B AS"),
@@ -93,7 +93,7 @@ def test_an_error_shows_the_line_of_the_whole_text():
         ),
         (
             "(MEASURES PATTERN (A) DEFINE A AS TRUE)",
-            "MEASURES says nothing",
+            "MEASURES is empty",
             "MEASURES",
             "leave it out",
         ),
@@ -212,8 +212,8 @@ def test_keys_are_columns_of_the_table():
         ("A{x}", "this is not a quantifier", "x"),
         ("A{1.5}", "this is not a quantifier", "."),
         ("A{99999999999}", "quantifiers go up to 1,000,000,000", "99999999999"),
-        ("A B{20001}", "written out, this has 20,002 places for rows", "B{20001}"),
-        ("(A{200}){200}", "written out, this has 40,000 places for rows", "(A{200}){200}"),
+        ("A B{20001}", "this pattern expands to 20,002 variables", "B{20001}"),
+        ("(A{200}){200}", "this pattern expands to 40,000 variables", "(A{200}){200}"),
         ("PERMUTE(A,A,A,A,A,A,A)", "PERMUTE takes at most 6 parts", "PERMUTE(A,A,A,A,A,A,A)"),
         ("PERMUTE()", "expected a variable", ")"),
         ("A |", "a branch of this alternation is empty", ")"),
@@ -225,7 +225,7 @@ def test_keys_are_columns_of_the_table():
         ("+", "'+' has nothing before it to repeat", "+"),
         ("{- -}", "an exclusion needs a pattern inside", "-"),
         ("A.price", "a pattern names variables, not columns", "."),
-        ("A & B", "'&' means nothing in a pattern", "&"),
+        ("A & B", "'&' is not allowed in a pattern", "&"),
         ("A 1", "'1' does not belong here", "1"),
         ('A ""', "a name cannot be empty", '""'),
     ],
@@ -280,7 +280,7 @@ def test_patterns_are_not_nested_without_end():
         ("sum(MATCH_NUMBER(1))", "MATCH_NUMBER takes no argument", "MATCH_NUMBER(1)"),
         ("sum(*)", "sum needs a column, and only count takes whole rows", "*"),
         ("A.*", "a whole row has no value", "A.*"),
-        ("count()", "count of what?", "count()"),
+        ("count()", "count needs an argument", "count()"),
         ("max(price, n)", "max takes 1 argument, not 2", "max(price, n)"),
         ("string_agg(s, n)", "argument 2 of string_agg must be a constant", "n"),
         ("first_value(price)", "first_value is a window function", "first_value(price)"),
@@ -322,9 +322,9 @@ def test_definitions(condition, problem, place):
         ("(SELECT 1)", "subqueries are not supported", "(SELECT 1)"),
         ("EXISTS (SELECT 1)", "subqueries are not supported", "EXISTS (SELECT 1)"),
         ("x IN (SELECT 1)", "subqueries are not supported", "x IN (SELECT 1"),
-        ("?", "parameters have names", "?"),
+        ("?", "parameters need names", "?"),
         (":x", "no value is given for :x", ":x"),
-        ("transform(x, y -> y + 1)", "functions of functions are not", "y -> y + 1"),
+        ("transform(x, y -> y + 1)", "higher-order functions are not", "y -> y + 1"),
         ("LAST(x) IGNORE NULLS", "IGNORE NULLS is not supported", "LAST(x)"),
         ("uper(x)", "there is no function 'uper'", "uper(x)"),
         ("upper(x, y)", "upper takes 1 argument, not 2", "upper(x, y)"),
@@ -365,7 +365,7 @@ def test_without_sqlglot_there_is_a_way_out():
     code = (
         "import sys\n"
         "sys.modules['sqlglot'] = None\n"
-        "import ensue.languages.table as table\n"
+        "import ensue.parser.registry as table\n"
         "try:\n"
         "    table.parse('MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS TRUE)')\n"
         "except Exception as error:\n"
@@ -381,7 +381,7 @@ def test_without_sqlglot_there_is_a_way_out():
 
 
 def test_languages_are_listed_without_sqlglot():
-    code = "import sys, ensue.languages.table\nprint('sqlglot' in sys.modules)"
+    code = "import sys, ensue.parser.registry\nprint('sqlglot' in sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

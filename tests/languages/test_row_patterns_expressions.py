@@ -4,19 +4,29 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ensue.algebra.functions import FUNCTIONS
-from ensue.algebra.predicate import Between, Binary, Call, Field, In, IsNull, Like, Literal, Unary
-from ensue.algebra.row_patterns.values import ROW
-from ensue.languages.row_patterns.clause import read_bare
+from ensue.functions import FUNCTIONS
+from ensue.ir.expression import (
+    Between,
+    Binary,
+    FieldRef,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.ir.row_pattern import ROW
+from ensue.parser.row_pattern.clause import read_clause_text
 
-X, Y = Field(ROW, "x"), Field(ROW, "y")
+X, Y = FieldRef(ROW, "x"), FieldRef(ROW, "y")
 NO = Literal(False)
 
 
 def read(text):
     """An expression over the columns of one row."""
-    value = read_bare(f"(MEASURES max({text}) AS m PATTERN (A) DEFINE A AS TRUE)")
-    return value.measures[0].value.reaches[0].arguments[0]
+    value = read_clause_text(f"(MEASURES max({text}) AS m PATTERN (A) DEFINE A AS TRUE)")
+    return value.measures[0].value.operands[0].arguments[0]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +81,9 @@ def test_constants(text, value):
         ("x IS NULL", IsNull(X)),
         ("x IS NOT NULL", IsNull(X, negated=True)),
         ("x IS UNKNOWN", IsNull(X)),
-        ("x IS TRUE", Call("coalesce", (X, NO))),
-        ("x IS NOT TRUE", Unary("not", Call("coalesce", (X, NO)))),
-        ("x IS FALSE", Call("coalesce", (Unary("not", X), NO))),
+        ("x IS TRUE", FunctionCall("coalesce", (X, NO))),
+        ("x IS NOT TRUE", Unary("not", FunctionCall("coalesce", (X, NO)))),
+        ("x IS FALSE", FunctionCall("coalesce", (Unary("not", X), NO))),
         ("x IN (1, y)", In(X, (Literal(1), Y))),
         ("x NOT IN (1)", In(X, (Literal(1),), negated=True)),
         ("x BETWEEN 1 AND y", Between(X, Literal(1), Y)),
@@ -82,19 +92,19 @@ def test_constants(text, value):
         ("x NOT LIKE 'a%'", Like(X, "a%", negated=True)),
         (r"x LIKE 'a\%'", Like(X, r"a\%")),
         (r"x LIKE '5!%!!\' ESCAPE '!'", Like(X, r"5\%!\\")),
-        ("x ILIKE 'Ab%'", Like(Call("lower", (X,)), "ab%")),
-        ("COALESCE(x, y, 0)", Call("coalesce", (X, Y, Literal(0)))),
-        ("nvl(x, 0)", Call("coalesce", (X, Literal(0)))),
-        ("NULLIF(x, 0)", Call("nullif", (X, Literal(0)))),
-        ("pow(x, 2)", Call("power", (X, Literal(2)))),
-        ("EXTRACT(YEAR FROM x)", Call("year", (X,))),
-        ("year(x)", Call("year", (X,))),
-        ("SUBSTRING(x FROM 2 FOR 3)", Call("substring", (X, Literal(2), Literal(3)))),
-        ("substr(x, 2)", Call("substring", (X, Literal(2)))),
-        ("TRIM(x)", Call("trim", (X,))),
-        ("CEIL(x)", Call("ceil", (X,))),
-        ("floor(x)", Call("floor", (X,))),
-        ("concat(x, y)", Call("concat", (X, Y))),
+        ("x ILIKE 'Ab%'", Like(FunctionCall("lower", (X,)), "ab%")),
+        ("COALESCE(x, y, 0)", FunctionCall("coalesce", (X, Y, Literal(0)))),
+        ("nvl(x, 0)", FunctionCall("coalesce", (X, Literal(0)))),
+        ("NULLIF(x, 0)", FunctionCall("nullif", (X, Literal(0)))),
+        ("pow(x, 2)", FunctionCall("power", (X, Literal(2)))),
+        ("EXTRACT(YEAR FROM x)", FunctionCall("year", (X,))),
+        ("year(x)", FunctionCall("year", (X,))),
+        ("SUBSTRING(x FROM 2 FOR 3)", FunctionCall("substring", (X, Literal(2), Literal(3)))),
+        ("substr(x, 2)", FunctionCall("substring", (X, Literal(2)))),
+        ("TRIM(x)", FunctionCall("trim", (X,))),
+        ("CEIL(x)", FunctionCall("ceil", (X,))),
+        ("floor(x)", FunctionCall("floor", (X,))),
+        ("concat(x, y)", FunctionCall("concat", (X, Y))),
         ('"x" + `y`', Binary("+", X, Y)),
         ("(((x)))", X),
     ],
@@ -112,21 +122,27 @@ NEWER = pytest.mark.skipif("case" not in FUNCTIONS, reason="there is no CASE yet
     [
         (
             "CASE WHEN x > 1 THEN 'a' WHEN y THEN 'b' ELSE 'c' END",
-            Call(
+            FunctionCall(
                 "case",
                 (Binary(">", X, Literal(1)), Literal("a"), Y, Literal("b"), Literal("c")),
             ),
         ),
-        ("CASE x WHEN 1 THEN y END", Call("case", (Binary("=", X, Literal(1)), Y, Literal(None)))),
-        ("if(x, 1, 2)", Call("case", (X, Literal(1), Literal(2)))),
-        ("CAST(x AS INTEGER)", Call("to_integer", (X,))),
-        ("TRY_CAST(x AS double)", Call("to_float", (X,))),
-        ("x::varchar(10)", Call("to_string", (X,))),
-        ("CAST(x AS DECIMAL(10, 2))", Call("round", (Call("to_float", (X,)), Literal(2)))),
-        ("DATE '2026-01-31'", Call("to_date", (Literal(datetime(2026, 1, 31)),))),
-        ("CAST('2026-01-31' AS DATE)", Call("to_date", (Literal("2026-01-31"),))),
-        ("x IS DISTINCT FROM y", Call("is_distinct", (X, Y))),
-        ("x IS NOT DISTINCT FROM y", Unary("not", Call("is_distinct", (X, Y)))),
+        (
+            "CASE x WHEN 1 THEN y END",
+            FunctionCall("case", (Binary("=", X, Literal(1)), Y, Literal(None))),
+        ),
+        ("if(x, 1, 2)", FunctionCall("case", (X, Literal(1), Literal(2)))),
+        ("CAST(x AS INTEGER)", FunctionCall("to_integer", (X,))),
+        ("TRY_CAST(x AS double)", FunctionCall("to_float", (X,))),
+        ("x::varchar(10)", FunctionCall("to_string", (X,))),
+        (
+            "CAST(x AS DECIMAL(10, 2))",
+            FunctionCall("round", (FunctionCall("to_float", (X,)), Literal(2))),
+        ),
+        ("DATE '2026-01-31'", FunctionCall("to_date", (Literal(datetime(2026, 1, 31)),))),
+        ("CAST('2026-01-31' AS DATE)", FunctionCall("to_date", (Literal("2026-01-31"),))),
+        ("x IS DISTINCT FROM y", FunctionCall("is_distinct", (X, Y))),
+        ("x IS NOT DISTINCT FROM y", Unary("not", FunctionCall("is_distinct", (X, Y)))),
     ],
 )
 def test_cases_and_casts(text, expr):
@@ -146,7 +162,7 @@ def test_every_function_is_called_by_each_of_its_names(name):
     function = next(f for f in FUNCTIONS.values() if name in (f.name, *f.aliases))
     arguments = ", ".join(["x"] * function.least)
     found = read(f"{name.upper()}({arguments})")
-    assert isinstance(found, Call)
+    assert isinstance(found, FunctionCall)
     assert found.function == function.name
 
 
@@ -199,7 +215,7 @@ def test_many_conditions_are_no_deep_tree():
     ],
 )
 def test_columns_may_be_called_like_words_of_sql(name):
-    column = Field(ROW, name)
+    column = FieldRef(ROW, name)
     assert read(f"{name} < NULL") == Binary("<", column, Literal(None))
     assert read(f"x = {name}") == Binary("=", X, column)
     assert read(f"{name} + {name} IS NULL") == IsNull(Binary("+", column, column))

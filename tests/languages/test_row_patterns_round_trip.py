@@ -5,41 +5,46 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensue.algebra.chains import chain
-from ensue.algebra.predicate import Between, Binary, Call, Field, In, IsNull, Like, Literal, Unary
-from ensue.algebra.row_patterns.pattern import (
+from ensue.ir.expression import (
+    Between,
+    Binary,
+    FieldRef,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.ir.row_pattern import (
+    CLASSIFIER,
+    OPERAND,
+    ROW,
     Alternation,
-    Anchor,
     Concatenation,
+    Define,
+    EmptyRowPattern,
     Exclusion,
-    Nothing,
+    MatchNumber,
+    Measure,
+    Navigation,
+    PartitionAnchor,
+    PartitionKey,
     Permutation,
     Repetition,
-    Row,
-    variables_of,
-)
-from ensue.algebra.row_patterns.recognition import (
-    Define,
-    Key,
-    Measure,
-    Recognition,
-    Rows,
-    Skip,
-    SkipTo,
-)
-from ensue.algebra.row_patterns.values import (
-    CLASSIFIER,
-    REACHED,
-    ROW,
-    MatchNumber,
-    Navigation,
-    OrderedBy,
     RowAggregate,
-    RowValue,
+    RowExpression,
+    RowPatternQuery,
+    RowSkip,
+    RowSkipTarget,
+    RowSortKey,
+    RowsPerMatch,
+    RowVariable,
+    collect_variables,
 )
-from ensue.algebra.walk import operands, rewrite_expr
-from ensue.languages.row_patterns.clause import read_bare
-from ensue.languages.row_patterns.text import show_clause
+from ensue.ir.traversal import build_chain, get_operands, rewrite_expr
+from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.printing.sql_printer import format_clause
 
 AWKWARD = (
     *("price", "Unit Price", 'q"t', "über", "`", "select", "case", "PATTERN", "final", "order"),
@@ -98,9 +103,9 @@ def _larger(part):
 
 patterns = st.recursive(
     st.one_of(
-        st.sampled_from(VARIABLES).map(Row),
-        st.just(Nothing()),
-        st.sampled_from([Anchor("start"), Anchor("end")]),
+        st.sampled_from(VARIABLES).map(RowVariable),
+        st.just(EmptyRowPattern()),
+        st.sampled_from([PartitionAnchor("start"), PartitionAnchor("end")]),
     ),
     _larger,
     max_leaves=8,
@@ -122,7 +127,7 @@ def _composed(part):
     return st.one_of(
         st.builds(Binary, st.sampled_from(signs), part, part),
         st.builds(
-            chain,
+            build_chain,
             st.sampled_from(["and", "or"]),
             st.lists(part, min_size=2, max_size=4),
         ),
@@ -132,11 +137,11 @@ def _composed(part):
         st.builds(In, part, st.lists(part, min_size=1, max_size=3).map(tuple), st.booleans()),
         st.builds(Between, part, part, part, st.booleans()),
         st.builds(Like, part, texts, st.booleans()),
-        st.builds(lambda x: Call("upper", (x,)), part),
-        st.builds(lambda x, y, z: Call("substring", (x, y, z)), part, part, part),
-        st.builds(lambda x, y: Call("coalesce", (x, y)), part, part),
-        st.builds(lambda x: Call("trim", (x,)), part),
-        st.builds(lambda x: Call("year", (x,)), part),
+        st.builds(lambda x: FunctionCall("upper", (x,)), part),
+        st.builds(lambda x, y, z: FunctionCall("substring", (x, y, z)), part, part, part),
+        st.builds(lambda x, y: FunctionCall("coalesce", (x, y)), part, part),
+        st.builds(lambda x: FunctionCall("trim", (x,)), part),
+        st.builds(lambda x: FunctionCall("year", (x,)), part),
     )
 
 
@@ -144,26 +149,26 @@ def expressions(leaves):
     return st.recursive(leaves, _composed, max_leaves=6)
 
 
-columns = names.map(lambda name: Field(ROW, name))
-row_expressions = expressions(columns | st.just(Field(ROW, CLASSIFIER)) | constants)
+columns = names.map(lambda name: FieldRef(ROW, name))
+row_expressions = expressions(columns | st.just(FieldRef(ROW, CLASSIFIER)) | constants)
 plain_expressions = expressions(columns | constants)
 
 
 def _looks(expr):
     match expr:
-        case Field():
+        case FieldRef():
             return True
         case Literal():
             return False
         case _:
-            return any(map(_looks, operands(expr)))
+            return any(map(_looks, get_operands(expr)))
 
 
 looking = row_expressions.filter(_looks)  # of what looks at no row, all rows are meant
 
 
 def orders(exprs):
-    return st.lists(st.builds(OrderedBy, exprs, st.booleans(), st.booleans()), max_size=2).map(
+    return st.lists(st.builds(RowSortKey, exprs, st.booleans(), st.booleans()), max_size=2).map(
         tuple
     )
 
@@ -202,7 +207,7 @@ def reaches(draw, owners, define):
 
 
 value_expressions = expressions(
-    st.integers(0, 2).map(lambda number: Field(REACHED, str(number))) | constants
+    st.integers(0, 2).map(lambda number: FieldRef(OPERAND, str(number))) | constants
 )
 
 
@@ -217,14 +222,14 @@ def _numbered(expr, found):
     used = []
 
     def change(node):
-        if not isinstance(node, Field):
+        if not isinstance(node, FieldRef):
             return node
         reach = found[int(node.name) % len(found)]
         if reach not in used:
             used.append(reach)
-        return Field(REACHED, str(used.index(reach)))
+        return FieldRef(OPERAND, str(used.index(reach)))
 
-    return RowValue(rewrite_expr(expr, change), tuple(used))
+    return RowExpression(rewrite_expr(expr, change), tuple(used))
 
 
 # ------------------------------------------------------------------------------------- clauses
@@ -232,25 +237,27 @@ def _numbered(expr, found):
 
 @st.composite
 def recognitions(draw):
-    pattern = draw(patterns.filter(variables_of))
-    variables = variables_of(pattern)
+    pattern = draw(patterns.filter(collect_variables))
+    variables = collect_variables(pattern)
     members = st.sets(st.sampled_from(variables), min_size=1).map(
         lambda chosen: tuple(v for v in variables if v in chosen)
     )
     subsets = draw(st.dictionaries(st.sampled_from(["U", "v w", "SUBSET"]), members, max_size=2))
     owners = [(), *((v,) for v in variables), *subsets.values()]
-    rows = draw(st.sampled_from(Rows))
-    if "Exclusion" in repr(pattern) and rows is Rows.ALL_AND_UNMATCHED:
-        rows = Rows.ALL
-    skip = Skip()
+    rows = draw(st.sampled_from(RowsPerMatch))
+    if "Exclusion" in repr(pattern) and rows is RowsPerMatch.ALL_AND_UNMATCHED:
+        rows = RowsPerMatch.ALL
+    skip = RowSkip()
     if draw(st.booleans()):
         skips = {**{v: (v,) for v in variables}, **subsets}
         name = draw(st.sampled_from(list(skips)))
-        skip = Skip(draw(st.sampled_from([SkipTo.FIRST, SkipTo.LAST])), name, skips[name])
+        skip = RowSkip(
+            draw(st.sampled_from([RowSkipTarget.FIRST, RowSkipTarget.LAST])), name, skips[name]
+        )
     named = draw(st.lists(names, max_size=3, unique_by=str.lower))
-    keys = draw(st.lists(st.builds(Key, plain_expressions, names), max_size=2))
+    keys = draw(st.lists(st.builds(PartitionKey, plain_expressions, names), max_size=2))
     defined = draw(st.lists(st.sampled_from(variables), min_size=1, max_size=2, unique=True))
-    return Recognition(
+    return RowPatternQuery(
         pattern,
         tuple(keys),
         draw(plain_orders),
@@ -269,7 +276,7 @@ def recognitions(draw):
 
 @given(recognitions())
 def test_a_clause_that_is_shown_is_read_as_it_was(recognition):
-    text = show_clause(recognition)
-    found = read_bare(text)
+    text = format_clause(recognition)
+    found = read_clause_text(text)
     assert found == recognition
-    assert show_clause(found) == text
+    assert format_clause(found) == text

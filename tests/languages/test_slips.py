@@ -2,11 +2,13 @@
 
 import re
 from importlib.resources import files
+from itertools import product
 
 import pytest
 
 import ensue
 from ensue.errors import QueryError
+from support.cases import each_case
 
 SLIPS = """
 SEQ(1 a, 2 b)                                   => "1" a
@@ -51,7 +53,7 @@ SEQ(A a, B+ b[]) WHERE b[0].price > 3           => b[1]
 SEQ(A a, B+ b[]) WHERE b.length > 3             => b.LEN
 SEQ(A a, B+ b[]) WHERE len(b) > 3               => b.LEN
 SEQ(A a, B+ b[]) WHERE size(b) > 3              => a.LEN
-SEQ(A a, B b) WHERE a.x > 3 AND                 => a condition is missing behind AND
+SEQ(A a, B b) WHERE a.x > 3 AND                 => a condition is missing after AND
 SEQ(A a, B b) WHERE a.x > 3, b.x < 4            => join conditions with 'and'
 SEQ(A a, B b) WHERE a.x is 3                    => compare with =
 SEQ(A a, B b) WHERE a.x between 1 to 3          => BETWEEN 1 AND 3
@@ -87,18 +89,14 @@ SEQ(A a, B b) WHERE int(a.x) > 3                => CAST(x AS int)
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        re.split(r"\s*=> (?=\S)", line)
-        for line in SLIPS.strip().splitlines()
-        if "=> 3 " not in line
-    ],
-)
-def test_the_hint_says_how_it_is_said_here(text, hint):
-    with pytest.raises(QueryError) as error:
-        ensue.parse(text)
-    assert hint in str(error.value.hint)
+def test_the_hint_says_how_it_is_said_here():
+    lines = [line for line in SLIPS.strip().splitlines() if "=> 3 " not in line]
+    with each_case() as case:
+        for text, hint in (re.split(r"\s*=> (?=\S)", line) for line in lines):
+            with case(text):
+                with pytest.raises(QueryError) as error:
+                    ensue.parse(text)
+                assert hint in str(error.value.hint)
 
 
 def test_an_arrow_for_at_least():
@@ -111,7 +109,7 @@ def test_an_arrow_for_at_least():
 
 def keywords():
     """The words of the grammar, from its tokens."""
-    grammar = files("ensue.languages").joinpath("patterns.lark").read_text("utf-8")
+    grammar = files("ensue.parser").joinpath("patterns.lark").read_text("utf-8")
     found = set()
     for line in grammar.splitlines():
         token = re.match(r"_?[A-Z_]+(?:\.\d)?: /(.*)/i$", line)
@@ -137,9 +135,14 @@ def test_there_are_keywords():
     assert {"within", "order", "limit", "return", "event", "where", "group"} <= set(keywords())
 
 
-@pytest.mark.parametrize("word", keywords())
-@pytest.mark.parametrize("place", PLACES)
-def test_keywords_are_names_where_a_name_is_meant(place, word):
+def test_keywords_are_names_where_a_name_is_meant():
+    with each_case() as case:
+        for place, word in product(PLACES, keywords()):
+            with case(f"{word} as {place}"):
+                _is_a_name(place, word)
+
+
+def _is_a_name(place, word):
     text = PLACES[place].format(word)
     quoted = ensue.parse(PLACES[place].format(f'"{word}"'))
     assert ensue.parse(ensue.show(quoted)) == quoted

@@ -6,16 +6,15 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.algebra.pattern import Atom, Seq
-from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms
-from ensue.algebra.window import ByUnits
 from ensue.cli.query_text import read_query
-from ensue.errors import QueryError
-from ensue.languages.language import Language
-from ensue.languages.parameters import NO_PARAMETERS
-from ensue.languages.table import LANGUAGES, language_of
-from ensue.span import Span
+from ensue.errors import QueryError, Span
+from ensue.ir.pattern import Atom, Seq
+from ensue.ir.query import Query
+from ensue.ir.selection import ByUnits
+from ensue.ir.traversal import iterate_atoms
+from ensue.parser.language import Language
+from ensue.parser.parameters import NO_PARAMETERS
+from ensue.parser.registry import LANGUAGES, detect_language
 
 _CHAIN = re.compile(r"(?P<types>\w+(?: then \w+)*) in (?P<length>\d+)")
 
@@ -30,7 +29,7 @@ def _parse(text, folder=None, **_):
 
 
 def _show(query):
-    types = " then ".join(atom.type for atom in atoms(query.pattern))
+    types = " then ".join(atom.type for atom in iterate_atoms(query.pattern))
     return f"chain: {types} in {query.within.amount:g}"
 
 
@@ -49,7 +48,7 @@ def test_a_text_is_read_in_the_language_that_it_looks_like():
     assert query == ensue.parse("SEQ(A e0, B e1) WITHIN 1")
     assert ensue.match(EVENTS, "chain: A then B in 1", time="t", type="type").num_rows == 1
     assert read_query("chain: A then B in 1", NO_PARAMETERS) == query
-    assert language_of("SEQ(A a, B b)").name == "patterns"
+    assert detect_language("SEQ(A a, B b)").name == "patterns"
 
 
 @pytest.mark.usefixtures("chains")
@@ -96,6 +95,6 @@ SHOWN = {
 def test_every_language_reads_what_it_shows():
     for language in LANGUAGES.values():
         query = ensue.parse(SHOWN[language.name])
-        assert language_of(SHOWN[language.name]) is language
+        assert detect_language(SHOWN[language.name]) is language
         assert language.parse(language.show(query)) == query
         assert language.name == language.name.lower()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ensue.languages.parameter_tokens import _takes
-from ensue.languages.patterns import grammar_of
+from ensue.parser.grammar import _takes
+from ensue.parser.pattern_parser import load_pattern_grammar
 
 TEXTS = [
     "SEQ(A a, !B b, (C|D)+ c[] UNTIL X u) WHERE [id] and (a.x > 3 or not b.y in (1, 2)) WITHIN 5",
@@ -15,7 +15,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_same_kinds_are_taken(text):
-    reading = grammar_of("start").parse_interactive(text, start="start")
+    reading = load_pattern_grammar("start").parse_interactive(text, start="start")
     for token in reading.lexer_thread.lex(reading.parser_state):
         named = {kind for kind in reading.choices() if kind.isupper() and kind != "$END"}
         taken = {kind for kind in named if _takes(reading.parser_state, kind)}

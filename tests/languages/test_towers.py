@@ -2,11 +2,11 @@
 
 import pytest
 
-from ensue.algebra.query import Query
-from ensue.algebra.tower import Tower
-from ensue.algebra.towers.layers import layers
+from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.errors import QueryError
-from ensue.languages.towers import parse_text
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query
+from ensue.parser.definitions import parse_pattern_text
 
 THREE = """
 -- readings make incidents; incidents make outages
@@ -17,32 +17,32 @@ SEQ(Outage o, !Repair r) WITHIN 1 day;
 """
 
 
-def names(found: Tower) -> list[str]:
+def names(found: Hierarchy) -> list[str]:
     return [definition.name for definition in found.definitions]
 
 
 def test_definitions_and_a_query_on_top():
-    found = parse_text(THREE)
-    assert isinstance(found, Tower)
+    found = parse_pattern_text(THREE)
+    assert isinstance(found, Hierarchy)
     assert names(found) == ["Incident", "Outage"]
     assert found.levels() == {"Incident": 1, "Outage": 2}
     assert found.query.name is None
 
 
 def test_one_statement_is_a_query():
-    assert isinstance(parse_text("SEQ(A a, B b) WITHIN 5;"), Query)
-    assert isinstance(parse_text("EVENT X AS SEQ(A a, B b) WHERE a.s = ';'"), Query)
+    assert isinstance(parse_pattern_text("SEQ(A a, B b) WITHIN 5;"), Query)
+    assert isinstance(parse_pattern_text("EVENT X AS SEQ(A a, B b) WHERE a.s = ';'"), Query)
 
 
 def test_the_order_of_definitions_does_not_matter():
     text = "EVENT Top AS SEQ(Low a, Low b); EVENT Low AS SEQ(A a, B b); SEQ(Top t, C c)"
-    assert names(parse_text(text)) == ["Low", "Top"]
+    assert names(parse_pattern_text(text)) == ["Low", "Top"]
 
 
 def test_what_nobody_uses_is_left_out_unless_it_is_emitted():
     text = "EVENT Low AS SEQ(A a, B b); EVENT Other AS SEQ(B a, B b); SEQ(Low t, C c)"
-    assert names(parse_text(text)) == ["Low"]
-    assert names(parse_text(text + "; EMIT Other")) == ["Low", "Other"]
+    assert names(parse_pattern_text(text)) == ["Low"]
+    assert names(parse_pattern_text(text + "; EMIT Other")) == ["Low", "Other"]
 
 
 def test_definitions_come_from_files(tmp_path):
@@ -51,7 +51,7 @@ def test_definitions_come_from_files(tmp_path):
     (tmp_path / "mid.ensue").write_text(
         'IMPORT "deep/low.ensue"; EVENT Mid AS SEQ(Low a, Low b) WITHIN 50'
     )
-    found = parse_text(
+    found = parse_pattern_text(
         'IMPORT "mid.ensue"; IMPORT "deep/low.ensue"; SEQ(Mid m, Low l) WITHIN 500', tmp_path
     )
     assert names(found) == ["Low", "Mid"]
@@ -82,13 +82,13 @@ def test_definitions_come_from_files(tmp_path):
 )
 def test_what_is_wrong_is_said(text, problem):
     with pytest.raises(QueryError, match=problem):
-        parse_text(text)
+        parse_pattern_text(text)
 
 
 def test_an_error_points_into_the_whole_text():
     text = "EVENT Low AS SEQ(A a, B b);\nSEQ(Low x, B b) WHERE x.y >< 3"
     with pytest.raises(QueryError) as caught:
-        parse_text(text)
+        parse_pattern_text(text)
     assert "line 2" in str(caught.value)
     assert "SEQ(Low x, B b) WHERE x.y >< 3" in str(caught.value)
 
@@ -96,13 +96,13 @@ def test_an_error_points_into_the_whole_text():
 def test_an_error_in_a_file_names_it(tmp_path):
     (tmp_path / "low.ensue").write_text("EVENT Low AS SEQ(A a B b)")
     with pytest.raises(QueryError, match=r"in low\.ensue: expected"):
-        parse_text('IMPORT "low.ensue"; SEQ(Low a, B b)', tmp_path)
+        parse_pattern_text('IMPORT "low.ensue"; SEQ(Low a, B b)', tmp_path)
 
 
 def test_an_error_underlines_the_name_of_a_definition():
     text = "EVENT Low AS SEQ(Low2 a, B b);\nEVENT Low2 AS SEQ(Low a, B b);\nSEQ(Low x, B b)"
     with pytest.raises(QueryError) as caught:
-        parse_text(text)
+        parse_pattern_text(text)
     assert caught.value.span.over(text) == "Low"
 
 
@@ -110,20 +110,20 @@ def test_a_circle_over_files_names_the_file(tmp_path):
     (tmp_path / "a.ensue").write_text('IMPORT "b.ensue"; EVENT X AS SEQ(Y a, B b)')
     (tmp_path / "b.ensue").write_text('IMPORT "a.ensue"; EVENT Y AS SEQ(X a, B b)')
     with pytest.raises(QueryError, match=r"in a\.ensue: the definition of X .*: X -> Y -> X"):
-        parse_text('IMPORT "a.ensue"; SEQ(X a, B b)', tmp_path)
+        parse_pattern_text('IMPORT "a.ensue"; SEQ(X a, B b)', tmp_path)
 
 
 def test_a_wrong_path_is_shown_where_it_is_written(tmp_path):
     (tmp_path / "low.ensue").write_text("\n\n\nEVENT Low AS SEQ(A a, B+ k[]) WITHIN 5")
     text = 'IMPORT "low.ensue"; SEQ(Low x, B b) WHERE x.k.price > 3'
     with pytest.raises(QueryError, match="which one do you mean") as caught:
-        layers(parse_text(text, tmp_path))
+        build_layers(parse_pattern_text(text, tmp_path))
     assert caught.value.text == text
     assert caught.value.span.over(text) == "x.k.price"
 
 
 def test_what_is_defined_for_nobody_is_still_known_by_name():
-    found = parse_text(
+    found = parse_pattern_text(
         "EVENT Low AS SEQ(A a, B b); EVENT High AS SEQ(A a, B b); SEQ(High x, Lo y)"
     )
     assert found.names == ("High", "Low")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import EventError, QueryError
-from ensue.source import cache
 from support.edges import random_edges
 from support.groups import random_groups
 from support.live import by_output, fed, rows

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import EventError, LimitError, QueryError, StateError
-from ensue.source import cache
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
 SCHEMA = {"t": pa.int64(), "type": pa.string(), "k": pa.int64()}
@@ -235,10 +235,10 @@ def test_a_wrong_watermark(watermark, says):
         ({"t": 3, "type": 7}, "type=7 is not of the schema's type string"),
         ({"t": None, "type": "A"}, "no usable time"),
         ({"type": "A"}, "no usable time"),
-        ([event(3, "A"), event("x", "B")], "event 1 of these: t='x'"),
+        ([event(3, "A"), event("x", "B")], "event 1 of the list: t='x'"),
         (pa.table({"t": [3], "type": ["A"]}), "no column 'k'"),
-        (pa.table({"t": [3], "type": ["A"], "k": ["x"]}), "'k' is of type string"),
-        (pa.table({"t": [3.5], "type": ["A"], "k": [1]}), "not all of it fits"),
+        (pa.table({"t": [3], "type": ["A"], "k": ["x"]}), "'k' has type string"),
+        (pa.table({"t": [3.5], "type": ["A"], "k": [1]}), "some values do not fit"),
         (pa.table({"t": [3], "type": ["A"], "k": [1], "z": [1]}), "no column 'z'"),
         (7, "not supported"),
     ],
@@ -414,7 +414,7 @@ def test_counters():
 
 
 def test_what_is_held_stays_bounded(monkeypatch):
-    monkeypatch.setattr("ensue.workload.held_events.WORTH", 200)
+    monkeypatch.setattr("ensue.runtime.event_buffer.MIN_COMPACT_ROWS", 200)
     live = live_of()
     sizes = []
     for t in range(3_000):

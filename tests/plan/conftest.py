@@ -11,18 +11,18 @@ import numba
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.algebra.answers import summarised
-from ensue.algebra.check.query import check
-from ensue.algebra.predicate import Literal
-from ensue.algebra.query import Query
-from ensue.algebra.walk import atoms, nodes
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.columns.stream import shape_of
-from ensue.engine.reference_events import events_of
-from ensue.languages.patterns import parse
-from ensue.plan.choose import choose
-from ensue.workload.prepared import prepare
+from ensue import reference as semantics
+from ensue.analyzer.output_mode import is_summarized
+from ensue.analyzer.query import check_query
+from ensue.engine.reference_events import read_events
+from ensue.ir.expression import Literal
+from ensue.ir.query import Query
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.traversal import iterate_atoms, iterate_nodes
+from ensue.parser.pattern_parser import parse
+from ensue.planner.planner import choose_plan
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.matching import match_in_order
 
 ARROW = {
@@ -83,25 +83,27 @@ class Case:
 
     @cached_property
     def shape(self):
-        return shape_of(self.arrow, time=self.time, type="type", order=())
+        return create_schema(self.arrow, time=self.time, type="type", order=())
 
     @cached_property
     def checked(self):
-        return check(self.query, self.shape.schema)
+        return check_query(self.query, self.shape.schema)
 
     @cached_property
     def plan(self):
-        return choose(self.checked, self.shape.schema, off=self.off)
+        return choose_plan(self.checked, self.shape.schema, off=self.off)
 
     def events(self, seed, count=9):
         """A small stream with values near those that the query names; odd seeds give NULLs."""
         dice = random.Random(seed)
-        literals = [n.value for c in self.query.where for n in nodes(c) if isinstance(n, Literal)]
+        literals = [
+            n.value for c in self.query.where for n in iterate_nodes(c) if isinstance(n, Literal)
+        ]
         numbers = [v for v in literals if isinstance(v, int | float) and not isinstance(v, bool)]
         near = [0, 1, 2, 3, *(round(n) + d for n in numbers for d in (0, 1) if abs(n) > 4)]
         strings = [v for v in literals if isinstance(v, str)] * 2 or ["q"]
         strings.append("p")
-        types = [*sorted({a.type for a in atoms(self.query.pattern)}) * 3, "X"]
+        types = [*sorted({a.type for a in iterate_atoms(self.query.pattern)}) * 3, "X"]
         moment, rows = 0, []
         for row in range(count):
             moment += dice.choice((0, 1, 1, 2)) * self._step
@@ -150,24 +152,26 @@ class Case:
 
     def found(self, events):
         """What the plan finds: for each match the rows of each variable."""
-        if summarised(self.query):
-            result = match_in_order(prepare(self.query, self.shape, off=self.off), events)
+        if is_summarized(self.query):
+            result = match_in_order(compile_query(self.query, self.shape, off=self.off), events)
             return [(r["start"], r["end"], r.get("n")) for r in result.to_pylist()]
         query = replace(self.query, returns=())
-        result = match_in_order(prepare(query, self.shape, off=self.off), events)
+        result = match_in_order(compile_query(query, self.shape, off=self.off), events)
         names = [n for n in result.column_names if n not in ("match_id", "start", "end")]
         return sorted(_rows({n: m[n] for n in names}) for m in result.to_pylist())
 
     def expected(self, events, query=None):
         """What the semantics says, of this query or of what a rule made of it."""
         query = self.checked if query is None else query
-        if summarised(query):
-            told = events_of(events, self.shape.schema, self.shape.unit)
+        if is_summarized(query):
+            told = read_events(events, self.shape.schema, self.shape.unit)
             return [
                 (s.start, s.trigger.end, None if query.exists else s.count)
-                for s in semantics.summaries(query, told)
+                for s in semantics.summarize_matches(query, told)
             ]
-        found = semantics.matches(query, events_of(events, self.shape.schema, self.shape.unit))
+        found = semantics.find_matches(
+            query, read_events(events, self.shape.schema, self.shape.unit)
+        )
         return sorted(
             tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found
         )

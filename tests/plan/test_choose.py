@@ -2,10 +2,10 @@
 
 import pytest
 
-from ensue.algebra.text import show_condition
-from ensue.plan.choose import CHOICES, choose, structure_name, why_no_stacks
-from ensue.plan.physical import Automaton, Reference, Stacks
-from ensue.plan.query_rules import RULES
+from ensue.planner.physical_plan import InstanceStacks, Nfa, ReferencePlan
+from ensue.planner.planner import CHOICES, choose_plan, get_structure_name, why_no_stacks
+from ensue.planner.rewrites import RULES
+from ensue.printing.expression_printer import format_condition
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from ensue.plan.query_rules import RULES
     ],
 )
 def test_the_structure(case, text, name):
-    assert structure_name(case(text).plan.structure) == name
+    assert get_structure_name(case(text).plan.structure) == name
 
 
 def test_runs_have_a_reason_and_stacks_have_none(case):
@@ -41,15 +41,17 @@ def test_runs_have_a_reason_and_stacks_have_none(case):
 
 def test_the_same_input_gives_the_same_plan(case):
     told = case("SEQ(A+ a[], OR(B b, AND(C c, D d))) WHERE sum(a.x) > c.x and b.x < d.x WITHIN 5")
-    assert choose(told.checked, told.shape.schema) == choose(told.checked, told.shape.schema)
+    assert choose_plan(told.checked, told.shape.schema) == choose_plan(
+        told.checked, told.shape.schema
+    )
 
 
 def test_what_is_off_is_noted(case):
     told = case("SEQ(A a, B b) WHERE a.k = b.k WITHIN 5")
     names = [rule.__name__ for rule in RULES]
-    plan = choose(told.checked, told.shape.schema, off=(*names, *CHOICES))
+    plan = choose_plan(told.checked, told.shape.schema, off=(*names, *CHOICES))
     assert plan.notes == tuple(f"{name}: off" for name in (*names, *CHOICES))
-    assert isinstance(plan.structure, Automaton)
+    assert isinstance(plan.structure, Nfa)
     assert not plan.prune
     assert plan.query == told.checked
 
@@ -57,15 +59,15 @@ def test_what_is_off_is_noted(case):
 def test_conditions_on_one_event_are_tested_by_the_scan(case):
     plan = case("SEQ(A+ a[], B b) WHERE a[1].x > 1 and a[i].y > 0 and b.s = 'p' and 1 < 2").plan
     role = plan.role("a")
-    assert [show_condition(c) for c in role.first] == ["a[1].x > 1"]
-    assert [show_condition(c) for c in role.conditions] == ["a[i].y > 0", "1 < 2"]
-    assert [show_condition(c) for c in plan.role("b").conditions] == ["b.s = 'p'", "1 < 2"]
+    assert [format_condition(c) for c in role.first] == ["a[1].x > 1"]
+    assert [format_condition(c) for c in role.conditions] == ["a[i].y > 0", "1 < 2"]
+    assert [format_condition(c) for c in plan.role("b").conditions] == ["b.s = 'p'", "1 < 2"]
 
 
 def test_stacks_try_conditions_where_the_leftmost_variable_is_bound(case):
     stacks = case("SEQ(A a, B b, C c) WHERE a.x < c.x and b.x < c.x").plan.structure
-    assert isinstance(stacks, Stacks)
-    assert [[show_condition(c.condition) for c in checks] for checks in stacks.checks] == [
+    assert isinstance(stacks, InstanceStacks)
+    assert [[format_condition(c.condition) for c in checks] for checks in stacks.checks] == [
         ["a.x < c.x"],
         ["b.x < c.x"],
         [],
@@ -74,11 +76,11 @@ def test_stacks_try_conditions_where_the_leftmost_variable_is_bound(case):
 
 def test_a_pattern_with_too_many_states_is_left_to_the_reference(case):
     atoms = ", ".join(f"A a{n}" for n in range(13))
-    assert isinstance(case(f"AND({atoms})").plan.structure, Reference)
+    assert isinstance(case(f"AND({atoms})").plan.structure, ReferencePlan)
 
 
 def test_edges_never_lead_backwards(case):
     automaton = case("SEQ(AND(A+ a[], B b), OR(C c, D? d), A e)").plan.structure
-    assert isinstance(automaton, Automaton)
+    assert isinstance(automaton, Nfa)
     assert all(edge.source <= edge.target for edge in automaton.edges)
     assert [s.number for s in automaton.states] == list(range(len(automaton.states)))

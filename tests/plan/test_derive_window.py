@@ -4,9 +4,9 @@ from math import nextafter
 
 import pytest
 
-from ensue.algebra.lives import derived_window
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.plan.query_rules import derive_window
+from ensue.analyzer.time_bounds import compute_window_bound
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.planner.rewrites import derive_window
 
 STAMPS = "-- fields: x integer, at timestamp\n"
 SPANS = "-- fields: x integer, from integer, to integer\n-- time: from, to\n"
@@ -65,13 +65,13 @@ UNBOUND = [
 @pytest.mark.parametrize(("text", "window"), BOUND)
 def test_the_greatest_span_of_a_match(case, text, window):
     told = case(text)
-    assert derived_window(told.checked, told.shape.schema) == window
+    assert compute_window_bound(told.checked, told.shape.schema) == window
 
 
 @pytest.mark.parametrize("text", UNBOUND)
 def test_no_bound(case, text):
     told = case(text)
-    assert derived_window(told.checked, told.shape.schema) is None
+    assert compute_window_bound(told.checked, told.shape.schema) is None
     assert derive_window(told.checked, told.shape.schema) == told.checked
 
 
@@ -93,7 +93,7 @@ def test_a_window_that_is_given_stays(case):
 @pytest.mark.parametrize("length", [0.1, 0.3, 7.7, 1e-9, 1024.0])
 def test_rounded_sums_are_never_farther_than_the_window(case, start, length):
     told = case(f"{REAL}SEQ(A a, B b, C c) WHERE b.r <= a.r + {length} and c.r - b.r <= {length}")
-    window = derived_window(told.checked, told.shape.schema)
+    window = compute_window_bound(told.checked, told.shape.schema)
     middle = start + length
     last = middle + length
     while not last - middle <= length:
@@ -104,15 +104,15 @@ def test_rounded_sums_are_never_farther_than_the_window(case, start, length):
 def test_too_many_alternatives_are_not_looked_at(case):
     options = ", ".join(f"B? b{k}" for k in range(9))
     told = case(f"SEQ(A a, {options}, C c) WHERE c.t <= a.t + 3")
-    assert derived_window(told.checked, told.shape.schema) is None
+    assert compute_window_bound(told.checked, told.shape.schema) is None
 
 
 def test_explain_says_where_the_window_comes_from(case):
-    from ensue.plan.show.explain import explain
+    from ensue.planner.explain.plan_text import explain_plan
 
     told = case("SEQ(A a, B b) WHERE b.t <= a.t + 25")
-    text = explain(told.plan)
+    text = explain_plan(told.plan)
     assert "window     derived from conditions: 25, pushed into the scan" in text
     assert "derive_window: applied" in text
     off = case("-- off: derive_window\nSEQ(A a, B b) WHERE b.t <= a.t + 25")
-    assert "window     none" in explain(off.plan)
+    assert "window     none" in explain_plan(off.plan)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ensue.algebra.pattern import And, Atom, Maybe, Not, Or, Seq
-from ensue.algebra.query import Query
-from ensue.algebra.window import ByUnits
-from ensue.plan.query_rules.flatten import flatten
+from ensue.ir.pattern import And, Atom, Maybe, Not, Or, Seq
+from ensue.ir.query import Query
+from ensue.ir.selection import ByUnits
+from ensue.planner.rewrites import flatten
 
 A, B, C, D = (Atom(t, t.lower()) for t in "ABCD")
 D2 = Atom("D", "d2")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ensue.plan.show.explain import explain
-from ensue.plan.show.picture import picture
+from ensue.planner.explain.plan_picture import draw_plan
+from ensue.planner.explain.plan_text import explain_plan
 
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
@@ -27,7 +27,7 @@ def golden(request, case):
 
 def test_the_plan_is_the_golden_one(golden, request):
     path, told = golden
-    text = explain(told.plan) + "\n"
+    text = explain_plan(told.plan) + "\n"
     kept = path.with_suffix(".txt")
     if request.config.getoption("--bless"):
         kept.write_text(text, encoding="utf-8")
@@ -61,13 +61,13 @@ def test_no_golden_plan_is_left_over():
 PROGRAM = """
 import sys
 from pathlib import Path
-from ensue.languages.patterns import parse
-from ensue.plan.assume import plan_without_events
-from ensue.plan.show.explain import explain
-from ensue.plan.show.picture import picture
+from ensue.parser.pattern_parser import parse
+from ensue.planner.schema_inference import plan_without_events
+from ensue.planner.explain.plan_picture import draw_plan
+from ensue.planner.explain.plan_text import explain_plan
 for path in sys.argv[1:]:
     plan = plan_without_events(parse(Path(path).read_text(encoding="utf-8")))
-    print(explain(plan), picture(plan))
+    print(explain_plan(plan), draw_plan(plan))
 """
 
 
@@ -86,4 +86,4 @@ def test_plans_do_not_depend_on_the_order_of_sets():
 
 def test_the_picture_is_the_same_each_time(golden):
     _, told = golden
-    assert picture(told.plan) == picture(told.plan)
+    assert draw_plan(told.plan) == draw_plan(told.plan)

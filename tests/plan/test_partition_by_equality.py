@@ -2,14 +2,14 @@
 
 import pytest
 
-from ensue.algebra.query import Equivalence
-from ensue.algebra.text import show_condition
-from ensue.plan.query_rules.partition_by_equality import partition_by_equality
+from ensue.ir.query import Equivalence
+from ensue.planner.rewrites import partition_by_equality
+from ensue.printing.expression_printer import format_condition
 
 
 def partitioned(query):
     after = partition_by_equality(query)
-    return [e.field_name for e in after.equivalence], [show_condition(c) for c in after.where]
+    return [e.field_name for e in after.equivalence], [format_condition(c) for c in after.where]
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ensue.languages.patterns import parse
-from ensue.plan.assume import plan_without_events
-from ensue.plan.show.picture import picture
+from ensue.parser.pattern_parser import parse
+from ensue.planner.explain.plan_picture import draw_plan
+from ensue.planner.schema_inference import plan_without_events
 
 SVG = "{http://www.w3.org/2000/svg}"
 QUERIES = sorted((Path(__file__).parent / "golden").glob("*.ensue"))
 
 
 def drawn(text):
-    return ElementTree.fromstring(picture(plan_without_events(parse(text))))
+    return ElementTree.fromstring(draw_plan(plan_without_events(parse(text))))
 
 
 def texts(root):

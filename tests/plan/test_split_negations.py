@@ -2,10 +2,10 @@
 
 import pytest
 
-from ensue.algebra.pattern import Atom, Not, Or, Seq
-from ensue.algebra.predicate import Binary, Field
-from ensue.algebra.query import Query
-from ensue.plan.query_rules.split_negations import split_negations
+from ensue.ir.expression import Binary, FieldRef
+from ensue.ir.pattern import Atom, Not, Or, Seq
+from ensue.ir.query import Query
+from ensue.planner.rewrites import split_negations
 
 A, B, C, D = (Atom(t, t.lower()) for t in "ABCD")
 
@@ -22,7 +22,7 @@ def test_inside_other_parts():
 
 
 def test_conditions_that_tie_the_alternatives_keep_them_together():
-    tied = Binary("=", Field("b", "x"), Field("c", "x"))
+    tied = Binary("=", FieldRef("b", "x"), FieldRef("c", "x"))
     query = Query(Seq((A, Not(Or((B, C))), D)), where=(tied,))
     assert split_negations(query) == query
 

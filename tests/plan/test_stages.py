@@ -1,14 +1,14 @@
 """Where the key of a tower changes."""
 
-from ensue.algebra.towers.layers import layers
-from ensue.languages.towers import parse_text
-from ensue.plan.towers.stages import stages_of
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.hierarchy_stages import build_stages
 
 
 def stages(text):
     return [
         (stage.key, [layer.name for layer in stage.layers], stage.takes, stage.gives, stage.raw)
-        for stage in stages_of(layers(parse_text(text)))
+        for stage in build_stages(build_layers(parse_pattern_text(text)))
     ]
 
 

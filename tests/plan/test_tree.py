@@ -4,27 +4,28 @@ import pytest
 
 import ensue
 from ensue.errors import QueryError
-from ensue.plan.choose import choose
-from ensue.plan.physical import Join, Tree
-from ensue.plan.physical_rules.tree import left_deep, shapes, tree_of, tree_text
-from ensue.plan.planning import Planning
-from ensue.plan.show.explain import explain
-from ensue.plan.show.picture import picture
+from ensue.planner.explain.plan_picture import draw_plan
+from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.join_tree import build_left_deep, build_tree, format_tree
+from ensue.planner.physical_plan import JoinNode, JoinTree
+from ensue.planner.planner import choose_plan
+from ensue.planner.planner_options import PlannerOptions
+from support.join_shapes import shapes
 
 
-def planned(text: str, shape=None, **options) -> Tree:
+def planned(text: str, shape=None, **options) -> JoinTree:
     query = ensue.parse(text)
-    tree = tree_of(query, query.where, (), shape, **options)
+    tree = build_tree(query, query.where, (), shape, **options)
     assert tree is not None
     return tree
 
 
-def joins(tree: Tree) -> dict[str, Join]:
+def joins(tree: JoinTree) -> dict[str, JoinNode]:
     found = {}
 
     def visit(node) -> None:
-        if isinstance(node, Join):
-            found[tree_text(node)] = node
+        if isinstance(node, JoinNode):
+            found[format_tree(node)] = node
             visit(node.left)
             visit(node.right)
 
@@ -48,7 +49,7 @@ def test_a_pattern_has_so_many_shapes(text, count):
     query = ensue.parse(text)
     found = list(shapes(query))
     assert len(found) == len(set(found)) == count
-    assert left_deep(query) in found
+    assert build_left_deep(query) in found
     for shape in found:
         planned(text, shape)
 
@@ -98,9 +99,9 @@ def test_a_shape_that_does_not_fit_is_refused(shape):
 
 def test_explain_and_picture_show_the_tree(case):
     told = case("SEQ(A a, !X n, B b, AND(C c, D+ d[])) WHERE a.x < b.x WITHIN 5")
-    planning = Planning(structure="tree", shape=("a", ("b", ("c", "d"))))
-    plan = choose(told.checked, told.shape.schema, planning)
-    shown = explain(plan)
+    planning = PlannerOptions(structure="tree", shape=("a", ("b", ("c", "d"))))
+    plan = choose_plan(told.checked, told.shape.schema, planning)
+    shown = explain_plan(plan)
     assert "join tree: (a -> (b -> (c & d)))" in shown
     assert "\n    . a.x < b.x\n    . no X n after a and before b\n" in shown
-    assert "AND" in picture(plan)
+    assert "AND" in draw_plan(plan)

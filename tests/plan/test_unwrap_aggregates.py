@@ -2,12 +2,12 @@
 
 import pytest
 
-from ensue.algebra.text import show_condition
-from ensue.plan.query_rules.unwrap_aggregates import unwrap_aggregates
+from ensue.planner.rewrites import unwrap_aggregates
+from ensue.printing.expression_printer import format_condition
 
 
 def conditions(query):
-    return [show_condition(c) for c in query.where]
+    return [format_condition(c) for c in query.where]
 
 
 @pytest.mark.parametrize(

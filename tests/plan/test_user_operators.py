@@ -5,17 +5,19 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns.stream import shape_of
-from ensue.plan.physical_rules.tree import tree_text
-from ensue.workload.prepared import prepare
+from ensue.planner.join_tree import format_tree
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 
 ARROW = pa.schema({"t": pa.int64(), "type": pa.string(), "x": pa.int64()})
 KEPT: dict[str, int] = {}
 
 
-def tree_of(text: str, *operators: ensue.Operator) -> str:
-    shape = shape_of(ARROW, time="t", type="type", order=())
-    return tree_text(prepare(ensue.parse(text, operators=operators), shape).plan.structure.root)
+def tree_of(text: str, *operators: ensue.UserOperator) -> str:
+    shape = create_schema(ARROW, time="t", type="type", order=())
+    return format_tree(
+        compile_query(ensue.parse(text, operators=operators), shape).plan.structure.root
+    )
 
 
 def test_an_operator_that_seldom_passes_is_joined_first():

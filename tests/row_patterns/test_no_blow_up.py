@@ -17,19 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue.algebra.row_patterns.pattern import Concatenation, Repetition, Row, RowTerm
-from ensue.engine.row_patterns import plain
-from ensue.engine.row_patterns.finding import Finder
-from ensue.engine.row_patterns.found import Search
-from ensue.engine.row_patterns.partitions import partitions_of
-from ensue.engine.row_patterns.possible import Possible
+from ensue.codegen import kernel_cache as cache
+from ensue.engine.row_match import predicates as plain
+from ensue.engine.row_match.reachability import Reachability
+from ensue.engine.row_match.row_partitions import partition_rows
+from ensue.engine.row_match.search import RowMatchFinder, SearchState
 from ensue.errors import LimitError, SkipError
-from ensue.languages.row_patterns.clause import read_bare
-from ensue.plan.limits import Limits
-from ensue.plan.row_patterns.automaton import Automaton, _merged
-from ensue.semantics.row_patterns import _Rows, _ways
-from ensue.source import cache
-from ensue.workload.row_patterns.clause import Clause, prepared
+from ensue.ir.row_pattern import Concatenation, Repetition, RowTerm, RowVariable
+from ensue.operators.row_match.compiled_clause import CompiledClause, compile_clause
+from ensue.parser.row_pattern.clause import read_clause_text
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.row_pattern_automaton import RowPatternAutomaton, _merge_repetitions
+from ensue.reference.row_pattern_matches import _Rows, _ways
 
 # Every row may be any variable, but for those of DEFINE.
 PATTERNS = {
@@ -55,12 +54,12 @@ def rows(count: int, last: int = 1) -> pa.Table:
     return pa.table({"id": np.arange(count), "x": x})
 
 
-def clause(pattern: str, define: str) -> Clause:
+def clause(pattern: str, define: str) -> CompiledClause:
     text = f"(ORDER BY id MEASURES COUNT(*) AS n PATTERN ({pattern}) DEFINE {define})"
-    return prepared(read_bare(text), rows(1).schema, Limits(), ids=False)
+    return compile_clause(read_clause_text(text), rows(1).schema, MatcherLimits(), ids=False)
 
 
-def found(clause: Clause, table: pa.Table) -> list[int]:
+def found(clause: CompiledClause, table: pa.Table) -> list[int]:
     """How many rows each match has."""
     return clause.whole(table)["n"].to_pylist()
 
@@ -79,14 +78,14 @@ class Counted:
         return self.array[place]
 
 
-def steps(clause: Clause, table: pa.Table, most: int) -> int:
+def steps(clause: CompiledClause, table: pa.Table, most: int) -> int:
     """How many choices are looked at until the end; an AssertionError beyond so many."""
-    finder = Finder(clause.plan)
+    finder = RowMatchFinder(clause.plan)
     offsets, variables, entries, flags = finder._choices
     counted = Counted(variables, most)
     finder._choices = (offsets, counted, entries, flags)  # type: ignore[assignment]
-    partitions = partitions_of(table, (), clause.recognition.order)
-    assert not sum(map(len, finder.find(partitions, Search.whole(partitions.bounds))))
+    partitions = partition_rows(table, (), clause.row_pattern.order)
+    assert not sum(map(len, finder.find(partitions, SearchState.whole(partitions.bounds))))
     return counted.reads
 
 
@@ -96,14 +95,14 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "interpreted", True)
 
 
-def choices(clause: Clause) -> int:
+def choices(clause: CompiledClause) -> int:
     return sum(map(len, clause.plan.automaton.entries))
 
 
 # ------------------------------------------------------------------------------- the automaton
 
 
-def of_pattern(pattern: str) -> Automaton:
+def of_pattern(pattern: str) -> RowPatternAutomaton:
     return clause(pattern, ON_ROWS).plan.automaton
 
 
@@ -127,13 +126,15 @@ def test_choices_grow_with_the_numbers_of_quantifiers(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["A{{{n}}}", "(A{{0,1}}){{{n}}} A{{{n}}}", "(A B C){{{n}}}"])
 def test_a_step_back_takes_as_many_operations_for_a_long_pattern(pattern: str) -> None:
     """Entries that lead equally far are moved together, as bits of one number."""
-    few, many = (len(Possible(of_pattern(pattern.format(n=n) + " Z"))._moves) for n in (10, 2_000))
+    few, many = (
+        len(Reachability(of_pattern(pattern.format(n=n) + " Z"))._moves) for n in (10, 2_000)
+    )
     assert many == few <= 5
 
 
 counts = st.tuples(st.integers(0, 2), st.integers(0, 2)).map(lambda c: (c[0], c[0] + c[1]))
 repeated = st.recursive(
-    st.sampled_from([Row("A"), Row("B")]),
+    st.sampled_from([RowVariable("A"), RowVariable("B")]),
     lambda part: st.one_of(
         st.builds(lambda p, c, greedy: Repetition(p, *c, greedy), part, counts, st.booleans()),
         st.lists(part, min_size=1, max_size=3).map(lambda parts: Concatenation(tuple(parts))),
@@ -142,14 +143,14 @@ repeated = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(repeated)
 def test_merged_repetitions_keep_the_order_of_preference(term: RowTerm) -> None:
     def ways(one: RowTerm) -> list[object]:
         every_row_fits = _Rows(0, 5, lambda mapped: True)
         return list(dict.fromkeys(islice(_ways(one, (), every_row_fits, False), 20_000)))
 
-    assert ways(_merged(term)) == ways(term)
+    assert ways(_merge_repetitions(term)) == ways(term)
 
 
 # --------------------------------------------------------------------------- rows alone decide
@@ -163,9 +164,9 @@ def test_rows_that_fail_take_no_steps(pattern: str, uncompiled: None) -> None:
 @patterns
 def test_there_are_few_states(pattern: str) -> None:
     asked = clause(pattern, ON_ROWS)
-    finder = Finder(asked.plan)
-    partitions = partitions_of(rows(2_000, last=-1), (), asked.recognition.order)
-    assert sum(map(len, finder.find(partitions, Search.whole(partitions.bounds))))
+    finder = RowMatchFinder(asked.plan)
+    partitions = partition_rows(rows(2_000, last=-1), (), asked.row_pattern.order)
+    assert sum(map(len, finder.find(partitions, SearchState.whole(partitions.bounds))))
     assert len(finder._possible.sets) <= 16
 
 
@@ -217,7 +218,7 @@ def test_compiled_searches_end_too(pattern: str) -> None:
 # -------------------------------------------------------------------------------------- memory
 
 
-def peak(clause: Clause, table: pa.Table) -> int:
+def peak(clause: CompiledClause, table: pa.Table) -> int:
     """The most bytes that arrays hold at a time."""
     tracemalloc.start()
     try:

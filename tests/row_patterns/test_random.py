@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ensue.source import cache
+from ensue.codegen import kernel_cache as cache
 from support.row_patterns import a_clause, found, meant, outcome, some_rows
 
 
@@ -15,6 +15,7 @@ def uncompiled(monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["alone", "matched"])
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("block", range(10))
 def test_clauses_find_what_they_mean(how, block, uncompiled):
     for seed in range(block * 40, block * 40 + 40):

@@ -7,17 +7,17 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.columns.stream import in_order
 from ensue.errors import SkipError, StateError
-from ensue.plan.limits import Limits
-from ensue.plan.row_patterns.automaton import automaton_of
-from ensue.workload.lanes.past import Cut
-from ensue.workload.row_patterns.clause import prepared
-from ensue.workload.row_patterns.matcher import ClauseMatcher
-from ensue.workload.source import Source
-from ensue.workload.together import Together
-from ensue.workload.workload import Workload
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.operators.row_match.compiled_clause import compile_clause
+from ensue.operators.row_match.row_matcher import RowPatternMatcher
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.row_pattern_automaton import build_row_automaton
+from ensue.runtime.composite import CompositeMatcher
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.tasks.backfill import BackfillCut
+from ensue.runtime.workload import Workload
+from ensue.vector.event_table import sort_events
 from support.lanes import Stream, delayed, workload_of
 from support.row_patterns import a_clause, some_rows, streamed_clause, tied_rows, written
 
@@ -27,27 +27,29 @@ NO_WAY_ON = "no way on"
 @pytest.fixture(autouse=True)
 def uncompiled(monkeypatch):
     """Conditions on a match are compiled for each clause: as plain Python they are quicker."""
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def whole(recognition: Recognition, table: pa.Table) -> list[str] | str:
+def whole(recognition: RowPatternQuery, table: pa.Table) -> list[str] | str:
     try:
-        return rows_of(prepared(recognition, table.schema, Limits(), ids=True).whole(table))
+        return rows_of(
+            compile_clause(recognition, table.schema, MatcherLimits(), ids=True).whole(table)
+        )
     except SkipError:
         return NO_WAY_ON
 
 
-def matcher_of(recognition: Recognition, table: pa.Table, order: tuple[str, ...] = ()):
-    clause = prepared(recognition, table.schema, Limits(), ids=True)
-    return ClauseMatcher(clause, Source(table.schema, "id", order=order))
+def matcher_of(recognition: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()):
+    clause = compile_clause(recognition, table.schema, MatcherLimits(), ids=True)
+    return RowPatternMatcher(clause, SourceSchema(table.schema, "id", order=order))
 
 
 def streamed(
-    rng: random.Random, recognition: Recognition, table: pa.Table, order: tuple[str, ...] = ()
+    rng: random.Random, recognition: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()
 ) -> list[str] | str:
     """What comes out piece by piece: time passes between pieces, and it moves on by its bytes."""
     matcher = matcher_of(recognition, table, order)
@@ -76,7 +78,7 @@ def streamed(
     return rows_of(pa.concat_tables(found))
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(20))
 def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
@@ -87,7 +89,7 @@ def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
         assert streamed(rng, recognition, table) == whole(recognition, table), seed
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(12))
 def test_rows_of_one_time_and_equal_rows_too(how, block):
@@ -98,8 +100,8 @@ def test_rows_of_one_time_and_equal_rows_too(how, block):
             names = tuple(by.expr.name for by in recognition.order[1:])
             if not any(by.descending for by in recognition.order):
                 order = names
-        shape = Source(table.schema, "id", order=order).shape
-        assert streamed(rng, recognition, in_order(table, shape), order) == whole(
+        shape = SourceSchema(table.schema, "id", order=order).shape
+        assert streamed(rng, recognition, sort_events(table, shape), order) == whole(
             recognition, table
         ), seed
 
@@ -107,16 +109,18 @@ def test_rows_of_one_time_and_equal_rows_too(how, block):
 # ------------------------------------------------------------------------- live, and in lanes
 
 
-def a_bounded_clause(rng: random.Random, how: str) -> Recognition:
+def a_bounded_clause(rng: random.Random, how: str) -> RowPatternQuery:
     """A clause that every stream takes."""
     while True:
         clause = written(a_clause(rng, how, streaming=True))
-        bounded = clause.within is not None or automaton_of(clause.pattern).longest is not None
+        bounded = (
+            clause.within is not None or build_row_automaton(clause.pattern).longest is not None
+        )
         if bounded and clause.defines:  # a text has a DEFINE
             return clause
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(10))
 def test_live_with_rows_out_of_order(how, block):
@@ -144,7 +148,7 @@ def test_live_with_rows_out_of_order(how, block):
         assert told == whole(recognition, table), seed
 
 
-@pytest.mark.first_rounds(2)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(10))
 def test_lanes_that_are_forgotten_and_built_anew(how, block):
@@ -181,7 +185,7 @@ def test_a_stream_that_begins_with_a_history():
     clause = ensue.parse(RISING % "")
     for cut in (0, 7, 20, 39):
         stream = Stream(workload_of(clause, ROWS.schema, "t", None, lanes=2), 0)
-        stream.begin_with(ROWS.slice(0, cut), Cut(cut))
+        stream.begin_with(ROWS.slice(0, cut), BackfillCut(cut))
         stream.feed(ROWS.slice(max(0, cut - 1)))
         assert rows_of(stream.finish()) == rows_of(ensue.match(ROWS, clause))
 
@@ -311,10 +315,10 @@ def test_a_column_that_is_called_like_the_id_of_a_match():
 
 
 def test_a_state_of_other_clauses_is_refused():
-    saved = Together([Saved()]).save()
-    Together([Saved()]).restore(saved)
+    saved = CompositeMatcher([Saved()]).save()
+    CompositeMatcher([Saved()]).restore(saved)
     with pytest.raises(StateError, match="another set of queries"):
-        Together([Saved(), Saved()]).restore(saved)
+        CompositeMatcher([Saved(), Saved()]).restore(saved)
 
 
 class Saved:

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensue.errors import ServiceError
-from ensue.service.delivery.addresses import Guard, RefusedError, concern, place_of
+from ensue.service.delivery.addresses import (
+    AddressGuard,
+    AddressRefusedError,
+    explain_non_public,
+    parse_webhook_url,
+)
 
 BAD = {
     "127.0.0.1": "loopback",
@@ -32,7 +37,7 @@ BAD = {
     "239.255.255.255": "multicast",
     "240.0.0.1": "reserved",
     "255.255.255.255": "reserved",
-    "::": "no address",
+    "::": "the unspecified address",
     "::1": "loopback",
     "::127.0.0.1": "reserved",
     "::ffff:127.0.0.1": "written as IPv6",
@@ -70,24 +75,24 @@ GOOD = (
 
 @pytest.mark.parametrize("text", BAD)
 def test_an_address_that_is_not_public_is_told(text: str) -> None:
-    assert BAD[text] in (concern(ip_address(text)) or "")
+    assert BAD[text] in (explain_non_public(ip_address(text)) or "")
 
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_public_address_is_fine(text: str) -> None:
-    assert concern(ip_address(text)) is None
+    assert explain_non_public(ip_address(text)) is None
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
 def test_what_python_knows_as_not_global_is_never_fine(address: IPv4Address) -> None:
     if not address.is_global or address.is_multicast:
-        assert concern(address)
+        assert explain_non_public(address)
 
 
 @given(st.integers(0, 2**128 - 1).map(IPv6Address))
 def test_the_same_for_longer_addresses(address: IPv6Address) -> None:
     if not address.is_global or address.is_multicast or address.is_reserved:
-        assert concern(address)
+        assert explain_non_public(address)
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
@@ -97,19 +102,19 @@ def test_an_address_within_an_address_is_judged_as_the_one_within(inner: IPv4Add
         IPv6Address((0x64FF9B << 96) | int(inner)),
     ]
     for outer in wrapped:
-        assert bool(concern(outer)) == bool(concern(inner))
+        assert bool(explain_non_public(outer)) == bool(explain_non_public(inner))
 
 
 # ------------------------------------------------------------------------------- texts
 
 
 def test_a_url_is_taken_apart() -> None:
-    place = place_of("HTTPS://Example.ORG.:8443/a%20b?c=d#e")
+    place = parse_webhook_url("HTTPS://Example.ORG.:8443/a%20b?c=d#e")
     assert (place.scheme, place.host, place.port) == ("https", "example.org", 8443)
     assert place.path == "/a%20b?c=d"
     assert place.origin == "https://example.org:8443"
-    assert place_of("http://[2606:4700::1111]").authority == "[2606:4700::1111]"
-    assert place_of("https://bücher.example").host == "xn--bcher-kva.example"
+    assert parse_webhook_url("http://[2606:4700::1111]").authority == "[2606:4700::1111]"
+    assert parse_webhook_url("https://bücher.example").host == "xn--bcher-kva.example"
 
 
 @pytest.mark.parametrize(
@@ -132,12 +137,12 @@ def test_a_url_is_taken_apart() -> None:
         ("https://example.org/\r\nx: y", "spaces"),
         ("https://example.org\\@127.0.0.1/", "backslashes"),
         ("https://example.org/\N{SNOWMAN}", "percent"),
-        (f"https://{'a' * 70}.org/", "cannot be sent"),
+        (f"https://{'a' * 70}.org/", "cannot be encoded"),
     ],
 )
 def test_a_url_that_no_webhook_needs_is_refused(url: str, said: str) -> None:
-    with pytest.raises(RefusedError, match=said) as error:
-        place_of(url)
+    with pytest.raises(AddressRefusedError, match=said) as error:
+        parse_webhook_url(url)
     assert "word" not in str(error.value).replace("password", "")
 
 
@@ -156,12 +161,12 @@ class Names:
         return self.known[host]
 
 
-def _found(guard: Guard, host: str, port: int = 443) -> tuple[str, ...]:
+def _found(guard: AddressGuard, host: str, port: int = 443) -> tuple[str, ...]:
     return asyncio.run(guard.addresses(host, port))
 
 
 def test_a_public_name_gives_its_addresses() -> None:
-    guard = Guard(resolve=Names(good=["8.8.8.8", "2606:4700::1111"]))
+    guard = AddressGuard(resolve=Names(good=["8.8.8.8", "2606:4700::1111"]))
     assert _found(guard, "good") == ("8.8.8.8", "2606:4700::1111")
 
 
@@ -169,57 +174,57 @@ def test_a_public_name_gives_its_addresses() -> None:
 def test_one_private_answer_among_public_ones_is_enough_to_refuse(at: int) -> None:
     answers = ["8.8.8.8", "1.1.1.1"]
     answers.insert(at, "10.0.0.5")
-    with pytest.raises(RefusedError, match=r"mixed \(10.0.0.5\) is a private address"):
-        _found(Guard(resolve=Names(mixed=answers)), "mixed")
+    with pytest.raises(AddressRefusedError, match=r"mixed \(10.0.0.5\) is a private address"):
+        _found(AddressGuard(resolve=Names(mixed=answers)), "mixed")
 
 
 def test_a_name_that_nobody_knows_is_an_error_of_the_network() -> None:
-    with pytest.raises(OSError, match="the name nobody is not known"):
-        _found(Guard(resolve=Names()), "nobody")
+    with pytest.raises(OSError, match="the host nobody cannot be resolved"):
+        _found(AddressGuard(resolve=Names()), "nobody")
     with pytest.raises(OSError, match="has no address"):
-        _found(Guard(resolve=Names(empty=[])), "empty")
+        _found(AddressGuard(resolve=Names(empty=[])), "empty")
 
 
 def test_odd_ports_are_refused_unless_allowed() -> None:
     names = Names(good=["8.8.8.8"])
-    with pytest.raises(RefusedError, match="port 6379 of good"):
-        _found(Guard(resolve=names), "good", 6379)
-    assert _found(Guard(resolve=names), "good", 8443)
-    assert _found(Guard(resolve=names, ports=[6379]), "good", 6379)
-    assert _found(Guard(["good"], resolve=names), "good", 6379)
-    assert _found(Guard(["8.8.8.0/24"], resolve=names), "good", 6379)
+    with pytest.raises(AddressRefusedError, match="port 6379 of good"):
+        _found(AddressGuard(resolve=names), "good", 6379)
+    assert _found(AddressGuard(resolve=names), "good", 8443)
+    assert _found(AddressGuard(resolve=names, ports=[6379]), "good", 6379)
+    assert _found(AddressGuard(["good"], resolve=names), "good", 6379)
+    assert _found(AddressGuard(["8.8.8.0/24"], resolve=names), "good", 6379)
 
 
 def test_an_allowed_network_lets_its_addresses_pass_and_no_others() -> None:
     names = Names(inner=["10.1.0.7"], both=["10.1.0.7", "10.2.0.7"], six=["fd00::7"])
-    guard = Guard(["10.1.0.0/16", "fd00::/8"], resolve=names)
+    guard = AddressGuard(["10.1.0.0/16", "fd00::/8"], resolve=names)
     assert _found(guard, "inner") == ("10.1.0.7",)
     assert _found(guard, "six") == ("fd00::7",)
-    with pytest.raises(RefusedError, match=r"10\.2\.0\.7"):
+    with pytest.raises(AddressRefusedError, match=r"10\.2\.0\.7"):
         _found(guard, "both")
 
 
 def test_an_allowed_host_may_be_anywhere() -> None:
     names = Names(**{"hooks.inner": ["10.1.0.7"], "other.inner": ["10.1.0.7"]})
-    guard = Guard(["Hooks.Inner."], resolve=names)
+    guard = AddressGuard(["Hooks.Inner."], resolve=names)
     assert _found(guard, "hooks.inner") == ("10.1.0.7",)
-    with pytest.raises(RefusedError, match="allow"):
+    with pytest.raises(AddressRefusedError, match="allow"):
         _found(guard, "other.inner")
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "10.0.0.1/8", "host:8080", "", "a/b"])
 def test_what_is_neither_a_network_nor_a_host_cannot_be_allowed(entry: str) -> None:
     with pytest.raises(ServiceError, match="neither a network nor a host"):
-        Guard([entry])
+        AddressGuard([entry])
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "::1"]
 )
 def test_every_way_to_write_this_machine_is_refused(host: str) -> None:
-    guard = Guard()
+    guard = AddressGuard()
     try:
-        with pytest.raises(RefusedError, match="loopback"):
+        with pytest.raises(AddressRefusedError, match="loopback"):
             _found(guard, host)
     finally:
         guard.close()

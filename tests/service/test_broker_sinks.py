@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
+from brokers import mosquitto as mosquitto_testing
+from brokers import nats as nats_testing
+from brokers.processes import free_port
 from ensue.errors import RunnerError, ServiceError
-from ensue.service.brokers.mqtt import Arrival, Session, Wanted
-from ensue.service.delivery import kafka, mqtt, nats
-from ensue.service.delivery.contract import Undelivered
-from ensue.service.endpoints import Access, Server, endpoint_of, shown
-from ensue.service.notes import Note
-from ensue.testing import mosquitto as mosquitto_testing
-from ensue.testing import nats as nats_testing
-from ensue.testing.processes import free_port
+from ensue.service.brokers.mqtt_client import MqttMessage, MqttSession, SessionOptions
+from ensue.service.delivery import kafka_sink as kafka
+from ensue.service.delivery import mqtt_sink as mqtt
+from ensue.service.delivery import nats_sink as nats
+from ensue.service.delivery.sink import DeliveryError
+from ensue.service.endpoints import BrokerAccess, ServerAddress, mask_secrets, parse_endpoint
+from ensue.service.notification import Notification
 from support.brokers import (
     KafkaRestart,
     delivered,
@@ -37,9 +39,9 @@ SECRET = "hunter2-is-no-password"
 NOBODY = "127.0.0.1:1"  # nothing listens there
 
 MAKES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "kafka": (kafka.make, {"servers": NOBODY, "topic": "alerts"}),
-    "mqtt": (mqtt.make, {"server": NOBODY, "topic": "alerts"}),
-    "nats": (nats.make, {"servers": NOBODY, "subject": "alerts"}),
+    "kafka": (kafka.make_kafka_sink, {"servers": NOBODY, "topic": "alerts"}),
+    "mqtt": (mqtt.make_mqtt_sink, {"server": NOBODY, "topic": "alerts"}),
+    "nats": (nats.make_nats_sink, {"servers": NOBODY, "subject": "alerts"}),
 }
 kinds = pytest.mark.parametrize("kind", list(MAKES))
 
@@ -59,7 +61,7 @@ def test_what_is_missing_is_named(kind, missing):
 @kinds
 def test_what_is_unknown_is_named_with_what_was_meant(kind):
     make, config = MAKES[kind]
-    with pytest.raises(ServiceError, match=r"there is no 'pasword'\n  hint: .*'password'") as said:
+    with pytest.raises(ServiceError, match=r"unknown key 'pasword'\n  hint: .*'password'") as said:
         make({**config, "pasword": SECRET})
     assert SECRET not in str(said.value)
 
@@ -73,7 +75,7 @@ def test_what_is_unknown_is_named_with_what_was_meant(kind):
         ({"tls": "perhaps"}, "tls='perhaps'"),
         ({"password": "x"}, "a password without a user name"),
         ({"ca": "/nowhere", "tls": True}, "'ca' cannot be read"),
-        ({"ca": "/nowhere"}, "'ca' is for TLS"),
+        ({"ca": "/nowhere"}, "'ca' needs TLS"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused(kind, wrong, said):
@@ -109,12 +111,12 @@ def test_a_destination_that_the_broker_would_refuse_is_refused(kind, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("a{usr}", "no note has a 'usr'\n  hint: did you mean 'user'"),
+        ("a{usr}", "unknown placeholder 'usr'\n  hint: did you mean 'user'"),
         ("a{user", "an unmatched brace"),
-        ("a{user.__class__}", "no note has a 'user.__class__'"),
-        ("a{user:>9999}", "has a format in it"),
-        ("a{user!r}", "has a format in it"),
-        ("a{}", "no note has a ''"),
+        ("a{user.__class__}", "unknown placeholder 'user.__class__'"),
+        ("a{user:>9999}", "contains a format"),
+        ("a{user!r}", "contains a format"),
+        ("a{}", "unknown placeholder ''"),
     ],
 )
 def test_only_parts_of_a_note_stand_in_a_destination(kind, name, said):
@@ -156,7 +158,7 @@ def test_only_parts_of_a_note_stand_in_a_destination(kind, name, said):
     ],
 )
 def test_a_url_says_the_same_as_a_configuration(url, kind, config):
-    assert endpoint_of(url) == (kind, config)
+    assert parse_endpoint(url) == (kind, config)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_url_says_the_same_as_a_configuration(url, kind, config):
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
     with pytest.raises(ServiceError, match="hint: ") as said:
-        endpoint_of(url)
+        parse_endpoint(url)
     assert SECRET not in str(said.value)
 
 
@@ -179,12 +181,12 @@ def test_settings_of_a_url_are_as_good_as_those_of_a_mapping(kind):
     make, config = MAKES[kind]
     server, name = config.values()
     url = f"{kind}://me:{SECRET}@{server}/{name}?timeout=0.5&tls=yes"
-    found, read = endpoint_of(url)
+    found, read = parse_endpoint(url)
     sink = make(read)
     assert found == kind
     assert SECRET not in repr(sink)
     assert SECRET not in repr(vars(sink))
-    assert SECRET not in str(shown(read))
+    assert SECRET not in str(mask_secrets(read))
 
 
 @kinds
@@ -193,7 +195,7 @@ def test_the_password_is_in_no_error(kind, caplog):
     sink = make({**config, "username": "me", "password": SECRET, "timeout": 5})
 
     async def story():
-        with pytest.raises(Undelivered, match=r"127\.0\.0\.1:1 does not answer") as said:
+        with pytest.raises(DeliveryError, match=r"127\.0\.0\.1:1 does not respond") as said:
             await sink.send(notes(2))
         await sink.close()
         return said.value
@@ -215,7 +217,7 @@ def test_a_broker_that_never_answers_is_given_up(kind):
 
         async def story():
             for _ in range(2):
-                with pytest.raises(Undelivered, match=f"{address} does not answer"):
+                with pytest.raises(DeliveryError, match=f"{address} does not respond"):
                     await sink.send(notes(2))
             await sink.close()
 
@@ -238,21 +240,23 @@ def test_no_notes_need_no_broker(kind):
 # ------------------------------------------------------------------------------------- MQTT
 
 
-def mqtt_access(broker: Any, **more: Any) -> Access:
-    return Access((Server("127.0.0.1", broker.port),), **more)
+def mqtt_access(broker: Any, **more: Any) -> BrokerAccess:
+    return BrokerAccess((ServerAddress("127.0.0.1", broker.port),), **more)
 
 
 @asynccontextmanager
-async def listening(broker: Any, *, client: str, **more: Any) -> AsyncIterator[list[Arrival]]:
+async def listening(broker: Any, *, client: str, **more: Any) -> AsyncIterator[list[MqttMessage]]:
     """What subscribers of all topics get."""
-    got: list[Arrival] = []
-    session: Session
+    got: list[MqttMessage] = []
+    session: MqttSession
 
-    def arrived(arrival: Arrival) -> None:
+    def arrived(arrival: MqttMessage) -> None:
         got.append(arrival)
         session.confirm(arrival)
 
-    session = Session(mqtt_access(broker, **more), Wanted(client, expires=600), arrived)
+    session = MqttSession(
+        mqtt_access(broker, **more), SessionOptions(client, expires=600), arrived
+    )
     await session.open()
     try:
         await session.subscribe("ensue/#")
@@ -264,7 +268,9 @@ async def listening(broker: Any, *, client: str, **more: Any) -> AsyncIterator[l
 @needs_mosquitto
 def test_mqtt_gets_every_note_in_order_with_what_is_known_of_it():
     async def story(broker):
-        sink = mqtt.make({"server": broker.address, "topic": "ensue/{user}/{subscription}/{kind}"})
+        sink = mqtt.make_mqtt_sink(
+            {"server": broker.address, "topic": "ensue/{user}/{subscription}/{kind}"}
+        )
         sent = notes(500)
         async with listening(broker, client="a") as got:
             await sink.send(sent)
@@ -287,7 +293,9 @@ def test_mqtt_gets_every_note_in_order_with_what_is_known_of_it():
 @needs_mosquitto
 def test_mqtt_loses_nothing_when_the_broker_is_restarted_while_notes_are_sent():
     async def story(broker):
-        sink = mqtt.make({"server": broker.address, "topic": "ensue/alerts", "timeout": 5})
+        sink = mqtt.make_mqtt_sink(
+            {"server": broker.address, "topic": "ensue/alerts", "timeout": 5}
+        )
         async with listening(broker, client="b"):
             pass  # from now on the broker keeps what comes for it
         sending = asyncio.create_task(delivered(sink, notes(3_000)))
@@ -307,9 +315,9 @@ def test_mqtt_loses_nothing_when_the_broker_is_restarted_while_notes_are_sent():
         assert run(lambda: story(broker)) > 0
 
 
-def _mqtt_session(sink: Any) -> Session | None:
-    seat = sink._seat
-    line = seat and seat._held._line
+def _mqtt_session(sink: Any) -> MqttSession | None:
+    seat = sink._share
+    line = seat and seat._entry._connection
     return line.session if line else None
 
 
@@ -319,14 +327,14 @@ def test_an_mqtt_broker_that_refuses_a_note_has_not_got_it(tmp_path):
     rules.write_text("topic write open\ntopic read #\n")
 
     async def story(broker):
-        allowed = mqtt.make({"server": broker.address, "topic": "open"})
+        allowed = mqtt.make_mqtt_sink({"server": broker.address, "topic": "open"})
         await allowed.send(notes(3))
-        sink = mqtt.make({"server": broker.address, "topic": "shut"})
+        sink = mqtt.make_mqtt_sink({"server": broker.address, "topic": "shut"})
         for _ in range(2):
-            with pytest.raises(Undelivered) as said:
+            with pytest.raises(DeliveryError) as said:
                 await sink.send(notes(3))
             assert said.value.sent == 0
-        assert "refuses: not authorized" in said.value.why
+        assert "rejects the request: not authorized" in said.value.why
         await delivered(allowed, notes(3))  # though mosquitto has hung up on both
         await sink.close()
         await allowed.close()
@@ -343,8 +351,8 @@ def test_a_wrong_password_is_told_apart_from_silence(tmp_path):
 
     async def story(broker):
         config = {"server": broker.address, "topic": "t", "username": "me", "password": SECRET}
-        sink = mqtt.make(config)
-        with pytest.raises(Undelivered, match="refuses: not authorized") as said:
+        sink = mqtt.make_mqtt_sink(config)
+        with pytest.raises(DeliveryError, match="rejects the request: not authorized") as said:
             await sink.send(notes(1))
         await sink.close()
         assert SECRET not in str(said.value)
@@ -356,9 +364,9 @@ def test_a_wrong_password_is_told_apart_from_silence(tmp_path):
 @needs_mosquitto
 def test_a_note_larger_than_the_mqtt_broker_takes_is_named():
     async def story(broker):
-        sink = mqtt.make({"server": broker.address, "topic": "t"})
-        large = Note(3, 7, 3, "match", "m3", 0.0, b"x" * 50_000)
-        with pytest.raises(Undelivered, match="notification 3 has 50000 bytes") as said:
+        sink = mqtt.make_mqtt_sink({"server": broker.address, "topic": "t"})
+        large = Notification(3, 7, 3, "match", "m3", 0.0, b"x" * 50_000)
+        with pytest.raises(DeliveryError, match="notification 3 has 50000 bytes") as said:
             await sink.send([*notes(2), large])
         assert said.value.sent == 2
         await sink.close()
@@ -375,14 +383,16 @@ def test_mqtt_over_tls_asks_who_the_broker_is(tmp_path):
 
     async def story(broker):
         address = f"localhost:{broker.port}"
-        sink = mqtt.make(
+        sink = mqtt.make_mqtt_sink(
             {"server": address, "topic": "ensue/x", "tls": True, "ca": str(certificate)}
         )
         sent = notes(300)
         trusted = {"tls": True, "ca": str(certificate)}
-        got: list[Arrival] = []
-        session = Session(
-            Access((Server("localhost", broker.port),), **trusted), Wanted("t", 60), got.append
+        got: list[MqttMessage] = []
+        session = MqttSession(
+            BrokerAccess((ServerAddress("localhost", broker.port),), **trusted),
+            SessionOptions("t", 60),
+            got.append,
         )
         await session.open()
         await session.subscribe("ensue/#")
@@ -390,8 +400,8 @@ def test_mqtt_over_tls_asks_who_the_broker_is(tmp_path):
         await until(lambda: len(got) >= 20, "notes over TLS")
         await session.close()
         await sink.close()
-        suspicious = mqtt.make({"server": address, "topic": "ensue/x", "tls": True})
-        with pytest.raises(Undelivered, match=r"does not answer .*[Cc]ertificate"):
+        suspicious = mqtt.make_mqtt_sink({"server": address, "topic": "ensue/x", "tls": True})
+        with pytest.raises(DeliveryError, match=r"does not respond .*[Cc]ertificate"):
             await suspicious.send(sent)
         await suspicious.close()
 
@@ -438,7 +448,7 @@ async def stored(stream: Any, name: str) -> list[Any]:
 @needs_nats
 def test_nats_keeps_every_note_once_in_order_with_what_is_known_of_it():
     async def story(broker):
-        sink = nats.make({"servers": broker.address, "subject": "ensue.{user}.{kind}"})
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "ensue.{user}.{kind}"})
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["ensue.>"])
         await sink.send(notes(600))
@@ -464,7 +474,7 @@ def test_nats_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_ar
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["alerts"])
         await connection.close()
-        sink = nats.make({"servers": broker.address, "subject": "alerts", "timeout": 5})
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts", "timeout": 5})
         sending = asyncio.create_task(delivered(sink, notes(8_000)))
         for _ in range(3):
             await asyncio.sleep(0.1)
@@ -487,13 +497,13 @@ def test_nats_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_ar
     ("jetstream_on", "said"),
     [
         (True, "has no stream for the subject 'alerts'\n  hint: nats stream add"),
-        (False, "keeps no streams\n  hint: switch JetStream on"),
+        (False, "has no JetStream\n  hint: enable it"),
     ],
 )
 def test_without_a_stream_nats_has_nothing_and_says_what_to_do(jetstream_on, said):
     async def story(broker):
-        sink = nats.make({"servers": broker.address, "subject": "alerts", "timeout": 5})
-        with pytest.raises(Undelivered, match=said) as undelivered:
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts", "timeout": 5})
+        with pytest.raises(DeliveryError, match=said) as undelivered:
             await sink.send(notes(3))
         assert undelivered.value.sent == 0
         await sink.close()
@@ -506,8 +516,8 @@ def test_without_a_stream_nats_has_nothing_and_says_what_to_do(jetstream_on, sai
 @pytest.mark.parametrize("how", [{"username": "me", "password": SECRET}, {"token": SECRET}])
 def test_nats_refuses_an_account_without_telling_its_secret(how):
     async def story(broker):
-        sink = nats.make({"servers": broker.address, "subject": "alerts", **how})
-        with pytest.raises(Undelivered, match=r"refuses the account|Authorization") as said:
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts", **how})
+        with pytest.raises(DeliveryError, match=r"rejects the account|Authorization") as said:
             await sink.send(notes(1))
         await sink.close()
         assert SECRET not in f"{said.value!r} {sink!r}"
@@ -522,10 +532,10 @@ def test_a_note_larger_than_nats_takes_is_named():
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["alerts"])
         await connection.close()
-        sink = nats.make({"servers": broker.address, "subject": "alerts"})
-        large = Note(3, 7, 3, "match", "m3", 0.0, b"x" * 50_000)
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts"})
+        large = Notification(3, 7, 3, "match", "m3", 0.0, b"x" * 50_000)
         with pytest.raises(
-            Undelivered, match=r"larger than NATS .*\n  hint: raise its max_pay"
+            DeliveryError, match=r"larger than NATS .*\n  hint: raise its max_pay"
         ) as s:
             await sink.send([*notes(2), large])
         assert s.value.sent == 2
@@ -541,15 +551,16 @@ def test_targets_of_one_broker_share_a_connection_until_the_last_is_closed():
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["alerts.>"])
         sinks = [
-            nats.make({"servers": broker.address, "subject": f"alerts.{k}"}) for k in range(20)
+            nats.make_nats_sink({"servers": broker.address, "subject": f"alerts.{k}"})
+            for k in range(20)
         ]
         one, *others = notes(20)
         await asyncio.gather(*(s.send([n]) for s, n in zip(sinks, (one, *others), strict=True)))
-        lines = {id(sink._seat._held._line) for sink in sinks}
+        lines = {id(sink._share._entry._connection) for sink in sinks}
         assert len(lines) == 1
         for sink in sinks[1:]:
             await sink.close()
-        line = sinks[0]._seat._held._line
+        line = sinks[0]._share._entry._connection
         await sinks[0].send(notes(1, first=100))
         await sinks[0].close()
         assert line.connection.client.is_closed
@@ -566,7 +577,7 @@ def test_a_send_that_is_cancelled_leaves_a_sink_that_works():
     async def story(broker):
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["alerts"])
-        sink = nats.make({"servers": broker.address, "subject": "alerts"})
+        sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts"})
         for wait in (0.0, 0.001, 0.01):
             sending = asyncio.create_task(sink.send(notes(500)))
             await asyncio.sleep(wait)
@@ -623,6 +634,7 @@ def test_a_service_delivers_what_it_finds_to_mqtt(tmp_path):
 # ------------------------------------------------------------------------- the brokers of tests
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"  # with the package of brokers
 BROKERS = [
     pytest.param(mosquitto_testing, marks=needs_mosquitto, id="mosquitto"),
     pytest.param(nats_testing, marks=needs_nats, id="nats"),
@@ -676,8 +688,8 @@ def test_without_its_program_there_is_a_reason(testing, monkeypatch):
 @pytest.mark.slow
 def test_all_brokers_run_until_they_are_asked_to_end():
     ports = [free_port() for _ in range(3)]
-    command = [sys.executable, "-m", "ensue.testing.brokers", *map(str, ports)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "brokers", *map(str, ports)]
+    with subprocess.Popen(command, cwd=EXAMPLES, stdout=subprocess.PIPE, text=True) as process:
         said = [process.stdout.readline() for _ in range(4)]
         process.send_signal(signal.SIGINT)
         try:
@@ -722,7 +734,7 @@ def test_kafka_gets_every_note_with_its_key_and_headers():
     broker = kafka_broker()
 
     async def story():
-        sink = kafka.make({"servers": broker.address, "topic": "alerts-{user}"})
+        sink = kafka.make_kafka_sink({"servers": broker.address, "topic": "alerts-{user}"})
         await sink.send(notes(700))
         await sink.close()
         found = await topic_of(broker, "alerts-3")
@@ -741,7 +753,9 @@ def test_kafka_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_a
     broker = kafka_broker()
 
     async def story():
-        sink = kafka.make({"servers": broker.address, "topic": "restarted", "timeout": 3})
+        sink = kafka.make_kafka_sink(
+            {"servers": broker.address, "topic": "restarted", "timeout": 3}
+        )
         await sink.send(notes(1))
         sending = asyncio.create_task(delivered(sink, notes(20_000, first=2)))
         restart = KafkaRestart(broker)
@@ -764,13 +778,13 @@ def test_a_note_larger_than_kafka_takes_is_told_and_those_before_it_are_there():
     broker = kafka_broker()
 
     async def story():
-        sink = kafka.make({"servers": broker.address, "topic": "large", "timeout": 10})
-        large = Note(3, 7, 3, "match", "m3", 0.0, b"x" * 9_000_000)
-        with pytest.raises(Undelivered, match="larger than Kafka") as said:
+        sink = kafka.make_kafka_sink({"servers": broker.address, "topic": "large", "timeout": 10})
+        large = Notification(3, 7, 3, "match", "m3", 0.0, b"x" * 9_000_000)
+        with pytest.raises(DeliveryError, match="larger than Kafka") as said:
             await sink.send([*notes(2), large])
         assert said.value.sent == 2
-        middle = Note(3, 7, 3, "match", "m3", 0.0, b"x" * 3_000_000)
-        with pytest.raises(Undelivered, match="larger than Kafka"):
+        middle = Notification(3, 7, 3, "match", "m3", 0.0, b"x" * 3_000_000)
+        with pytest.raises(DeliveryError, match="larger than Kafka"):
             await sink.send([middle])
         await sink.send(notes(5, first=4))  # the producer was replaced
         await sink.close()

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from brokers import mosquitto as mosquitto_testing
+from brokers import nats as nats_testing
 from ensue.errors import ServiceError
-from ensue.service.brokers.apart import apart, let_go
-from ensue.service.brokers.mqtt import Session, Wanted
-from ensue.service.endpoints import Access, Server, endpoint_of
-from ensue.service.refusals import IntakeStoppedError, OverLimitError
-from ensue.service.sources import kafka, mqtt, nats
-from ensue.service.sources.contract import Progress
-from ensue.service.sources.handing_over import keep_reading
-from ensue.service.sources.payloads import Message, lines_of, pieces_of
-from ensue.testing import mosquitto as mosquitto_testing
-from ensue.testing import nats as nats_testing
+from ensue.service.brokers.cancellation import close_client, run_shielded
+from ensue.service.brokers.mqtt_client import MqttSession, SessionOptions
+from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
+from ensue.service.errors import IntakeStoppedError, OverLimitError
+from ensue.service.sources import kafka_source as kafka
+from ensue.service.sources import mqtt_source as mqtt
+from ensue.service.sources import nats_source as nats
+from ensue.service.sources.backpressure import read_with_retries
+from ensue.service.sources.payloads import Message, batch_messages, split_events
+from ensue.service.sources.source import SourceProgress
 from support.brokers import (
     KafkaRestart,
     Recorder,
@@ -35,9 +37,9 @@ from support.services import HERE, matches, point, run, service
 
 SECRET = "hunter2-is-no-password"
 MAKES = {
-    "kafka": (kafka.make, {"servers": "127.0.0.1:1", "topic": "trucks"}),
-    "mqtt": (mqtt.make, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
-    "nats": (nats.make, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
+    "kafka": (kafka.make_kafka_source, {"servers": "127.0.0.1:1", "topic": "trucks"}),
+    "mqtt": (mqtt.make_mqtt_source, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
+    "nats": (nats.make_nats_source, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
 }
 kinds = pytest.mark.parametrize("kind", list(MAKES))
 
@@ -65,7 +67,7 @@ kinds = pytest.mark.parametrize("kind", list(MAKES))
     ],
 )
 def test_a_message_holds_an_event_or_several(payload, lines):
-    assert lines_of(payload) == lines
+    assert split_events(payload) == lines
 
 
 def test_messages_are_joined_in_order_and_events_of_one_share_its_number():
@@ -76,10 +78,10 @@ def test_messages_are_joined_in_order_and_events_of_one_share_its_number():
         Message(arrow([4, 5]), 20),
         Message(event(6), 21),
     ]
-    first, second, third = pieces_of(messages)
+    first, second, third = batch_messages(messages)
     assert (first.sequences, second.sequences, third.sequences) == ((10, 12, 12), (20, 20), (21,))
     assert first.body == b"\n".join([event(1), event(2), event(3)])
-    assert [len(p.messages) for p in pieces_of(messages[:3], most_bytes=1)] == [1, 1]
+    assert [len(p.messages) for p in batch_messages(messages[:3], most_bytes=1)] == [1, 1]
 
 
 # ----------------------------------------------------------------------------- configuration
@@ -91,7 +93,7 @@ def test_a_source_refuses_what_is_missing_or_unknown(kind):
     for name in config:
         with pytest.raises(ServiceError, match=f"'{name}' is missing"):
             make({key: value for key, value in config.items() if key != name})
-    with pytest.raises(ServiceError, match=r"there is no 'topc'\n  hint: "):
+    with pytest.raises(ServiceError, match=r"unknown key 'topc'\n  hint: "):
         make({**config, "topc": "x"})
 
 
@@ -117,7 +119,7 @@ def test_no_source_shows_its_password(kind, caplog):
     async def story():
         async with reading(source, Recorder()):
             await until(lambda: source.progress.trouble, "trouble")
-        assert "127.0.0.1:1 does not answer" in source.progress.trouble
+        assert "127.0.0.1:1 does not respond" in source.progress.trouble
 
     run(story)
     said = f"{source!r} {vars(source)!r} {source.progress.trouble} {caplog.text}"
@@ -129,7 +131,7 @@ def test_no_source_shows_its_password(kind, caplog):
 
 def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
     tries = count()
-    progress = Progress("a source")
+    progress = SourceProgress("a source")
 
     async def read() -> None:
         if next(tries) < 2:
@@ -137,7 +139,7 @@ def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
         await asyncio.Event().wait()
 
     async def story():
-        source = asyncio.create_task(keep_reading(read, progress, str))
+        source = asyncio.create_task(read_with_retries(read, progress, str))
         await until(lambda: progress.counts["interruptions"] == 2, "two interruptions")
         await asyncio.sleep(0)
         assert not source.done()
@@ -160,12 +162,12 @@ def test_a_client_that_swallows_a_cancellation_does_not_hold_up_whoever_cancels(
 
     async def story():
         with pytest.raises(TimeoutError):
-            await apart(stubborn(), 0.01)
+            await run_shielded(stubborn(), 0.01)
         with pytest.raises(ConnectionAbortedError):
-            await apart(gives_up(), 10)
-        await let_go(stubborn(), 0.01)
-        await let_go(gives_up(), 10)
-        asking = asyncio.create_task(apart(stubborn(), 10))
+            await run_shielded(gives_up(), 10)
+        await close_client(stubborn(), 0.01)
+        await close_client(gives_up(), 10)
+        asking = asyncio.create_task(run_shielded(stubborn(), 10))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])
@@ -184,15 +186,15 @@ class Mqtt:
         self.broker = broker
 
     def config(self, **more: Any) -> dict[str, Any]:
-        _, config = endpoint_of(f"mqtt://{self.broker.address}/trucks/#")
+        _, config = parse_endpoint(f"mqtt://{self.broker.address}/trucks/#")
         return {**config, "client": "source", "timeout": 5, **more}
 
-    make = staticmethod(mqtt.make)
+    make = staticmethod(mqtt.make_mqtt_source)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
-        access = Access((Server("127.0.0.1", self.broker.port),))
-        session = await Session(access, Wanted()).open()
+        access = BrokerAccess((ServerAddress("127.0.0.1", self.broker.port),))
+        session = await MqttSession(access, SessionOptions()).open()
 
         async def send(payloads: Sequence[bytes], **properties: str) -> None:
             posted = [await session.post("trucks/1", p, properties) for p in payloads]
@@ -222,10 +224,10 @@ class Nats:
         self.broker = broker
 
     def config(self, **more: Any) -> dict[str, Any]:
-        _, config = endpoint_of(f"nats://{self.broker.address}/trucks.>?stream=TRUCKS")
+        _, config = parse_endpoint(f"nats://{self.broker.address}/trucks.>?stream=TRUCKS")
         return {**config, "timeout": 5, "look": 0.1, **more}
 
-    make = staticmethod(nats.make)
+    make = staticmethod(nats.make_nats_source)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -258,10 +260,10 @@ class Kafka:
         self.topic = f"trucks-{next(self.names)}"
 
     def config(self, **more: Any) -> dict[str, Any]:
-        _, config = endpoint_of(f"kafka://{self.broker.address}/{self.topic}")
+        _, config = parse_endpoint(f"kafka://{self.broker.address}/{self.topic}")
         return {**config, "timeout": 5, "look": 0.2, **more}
 
-    make = staticmethod(kafka.make)
+    make = staticmethod(kafka.make_kafka_source)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -540,16 +542,16 @@ def test_a_real_service_takes_all_events_of_one_message(place, tmp_path):
 @needs_mosquitto
 def test_mqtt_is_not_acknowledged_before_publish_has_returned(monkeypatch):
     confirmed = []
-    original = Session.confirm
+    original = MqttSession.confirm
 
-    def confirm(self: Session, arrival: Any) -> None:
+    def confirm(self: MqttSession, arrival: Any) -> None:
         confirmed.append(arrival.payload)
         original(self, arrival)
 
     async def story(broker):
         place = Mqtt(broker)
         await place.prepared()
-        monkeypatch.setattr(Session, "confirm", confirm)
+        monkeypatch.setattr(MqttSession, "confirm", confirm)
         stuck = Recorder()
         stuck.open.clear()
         source = place.make(place.config(most=5, wait=0.001))
@@ -652,9 +654,9 @@ TAKEN_OVER = bytes.fromhex("e0028e00")
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([CONNACK, REFUSED], "refuses: not authorized"),
+        ([CONNACK, REFUSED], "rejects the request: not authorized"),
         ([CONNACK, SUBACK + TAKEN_OVER], "another client named 'source' took over"),
-        ([bytes.fromhex("2003008600")], "refuses: bad user name or password"),
+        ([bytes.fromhex("2003008600")], "rejects the request: bad user name or password"),
     ],
 )
 def test_what_an_mqtt_broker_says_is_told(answers, said):
@@ -671,7 +673,7 @@ def test_what_an_mqtt_broker_says_is_told(answers, said):
         server = await asyncio.start_server(answering, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         config = {"server": f"127.0.0.1:{port}", "topic": "trucks/#", "client": "source"}
-        source = mqtt.make(config)
+        source = mqtt.make_mqtt_source(config)
         async with server, reading(source, Recorder()):
             await until(lambda: said in (source.progress.trouble or ""), said)
 

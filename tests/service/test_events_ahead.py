@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from ensue.cli.serve import build_source
 from ensue.service.service import Service
-from ensue.service.sources.table import source_of
 from support.services import all_notes, matches, run
 
 SCHEMA = {"ts": pa.timestamp("us", "UTC"), "id": "int64"}
@@ -95,7 +95,7 @@ def test_a_source_goes_on_behind_an_event_from_the_future(tmp_path):
         folder = tmp_path / "events"
         folder.mkdir()
         (folder / "1.jsonl").write_text(as_lines(event(FAR), event(NOW)))
-        async with timed(tmp_path / "a.db", sources=[source_of(f"folder:{folder}")]) as s:
+        async with timed(tmp_path / "a.db", sources=[build_source(f"folder:{folder}")]) as s:
             await s.subscribe("(ARITH:id = 1)")
             (folder / "2.jsonl").write_text(as_lines(event(NOW + timedelta(seconds=1))))
             while len(await ends(s)) < 2:

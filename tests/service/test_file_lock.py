@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ensue.errors import StateError
-from ensue.service.file_lock import FileLock
+from ensue.service.database import FileLock
 from support.services import HERE, matches, point, run, service
 
 HOLDING = """
 import sys, time
-from ensue.service.file_lock import FileLock
+from ensue.service.database import FileLock
 lock = FileLock(sys.argv[1])
 print("held", flush=True)
 time.sleep(60)

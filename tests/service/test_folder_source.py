@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ensue.errors import EventError, ServiceError
-from ensue.service.endpoints import endpoint_of
-from ensue.service.refusals import IntakeStoppedError, OverLimitError
-from ensue.service.sources import folder
-from ensue.service.sources.event_files import Chunk, chunks_of
+from ensue.service.endpoints import parse_endpoint
+from ensue.service.errors import IntakeStoppedError, OverLimitError
+from ensue.service.sources import folder_source as folder
+from ensue.service.sources.folder_source import Chunk, read_chunks
 from support.brokers import Recorder, event, reading, until
 from support.services import HERE, matches, point, run, service
 
@@ -23,7 +23,7 @@ LOOK = 0.03  # seconds
 
 
 def made(path: Path, **more: Any) -> Any:
-    return folder.make({"path": str(path), "look": LOOK, **more})
+    return folder.make_folder_source({"path": str(path), "look": LOOK, **more})
 
 
 def lines(*numbers: int) -> bytes:
@@ -79,7 +79,7 @@ def test_rows_of_every_kind_of_file_are_taken(tmp_path, name):
 def test_a_file_is_read_on_from_any_row(tmp_path, name, position, most):
     path = tmp_path / name
     WRITERS[name](path)
-    chunks = list(chunks_of(path, position, most))
+    chunks = list(read_chunks(path, position, most))
     assert [row for c in chunks for row in range(c.first, c.first + c.count)] == list(
         range(position, 5)
     )
@@ -247,7 +247,7 @@ def test_an_unreadable_file_is_put_aside_once_and_mended_ones_are_taken(tmp_path
         assert sorted(taken.ids) == [1, 2, 3, 4, 5, 7]
 
     run(story)
-    assert f"put aside: {name}: " in caplog.text
+    assert f"rejected: {name}: " in caplog.text
 
 
 def test_a_file_whose_columns_do_not_fit_is_put_aside(tmp_path):
@@ -314,15 +314,15 @@ def test_a_folder_that_is_missing_is_waited_for(tmp_path):
 
 
 def test_a_folder_is_named_by_a_url(tmp_path):
-    kind, config = endpoint_of(f"folder:{tmp_path}?look=0.5&most=10")
+    kind, config = parse_endpoint(f"folder:{tmp_path}?look=0.5&most=10")
     assert kind == "folder"
-    assert folder.make(config).name == f"folder:{tmp_path}"
+    assert folder.make_folder_source(config).name == f"folder:{tmp_path}"
 
 
 @pytest.mark.parametrize("config", [{}, {"path": "a", "lok": 1}, {"path": "a", "most": "many"}])
 def test_a_configuration_that_cannot_be_used_is_refused(config):
     with pytest.raises(ServiceError, match="hint: "):
-        folder.make(config)
+        folder.make_folder_source(config)
 
 
 # ------------------------------------------------------------------------------ real service

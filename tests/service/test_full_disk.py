@@ -4,10 +4,10 @@ import contextlib
 import shutil
 import subprocess
 
-import httpx
+import httpx2
 import pytest
 
-from ensue.service.refusals import NoRoomError
+from ensue.service.errors import NoRoomError
 from ensue.service.web.app import make_app
 from support.http_service import settle
 from support.services import HERE, crashed, matches, point, run, service
@@ -81,8 +81,8 @@ def test_whoever_publishes_to_a_full_disk_is_told_507(tmp_path):
         async with service(path) as s:
             people = await settle(s)
         async with service(path, limits={"free_bytes": 1 << 60}) as s:
-            transport = httpx.ASGITransport(make_app(s), client=("127.0.0.1", 50_000))
-            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            transport = httpx2.ASGITransport(make_app(s), client=("127.0.0.1", 50_000))
+            async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
                 headers = people["ann"].headers
                 health = await client.get("/api/v1/health", headers=headers)
                 assert health.json()["state"] == "intake stopped"  # before anybody published

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 
@@ -112,7 +112,7 @@ TOO_LITTLE = {
 }
 
 
-async def ask(w: Web, endpoint: Endpoint, token: str | None, ids: Any) -> httpx.Response:
+async def ask(w: Web, endpoint: Endpoint, token: str | None, ids: Any) -> httpx2.Response:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     return await w.client.request(
         endpoint.method, where(endpoint.at(**ids)), headers=headers, **endpoint.sent
@@ -428,8 +428,8 @@ def test_an_open_service_knows_the_names_of_this_machine(tmp_path):
 def test_an_open_service_is_not_for_other_machines(tmp_path):
     async def story():
         async with web(tmp_path, people=False) as w:
-            transport = httpx.ASGITransport(w.app, client=("10.0.0.7", 1))
-            async with httpx.AsyncClient(
+            transport = httpx2.ASGITransport(w.app, client=("10.0.0.7", 1))
+            async with httpx2.AsyncClient(
                 transport=transport, base_url="http://127.0.0.1:8765"
             ) as client:
                 assert (await client.get(f"{API}/me")).status_code == 403

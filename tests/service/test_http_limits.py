@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.service.sources.payloads import Message, piece_of
-from ensue.service.web.problems import MEDIA
-from ensue.service.web.turns import AT_ONCE, OF_A_USER
+from ensue.service.sources.payloads import Message, build_batch
+from ensue.service.web.guard import MAX_PER_USER, MAX_RUNNING
+from ensue.service.web.problem_details import PROBLEM_MEDIA
 from support.http_service import Web, web
 from support.services import HERE, point, run
 
@@ -24,7 +24,7 @@ JSON = {"content-type": "application/json"}
 def over(answer, status: int, limit: str) -> None:
     """The answer is the problem of this limit."""
     assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == MEDIA
+    assert answer.headers["content-type"] == PROBLEM_MEDIA
     found = answer.json()
     assert (found["type"], found["limit"]) == ("urn:ensue:over-limit", limit)
     assert found["detail"]
@@ -222,10 +222,10 @@ def test_questions_about_stored_events_wait_their_turn(tmp_path):
             w.service.track = slow  # type: ignore[method-assign,assignment]
             asked = [
                 asyncio.create_task(w.ask("ann", "GET", "/objects/1/track"))
-                for _ in range(OF_A_USER)
+                for _ in range(MAX_PER_USER)
             ]
             await asyncio.sleep(0.1)
-            assert running == AT_ONCE
+            assert running == MAX_RUNNING
             over(await w.ask("ann", "GET", "/objects/1/track"), 429, "turns")
             theirs = asyncio.create_task(w.ask("bob", "GET", "/objects/1/track"))
             assert (await w.ask("ann", "GET", "/me")).status_code == 200
@@ -272,7 +272,7 @@ def test_arrow_is_refused_by_what_it_declares_before_it_is_decoded(tmp_path, mon
                 assert len(body) < 20_000
                 answer = await w.ask("ann", "POST", "/events", content=body, headers=ARROW)
                 over(answer, 413, "body_bytes")
-                assert "once they are decoded" in answer.json()["detail"]
+                assert "the decoded events" in answer.json()["detail"]
             assert not decoded
 
     run(story)
@@ -283,7 +283,7 @@ def test_arrow_is_refused_by_its_rows_though_they_take_no_bytes(tmp_path):
         async with web(tmp_path) as w:
             nothing = pa.Array.from_buffers(pa.null(), 1 << 30, [None])
             body = stream(pa.record_batch({"t": nothing}))
-            assert len(piece_of([Message(body, 1)]).sequences) == 1  # nor by a broker's message
+            assert len(build_batch([Message(body, 1)]).sequences) == 1  # nor by a broker's message
             answer = await w.ask("ann", "POST", "/events", content=body, headers=ARROW)
             over(answer, 413, "events_per_request")
 
@@ -426,7 +426,7 @@ def test_bodies_in_other_encodings_are_refused(tmp_path, encoding, body, status)
             answer = await w.ask("ann", "POST", "/events", content=body, headers=headers)
             assert answer.status_code == status, answer.text
             if status != 200:
-                assert answer.headers["content-type"] == MEDIA
+                assert answer.headers["content-type"] == PROBLEM_MEDIA
             if status == 415:
                 assert answer.headers["accept-encoding"] == "gzip, identity"
                 assert "hint" in answer.json()
@@ -660,10 +660,10 @@ def test_metrics_are_what_prometheus_reads(tmp_path):
 
 
 def test_metrics_of_very_many_subscriptions_are_cut(tmp_path, monkeypatch):
-    from ensue.service.store.counters import count_all
-    from ensue.service.web import metrics
+    from ensue.service.store.journal import increment_all
+    from ensue.service.web import health_routes as metrics
 
-    monkeypatch.setattr(metrics, "MOST", 3)
+    monkeypatch.setattr(metrics, "MAX_SUBSCRIPTIONS", 3)
 
     async def story():
         async with web(tmp_path) as w:
@@ -672,10 +672,10 @@ def test_metrics_of_very_many_subscriptions_are_cut(tmp_path, monkeypatch):
                 body = {"text": HERE.format(id=n)}
                 ids.append((await w.ask("ann", "POST", "/subscriptions", json=body)).json()["id"])
             await w.service.do(
-                lambda db: count_all(db, [(id, "late", 100 + n) for n, id in enumerate(ids)])
+                lambda db: increment_all(db, [(id, "late", 100 + n) for n, id in enumerate(ids)])
             )
             text = (await w.ask("root", "GET", "/metrics#")).text
-            assert "# 2 subscriptions that counted less than these are left out" in text
+            assert "# 2 subscriptions with lower values are omitted" in text
             shown = [id for id in ids if f'_late_total{{subscription="{id}"' in text]
             assert shown == ids[2:]
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from ensue.errors import EventError, LimitError, QueryError, RunnerError, ServiceError, StateError
-from ensue.service.refusals import IntakeStoppedError
-from ensue.service.web.problems import MEDIA, problem_of
+from ensue.service.errors import IntakeStoppedError
+from ensue.service.web.problem_details import PROBLEM_MEDIA, describe_problem
 from support.http_service import API, Web, web
 from support.services import HERE, LEFT, point, run
 
@@ -17,7 +17,7 @@ KNOWN = {"type", "title", "status", "detail"}
 def told(answer, status: int, kind: str) -> dict:
     """The problem, which is one."""
     assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == MEDIA
+    assert answer.headers["content-type"] == PROBLEM_MEDIA
     found = answer.json()
     assert found.keys() >= KNOWN
     assert (found["status"], found["type"]) == (status, f"urn:ensue:{kind}")
@@ -84,7 +84,7 @@ def test_no_file_of_the_server_is_read_for_a_subscription(tmp_path, text: str):
                     body = {"text": text, **({"language": language} if language else {})}
                     found = told(await w.ask("ann", method, path, json=body), 422, "query")
                     assert found["text"] == text
-                    assert "imports no files" in found["detail"]
+                    assert "cannot import files" in found["detail"]
 
     run(story)
 
@@ -258,7 +258,7 @@ def test_what_nobody_foresaw_is_told_by_a_number_that_is_in_the_log(tmp_path, ca
     ],
 )
 def test_errors_of_ours_keep_their_words(error, status: int):
-    found = problem_of(error).content
+    found = describe_problem(error).content
     assert (found["status"], found["detail"], found["hint"]) == (status, "what", "so")
 
 
@@ -308,7 +308,7 @@ def test_the_description_of_the_api_is_complete(tmp_path):
             assert endpoint["description"], (way, path)
             for status, answer in endpoint["responses"].items():
                 if status[0] in "45":
-                    assert list(answer["content"]) == [MEDIA], (way, path, status)
+                    assert list(answer["content"]) == [PROBLEM_MEDIA], (way, path, status)
     events = found["paths"][f"{API}/events"]["post"]["requestBody"]["content"]
     assert "application/vnd.apache.arrow.stream" in events
 

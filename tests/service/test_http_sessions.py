@@ -3,16 +3,16 @@
 import asyncio
 from typing import Annotated
 
-import httpx
+import httpx2
 import pytest
 from fastapi import Depends, FastAPI, Request
 from starlette.responses import PlainTextResponse
 
-from ensue.service.access import Access
+from ensue.service.access import Principal
 from ensue.service.service import Service
+from ensue.service.web.account_routes import get_csrf_token, require_session, sanitize_path
 from ensue.service.web.app import make_app
 from ensue.service.web.guard import COOKIE
-from ensue.service.web.sessions import csrf_token, own_path, page_access
 from support.http_service import API, HOST, web
 from support.services import HERE, run
 
@@ -21,22 +21,22 @@ def console(app: FastAPI, service: Service) -> None:
     """A console of one page."""
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request, access: Annotated[Access, Depends(page_access)]):
-        return PlainTextResponse(f"{access.name} {csrf_token(request)}")
+    async def page(request: Request, access: Annotated[Principal, Depends(require_session)]):
+        return PlainTextResponse(f"{access.name} {get_csrf_token(request)}")
 
     @app.get("/regions", include_in_schema=False)
-    async def regions(access: Annotated[Access, Depends(page_access)]):
+    async def regions(access: Annotated[Principal, Depends(require_session)]):
         return PlainTextResponse(access.name)
 
 
 class Browser:
     """Keeps cookies and sends what a browser sends."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.same = {"origin": HOST, "sec-fetch-site": "same-origin"}
 
-    async def sign_in(self, token: str, **more: str) -> httpx.Response:
+    async def sign_in(self, token: str, **more: str) -> httpx2.Response:
         return await self.client.post("/sign-in", data={"token": token, **more}, headers=self.same)
 
     async def csrf(self) -> str:
@@ -49,8 +49,8 @@ def signed_in(story, tmp_path, *, base: str = HOST):
     async def whole():
         async with web(tmp_path) as w:
             app = make_app(w.service, console=console)
-            transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-            async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+            transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+            async with httpx2.AsyncClient(transport=transport, base_url=base) as client:
                 await story(w, Browser(client))
 
     run(whole)
@@ -94,7 +94,7 @@ def test_over_https_the_cookie_is_for_https_only(tmp_path):
     "path", ["//evil.example", "https://evil.example", "/\\evil.example", "x", "", "/a\nb"]
 )
 def test_signing_in_leads_to_no_other_site(tmp_path, path: str):
-    assert own_path(path) == "/"
+    assert sanitize_path(path) == "/"
 
 
 def test_a_wrong_token_is_refused_and_written_down(tmp_path):
@@ -191,8 +191,8 @@ def test_an_open_service_needs_no_signing_in(tmp_path):
     async def whole():
         async with web(tmp_path, people=False) as w:
             app = make_app(w.service, console=console)
-            transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-            async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+            transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+            async with httpx2.AsyncClient(transport=transport, base_url=HOST) as client:
                 assert (await client.get("/")).text == "local "
                 body = {"text": HERE.format(id=1)}
                 made = await client.post(f"{API}/subscriptions", json=body)

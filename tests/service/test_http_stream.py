@@ -5,7 +5,7 @@ import json
 import socket
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from ensue.service.store import outbox
@@ -133,7 +133,7 @@ def test_a_stream_is_of_ones_own_notes_or_of_one_subscription(tmp_path):
                     count = {2: 5, 1: 2}[len(wanted)] if person is ann else 3
                     events = [await stream.next() for _ in range(count)]
                     assert {json.loads(one.data)["subscription"] for one in events} == wanted
-            async with httpx.AsyncClient(base_url=s.address) as client:
+            async with httpx2.AsyncClient(base_url=s.address) as client:
                 path = f"{API}/notifications/stream"
                 foreign = await client.get(
                     path, headers=bob.headers, params={"subscription": first}
@@ -151,7 +151,7 @@ def test_a_token_from_before_retention_gets_one_resync(tmp_path):
     with served(tmp_path) as s:
         subscribed(s)
         publish(s, 1, 5)
-        s.do(s.service.do(lambda db: outbox.forget_notes(db, time.time() + 1)))
+        s.do(s.service.do(lambda db: outbox.prune_notifications(db, time.time() + 1)))
         publish(s, 6, 7)
 
         async def story():
@@ -173,7 +173,7 @@ def test_a_user_has_so_many_connections(tmp_path):
             ann = s.people["ann"]
             async with (
                 listening(s.address, ann),
-                httpx.AsyncClient(base_url=s.address) as client,
+                httpx2.AsyncClient(base_url=s.address) as client,
             ):
                 refused = await client.get(f"{API}/notifications/stream", headers=ann.headers)
                 assert refused.status_code == 429
@@ -199,7 +199,7 @@ def test_a_stream_ends_when_its_token_is_revoked(tmp_path):
             ann, root = s.people["ann"], s.people["root"]
             async with (
                 listening(s.address, ann) as stream,
-                httpx.AsyncClient(base_url=s.address) as client,
+                httpx2.AsyncClient(base_url=s.address) as client,
             ):
                 path = f"{API}/tokens/{ann.token_id}"
                 assert (await client.delete(path, headers=root.headers)).status_code == 204
@@ -247,10 +247,17 @@ def test_a_client_that_does_not_read_is_cut_and_comes_back(tmp_path):
             def add(db):
                 body = b'{"kind":"match","subscription":%d,"wide":"%b"}' % (id, wide.encode())
                 rows = [
-                    (id, s.people["ann"].id, "match", f"m{outbox.newest(db)}-{n}", 1.0, body)
+                    (
+                        id,
+                        s.people["ann"].id,
+                        "match",
+                        f"m{outbox.get_newest_number(db)}-{n}",
+                        1.0,
+                        body,
+                    )
                     for n in range(count)
                 ]
-                return outbox.add_notes(db, rows)
+                return outbox.add_notifications(db, rows)
 
             notes = await s.service.do(add)
             listeners.dispatch(notes)
@@ -296,7 +303,7 @@ def test_streams_end_cleanly_when_the_service_stops(tmp_path):
                 assert (await stream.next()).event == "started"
                 stopping = asyncio.create_task(asyncio.to_thread(s.stop))
                 assert await stream.to_the_end() == []
-                assert stream.comments[-1] == "the service stops"
+                assert stream.comments[-1] == "the service is shutting down"
                 await stopping
 
         run(story)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ensue.service.store import keys
-from ensue.service.store import subscriptions as store
+from ensue.service.store import journal as keys
+from ensue.service.store import subscription_store as store
 from support.http_service import web
 from support.services import DEPOT, HERE, LEFT, point, run
 
@@ -75,7 +75,7 @@ def test_many_subscriptions_are_made_together_and_each_has_its_answer(tmp_path):
                 {"text": HERE.format(id=1), "name": "d", "targets": [HOOK] * 11},
                 {"text": HERE.format(id=1), "name": "e"},
             ]
-            version = await w.service.look(store.version_of)
+            version = await w.service.look(store.get_version)
             answer = await w.ask("ann", "POST", "/subscriptions/bulk", json={"items": items})
             urn = "urn:ensue:{}".format
             assert outcomes(answer) == [
@@ -88,7 +88,7 @@ def test_many_subscriptions_are_made_together_and_each_has_its_answer(tmp_path):
             assert first[1]["problem"]["line"] == 1
             kept = (await w.ask("ann", "GET", "/subscriptions")).json()["items"]
             assert [one["name"] for one in kept] == ["a", "e"]
-            assert await w.service.look(store.version_of) == version + 1
+            assert await w.service.look(store.get_version) == version + 1
             done = (await w.ask("ann", "GET", "/audit")).json()["items"]
             assert [one["action"] for one in done].count("subscribe") == 2
             await w.ask("ann", "POST", "/events", json=[point(1, 1, 5.0)])
@@ -133,7 +133,7 @@ def test_many_with_a_key_are_made_once(tmp_path, monkeypatch):
 
             asked["headers"] = {"idempotency-key": "lost"}
             with monkeypatch.context() as patch:
-                patch.setattr(keys, "complete", lose)
+                patch.setattr(keys, "complete_answer", lose)
                 await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
             found = await w.ask("ann", "POST", "/subscriptions/bulk", **asked)
             assert [*found.json()["items"][0]] == ["subscription"]
@@ -162,7 +162,7 @@ def test_what_a_user_has_is_counted_as_it_changes(tmp_path):
                 wanted = s._wanted(user, text=LEFT.format(id=1))
                 db.set_progress_handler(step, 1)
                 try:
-                    s.core.catalogue.subscribe(db, wanted, None, b"")
+                    s.core.catalog.subscribe(db, wanted, None, b"")
                 finally:
                     db.set_progress_handler(None, 0)
                 return count
@@ -179,7 +179,7 @@ def test_what_a_user_has_is_counted_as_it_changes(tmp_path):
                 "AND state <> 'ended'"
             )
             found = await s.look(lambda db: tuple(db.execute(counted, (user,)).fetchone()))
-            assert found == await s.look(lambda db: store.used_by(db, user))
+            assert found == await s.look(lambda db: store.get_usage(db, user))
             assert found[0] == 201
 
     run(story)
@@ -358,7 +358,7 @@ def test_a_token_from_before_retention_is_told_once(tmp_path):
             await w.ask("ann", "POST", "/events", json=[point(1, 1, 0.0), point(2, 1, 0.0)])
             from ensue.service.store import outbox
 
-            await w.service.do(lambda db: outbox.forget_notes(db, 1e12))
+            await w.service.do(lambda db: outbox.prune_notifications(db, 1e12))
             await w.ask("ann", "POST", "/events", json=[point(3, 1, 0.0)])
             page = (await w.ask("ann", "GET", "/notifications?after=1")).json()
             assert page["resync"] is True
@@ -450,7 +450,7 @@ def test_a_target_is_switched_off_on_and_removed(tmp_path):
             ).json()
             own = f"/targets/{made['targets'][0]['id']}"
             off = (await w.ask("ann", "POST", f"{own}/off")).json()
-            assert (off["state"], off["reason"]) == ("off", "switched off by hand")
+            assert (off["state"], off["reason"]) == ("off", "switched off by the user")
             troubled = (await w.ask("ann", "GET", "/health/targets")).json()["items"]
             assert [one["id"] for one in troubled] == [made["targets"][0]["id"]]
             assert (await w.ask("bob", "GET", "/health/targets")).json()["items"] == []

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from brokers import kafka, mosquitto, nats
 from ensue.service.database import Database
-from ensue.testing import kafka, mosquitto, nats
 from support.brokers import kafka_broker, until
 from support.followers import (
     Inbox,
@@ -358,6 +358,7 @@ def test_kills_lose_and_double_nothing_on_any_way_in_or_out(tmp_path, seed):
     assert scene.lives.kills == 20
 
 
+@pytest.mark.slow  # a signal to the server is tried every day, see test_http_server
 def test_a_service_that_is_told_to_stop_ends_streams_and_finishes_what_it_has_begun(tmp_path):
     async def story():
         async with small_scene(tmp_path, seed=2) as scene:
@@ -375,7 +376,7 @@ def test_a_service_that_is_told_to_stop_ends_streams_and_finishes_what_it_has_be
             assert await lives.stop() == 0, lives.said
             assert not posting.done()
             frames = "\n".join(await hearing).strip().split("\n\n")  # ended, not broken off
-            assert frames[-1] == ": the service stops"
+            assert frames[-1] == ": the service is shutting down"
             last = scene.rows("SELECT max(position) FROM batches")
             assert scene.rows("SELECT position FROM snapshots") == last  # nothing to match again
 
@@ -400,8 +401,8 @@ def test_the_points_of_death_are_on_the_way_of_a_service(tmp_path, monkeypatch):
     statements: list[str] = []
 
     class Traced(Database):
-        def _opened(self, *, read_only: bool = False) -> sqlite3.Connection:
-            db = super()._opened(read_only=read_only)
+        def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
+            db = super()._open(read_only=read_only)
             if not read_only:
                 db.set_trace_callback(statements.append)
             return db
@@ -415,8 +416,8 @@ def test_the_points_of_death_are_on_the_way_of_a_service(tmp_path, monkeypatch):
                 idempotency_key="key",
             )
             await s.publish(point(1, 1, 0.0), producer="p", sequence=0)
-            await s.courier.rested()
-            await s.do(s.core.keep_house)
+            await s.dispatcher.rested()
+            await s.do(s.core.run_housekeeping)
 
     monkeypatch.setattr("ensue.service.service.Database", Traced)
     run(story)

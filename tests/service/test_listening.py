@@ -6,32 +6,41 @@ from collections.abc import Sequence
 
 import pytest
 
-from ensue.service.listening import BEAT, PIECE, STALLED, CutError, Kept, Listener, Listeners, Why
-from ensue.service.notes import MATCH, RESYNC, Note
-from ensue.service.refusals import OverLimitError
-from ensue.service.settings import Limits
+from ensue.service.errors import OverLimitError
+from ensue.service.notification import MATCH, RESYNC, Notification
+from ensue.service.settings import ServiceLimits
+from ensue.service.sse_hub import (
+    HEARTBEAT_SECONDS,
+    PAGE_SIZE,
+    STALL_SECONDS,
+    DisconnectedError,
+    DisconnectReason,
+    NotificationListener,
+    OutboxPage,
+    SseHub,
+)
 from support.seeds import some
 from support.services import run
 
 
-def note(number: int, user: int = 1, subscription: int = 7) -> Note:
-    return Note(number, subscription, user, MATCH, f"m{number}", 0.0, b'{"n":%d}' % number)
+def note(number: int, user: int = 1, subscription: int = 7) -> Notification:
+    return Notification(number, subscription, user, MATCH, f"m{number}", 0.0, b'{"n":%d}' % number)
 
 
 class Outbox:
     """Notes as a file would keep them, and listeners who hear of each commit a moment later."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.listeners = Listeners(limits or Limits())
-        self.notes: list[Note] = []
+    def __init__(self, limits: ServiceLimits | None = None) -> None:
+        self.listeners = SseHub(limits or ServiceLimits())
+        self.notes: list[Notification] = []
         self.floor = 0
         self.reads = 0
         self.pause = lambda: asyncio.sleep(0)  # while a read is on its way
 
-    def commit(self, *notes: Note) -> None:
+    def commit(self, *notes: Notification) -> None:
         self.notes += notes
 
-    def add(self, *notes: Note) -> None:
+    def add(self, *notes: Notification) -> None:
         """Commits and tells listeners."""
         self.commit(*notes)
         self.listeners.dispatch(notes)
@@ -41,7 +50,7 @@ class Outbox:
         self.floor = up_to
 
     def reading(self, user: int | None = 1, subscription: int | None = None):
-        async def read(after: int, most: int) -> Kept:
+        async def read(after: int, most: int) -> OutboxPage:
             self.reads += 1
             await self.pause()
             found = [
@@ -52,19 +61,19 @@ class Outbox:
                 and (subscription is None or one.subscription == subscription)
             ][:most]
             newest = max([self.floor, *(one.number for one in self.notes)])
-            kept = Kept(found, self.floor, newest)
+            kept = OutboxPage(found, self.floor, newest)
             await self.pause()
             return kept
 
         return read
 
-    def listen(self, after: int | None = None, **more) -> Listener:
+    def listen(self, after: int | None = None, **more) -> NotificationListener:
         given = {"user": 1, **more}
         read = self.reading(given["user"], given.get("subscription"))
         return self.listeners.listen(read, after, **given)
 
 
-async def numbers(listener: Listener, count: int) -> list[int]:
+async def numbers(listener: NotificationListener, count: int) -> list[int]:
     """The numbers of the next notes."""
     found: list[int] = []
     while len(found) < count:
@@ -106,11 +115,11 @@ def test_without_a_token_it_begins_now():
 
 def test_what_comes_while_now_is_looked_up_is_not_lost():
     async def story():
-        box = Outbox(Limits(buffer=3))
+        box = Outbox(ServiceLimits(buffer=3))
         box.add(note(1))
         for more in (1, 2, 3, 4, 9):
             first = box.notes[-1].number + 1
-            listener = box.listen(remote=Limits(buffer=3))
+            listener = box.listen(remote=ServiceLimits(buffer=3))
             new = [note(n) for n in range(first, first + more)]
 
             async def pause(new=new):
@@ -129,12 +138,12 @@ def test_what_comes_while_now_is_looked_up_is_not_lost():
 @pytest.mark.parametrize("seed", some(30, 300))
 def test_nothing_is_lost_or_doubled_however_commits_and_reads_interleave(seed: int):
     chance = random.Random(seed)
-    total = chance.randrange(1, 3 * PIECE)
+    total = chance.randrange(1, 3 * PAGE_SIZE)
 
     async def story():
-        box = Outbox(Limits(buffer=chance.choice([1, 5, 10_000])))
+        box = Outbox(ServiceLimits(buffer=chance.choice([1, 5, 10_000])))
         start = chance.randrange(0, total)
-        committed: list[Sequence[Note]] = []
+        committed: list[Sequence[Notification]] = []
 
         async def pause() -> None:
             for _ in range(chance.randrange(3)):
@@ -145,7 +154,7 @@ def test_nothing_is_lost_or_doubled_however_commits_and_reads_interleave(seed: i
         async def commit() -> None:
             number = 0
             while number < total:
-                size = min(chance.choice([1, 1, 3, PIECE // 2]), total - number)
+                size = min(chance.choice([1, 1, 3, PAGE_SIZE // 2]), total - number)
                 piece = [note(number + k + 1, user=chance.choice([1, 2])) for k in range(size)]
                 number += size
                 box.commit(*piece)
@@ -177,7 +186,7 @@ def test_nothing_is_lost_or_doubled_however_commits_and_reads_interleave(seed: i
             if not taking.cancelled():
                 found += [one.number for one, _ in taking.result()]
             if all(task.done() for task in working):
-                listener.beat()
+                listener.request_heartbeat()
                 found += [one.number for one, _ in await listener.take()]
         wanted = [one.number for one in box.notes if one.user == 1 and one.number > start]
         assert found == wanted
@@ -267,13 +276,13 @@ def test_a_token_of_the_last_forgotten_note_needs_no_resync():
 def test_a_listener_that_retention_overtakes_is_told():
     async def story():
         box = Outbox()
-        box.add(*map(note, range(1, 3 * PIECE)))
+        box.add(*map(note, range(1, 3 * PAGE_SIZE)))
         listener = box.listen(after=0)
-        assert await numbers(listener, PIECE) == list(range(1, PIECE + 1))
-        box.forget(2 * PIECE)
+        assert await numbers(listener, PAGE_SIZE) == list(range(1, PAGE_SIZE + 1))
+        box.forget(2 * PAGE_SIZE)
         (told, _), *_ = await listener.take()
-        assert (told.kind, told.number) == (RESYNC, 2 * PIECE)
-        assert (await numbers(listener, 1))[0] == 2 * PIECE + 1
+        assert (told.kind, told.number) == (RESYNC, 2 * PAGE_SIZE)
+        assert (await numbers(listener, 1))[0] == 2 * PAGE_SIZE + 1
 
     run(story)
 
@@ -281,13 +290,13 @@ def test_a_listener_that_retention_overtakes_is_told():
 # -------------------------------------------------------------------------------- slow ones
 
 
-async def live(box: Outbox, **more) -> Listener:
+async def live(box: Outbox, **more) -> NotificationListener:
     """A listener that has caught up."""
     listener = box.listen(box.notes[-1].number if box.notes else 0, **more)
     taking = asyncio.create_task(listener.take())
     while not listener.live:
         await asyncio.sleep(0)
-    listener.beat()
+    listener.request_heartbeat()
     assert await taking == []
     return listener
 
@@ -295,7 +304,7 @@ async def live(box: Outbox, **more) -> Listener:
 def test_one_from_outside_that_is_too_slow_is_cut_and_comes_back():
     async def story():
         box = Outbox()
-        few = Limits(buffer=10)
+        few = ServiceLimits(buffer=10)
         listener = await live(box, remote=few)
         aborted: list[bool] = []
         listener.abort = lambda: aborted.append(True)
@@ -304,7 +313,7 @@ def test_one_from_outside_that_is_too_slow_is_cut_and_comes_back():
         assert not aborted
         box.add(note(11))
         assert aborted == [True]
-        with pytest.raises(CutError, match="too slow"):
+        with pytest.raises(DisconnectedError, match="too slow"):
             await listener.take()
         box.listeners.leave(listener)
         assert box.listeners.slow == 1
@@ -316,7 +325,7 @@ def test_one_from_outside_that_is_too_slow_is_cut_and_comes_back():
 
 def test_one_in_this_program_that_is_slow_reads_again():
     async def story():
-        box = Outbox(Limits(buffer=10))
+        box = Outbox(ServiceLimits(buffer=10))
         seen: list[int] = []
         following = box.listeners.follow(box.reading(), 0, user=1)
         box.add(note(1))
@@ -335,18 +344,18 @@ def test_one_in_this_program_that_is_slow_reads_again():
 def test_one_that_catches_up_is_not_cut_however_much_comes():
     async def story():
         box = Outbox()
-        box.add(*map(note, range(1, 2 * PIECE)))
-        listener = box.listen(after=0, remote=Limits(buffer=1))
-        last = 2 * PIECE
+        box.add(*map(note, range(1, 2 * PAGE_SIZE)))
+        listener = box.listen(after=0, remote=ServiceLimits(buffer=1))
+        last = 2 * PAGE_SIZE
 
         async def pause():
             nonlocal last
-            if last < 3 * PIECE:
+            if last < 3 * PAGE_SIZE:
                 box.add(*map(note, range(last, last + 50)))
                 last += 50
 
         box.pause = pause
-        assert await numbers(listener, 3 * PIECE - 1) == list(range(1, last))
+        assert await numbers(listener, 3 * PAGE_SIZE - 1) == list(range(1, last))
 
     run(story)
 
@@ -357,9 +366,9 @@ def test_one_that_catches_up_is_not_cut_however_much_comes():
 def test_the_silent_give_a_sign_of_life_with_a_token_that_grows():
     async def story():
         box = Outbox()
-        listener = await live(box, remote=Limits())
+        listener = await live(box, remote=ServiceLimits())
         box.add(note(1, user=2), note(2, user=2))
-        box.listeners.look_after(listener.written + BEAT, None)
+        box.listeners.check_listeners(listener.written + HEARTBEAT_SECONDS, None)
         assert await listener.take() == []
         assert listener.after == 2  # notes of others are none that it misses
 
@@ -369,8 +378,8 @@ def test_the_silent_give_a_sign_of_life_with_a_token_that_grows():
 def test_one_that_has_just_written_gives_no_sign_of_life():
     async def story():
         box = Outbox()
-        listener = await live(box, remote=Limits())
-        box.listeners.look_after(listener.written + BEAT - 1, None)
+        listener = await live(box, remote=ServiceLimits())
+        box.listeners.check_listeners(listener.written + HEARTBEAT_SECONDS - 1, None)
         taking = asyncio.create_task(listener.take())
         await asyncio.sleep(0.01)
         assert not taking.done()
@@ -382,12 +391,12 @@ def test_one_that_has_just_written_gives_no_sign_of_life():
 def test_one_that_takes_nothing_of_what_is_written_is_cut():
     async def story():
         box = Outbox()
-        listener = await live(box, remote=Limits())
+        listener = await live(box, remote=ServiceLimits())
         listener.writing = True
-        box.listeners.look_after(listener.written + STALLED - 1, None)
+        box.listeners.check_listeners(listener.written + STALL_SECONDS - 1, None)
         assert listener.why is None
-        box.listeners.look_after(listener.written + STALLED, None)
-        assert listener.why is Why.slow
+        box.listeners.check_listeners(listener.written + STALL_SECONDS, None)
+        assert listener.why is DisconnectReason.slow
 
     run(story)
 
@@ -395,12 +404,12 @@ def test_one_that_takes_nothing_of_what_is_written_is_cut():
 def test_who_listens_with_a_token_or_session_that_is_over_is_cut():
     async def story():
         box = Outbox()
-        first = await live(box, remote=Limits(), credential=5)
-        second = await live(box, remote=Limits(), credential=b"session")
-        box.listeners.look_after(0.0, {b"session"})
-        assert (first.why, second.why) == (Why.revoked, None)
+        first = await live(box, remote=ServiceLimits(), credential=5)
+        second = await live(box, remote=ServiceLimits(), credential=b"session")
+        box.listeners.check_listeners(0.0, {b"session"})
+        assert (first.why, second.why) == (DisconnectReason.revoked, None)
         box.listeners.revoke(b"session")
-        assert second.why is Why.revoked
+        assert second.why is DisconnectReason.revoked
 
     run(story)
 
@@ -408,20 +417,20 @@ def test_who_listens_with_a_token_or_session_that_is_over_is_cut():
 def test_all_end_when_the_service_stops_and_so_does_who_comes_later():
     async def story():
         box = Outbox()
-        remote = await live(box, remote=Limits())
+        remote = await live(box, remote=ServiceLimits())
         ended = asyncio.create_task(_all_of(box.listeners.follow(box.reading(), 0, user=1)))
         await asyncio.sleep(0.01)
         box.listeners.close()
         assert await ended == []
-        with pytest.raises(CutError, match="stops"):
+        with pytest.raises(DisconnectedError, match="shutting down"):
             await remote.take()
-        with pytest.raises(CutError, match="stops"):
-            await box.listen(after=0, remote=Limits()).take()
+        with pytest.raises(DisconnectedError, match="shutting down"):
+            await box.listen(after=0, remote=ServiceLimits()).take()
 
     run(story)
 
 
-async def _all_of(following) -> list[Note]:
+async def _all_of(following) -> list[Notification]:
     return [one async for one in following]
 
 
@@ -431,7 +440,7 @@ async def _all_of(following) -> list[Note]:
 def test_a_user_has_so_many_connections_and_no_more():
     async def story():
         box = Outbox()
-        two = Limits(connections_per_user=2)
+        two = ServiceLimits(connections_per_user=2)
         first, _ = box.listen(remote=two), box.listen(remote=two, subscription=3)
         with pytest.raises(OverLimitError) as refused:
             box.listen(remote=two)
@@ -449,11 +458,11 @@ def test_a_user_has_so_many_connections_and_no_more():
 
 def test_a_service_has_so_many_connections_and_no_more():
     async def story():
-        box = Outbox(Limits(connections=2))
-        box.listen(remote=Limits(), user=1)
-        box.listen(remote=Limits(), user=2)
+        box = Outbox(ServiceLimits(connections=2))
+        box.listen(remote=ServiceLimits(), user=1)
+        box.listen(remote=ServiceLimits(), user=2)
         with pytest.raises(OverLimitError) as refused:
-            box.listen(remote=Limits(), user=3)
+            box.listen(remote=ServiceLimits(), user=3)
         assert refused.value.limit == "connections"
         box.listeners.close()
 
@@ -463,7 +472,7 @@ def test_a_service_has_so_many_connections_and_no_more():
 def test_nothing_is_left_of_those_who_went():
     async def story():
         box = Outbox()
-        several = [box.listen(remote=Limits(), user=n % 3) for n in range(9)]
+        several = [box.listen(remote=ServiceLimits(), user=n % 3) for n in range(9)]
         several += [box.listen(subscription=n) for n in range(5)] + [box.listen(user=None)]
         assert box.listeners.count == 15
         for listener in several:

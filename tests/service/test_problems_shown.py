@@ -2,11 +2,11 @@
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 
+from ensue.cli.serve import build_source
 from ensue.console.pages import add_pages
-from ensue.service.sources.table import source_of
 from ensue.service.web.app import make_app
 from support.http_service import web
 from support.services import HERE, point, run, service
@@ -27,7 +27,7 @@ async def publish_as_a_gate(w, body, **headers):
 
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
-    [(BAD_LINE, 200, "id"), ("[1", 200, "no JSON")],
+    [(BAD_LINE, 200, "id"), ("[1", 200, "not JSON")],
     ids=["a value", "a line"],
 )
 def test_an_administrator_sees_bad_events_of_all_producers(tmp_path, body, status, reason):
@@ -69,7 +69,7 @@ def test_files_that_a_source_cannot_read_are_seen(tmp_path):
         folder = tmp_path / "events"
         folder.mkdir()
         (folder / "1.parquet").write_bytes(b"not one")
-        source = source_of(f"folder:{folder}?look=0.02")
+        source = build_source(f"folder:{folder}?look=0.02")
         async with service(tmp_path / "a.db", sources=[source]) as s:
             while not source.progress.counts["bad"]:
                 await asyncio.sleep(0.01)
@@ -84,7 +84,7 @@ def test_files_that_a_source_cannot_read_are_seen(tmp_path):
 
 def test_health_says_which_source_does_not_read(tmp_path):
     async def story():
-        source = source_of("folder:/nowhere/at/all?look=0.02")
+        source = build_source("folder:/nowhere/at/all?look=0.02")
         async with service(tmp_path / "a.db", sources=[source]) as s:
             while "source" not in kinds(health := await s.health()):
                 await asyncio.sleep(0.01)
@@ -111,12 +111,12 @@ def test_the_health_page_shows_what_is_wrong(tmp_path):
         async with service(tmp_path / "a.db") as s:
             await s.publish(BAD_LINE)
             app = make_app(s, console=add_pages)
-            transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
-            async with httpx.AsyncClient(
+            transport = httpx2.ASGITransport(app, client=("127.0.0.1", 50_000))
+            async with httpx2.AsyncClient(
                 transport=transport, base_url="http://127.0.0.1:8765"
             ) as client:
                 page = (await client.get("/status")).text
-                assert "events that were set aside in the last hour: 1" in page
+                assert "1 events were rejected in the last hour" in page
                 assert "local" in page.partition('id="bad-events"')[2]
 
     run(story)

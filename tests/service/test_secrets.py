@@ -104,13 +104,13 @@ def test_a_file_does_not_open_without_its_key(tmp_path):
             await secret_of(path)
         assert not key.exists()
         key.write_text(Fernet.generate_key().decode())
-        with pytest.raises(StateError, match=r"sealed with another key(.|\n)*hint"):
+        with pytest.raises(StateError, match=r"encrypted with another key(.|\n)*hint"):
             await secret_of(path)
         key.write_text("not a key")
-        with pytest.raises(StateError, match=r"is not one(.|\n)*hint"):
+        with pytest.raises(StateError, match=r"is invalid(.|\n)*hint"):
             await secret_of(path)
         key.write_text("")
-        with pytest.raises(StateError, match=r"is not one(.|\n)*hint"):
+        with pytest.raises(StateError, match=r"is invalid(.|\n)*hint"):
             await secret_of(path)
         key.write_text(right)
         assert await secret_of(path) == first
@@ -131,7 +131,7 @@ def test_a_key_is_changed(tmp_path, monkeypatch):
         monkeypatch.setenv(KEY, new)
         assert await secret_of(path) == first
         monkeypatch.setenv(KEY, old)
-        with pytest.raises(StateError, match="sealed with another key"):
+        with pytest.raises(StateError, match="encrypted with another key"):
             await secret_of(path)
 
     run(story)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ensue.service.matching import in_process, set_snapshots
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.service.matching import catalog_replica as set_snapshots
+from ensue.service.matching import in_process
 from ensue.service.service import Service
-from ensue.workload.subscriptions.fleet import Fleet
 from support.services import LEFT, matches, point, run, service
 
 COUNT = 5
@@ -25,13 +26,13 @@ def few(monkeypatch) -> None:
 def compiled(monkeypatch) -> list[str]:
     """The names of subscriptions whose texts were compiled."""
     found: list[str] = []
-    real = Fleet.take
+    real = SubscriptionSet.take
 
     def take(self, change, *more):
         found.append(change.name)
         return real(self, change, *more)
 
-    monkeypatch.setattr(Fleet, "take", take)
+    monkeypatch.setattr(SubscriptionSet, "take", take)
     return found
 
 
@@ -126,11 +127,11 @@ def _refuse(_: Path) -> None:
 def test_a_snapshot_that_cannot_be_read_or_trusted_is_made_anew(
     begun: Path, compiled, monkeypatch, break_it: Callable[[Path], None]
 ):
-    def broken(*_: object, **__: object) -> Fleet:
+    def broken(*_: object, **__: object) -> SubscriptionSet:
         raise KeyError("a column that another release knew")
 
     if break_it is _refuse:
-        monkeypatch.setattr(Fleet, "open", broken)
+        monkeypatch.setattr(SubscriptionSet, "open", broken)
     break_it(folder_of(begun))
     assert run(lambda: leave(begun)) == ALL_BUT_THE_CANCELLED
     assert len(set(compiled)) >= COUNT - 1

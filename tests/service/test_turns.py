@@ -8,19 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensue.errors import ServiceError
-from ensue.service.delivery.turns import Shares, Turns
-from ensue.service.delivery.waits import BROKERS, REQUESTS, Waits
+from ensue.service.delivery.retry_queue import (
+    BROKER_BACKOFF,
+    WEBHOOK_BACKOFF,
+    Backoff,
+    ConcurrencyShares,
+    FairQueue,
+)
 
 
 @given(
-    st.builds(Shares, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3)),
+    st.builds(ConcurrencyShares, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3)),
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), max_size=60),
     st.integers(0, 10_000),
 )
 def test_all_go_once_in_line_and_within_their_shares(
-    shares: Shares, wanted: list[tuple[int, str]], seed: int
+    shares: ConcurrencyShares, wanted: list[tuple[int, str]], seed: int
 ) -> None:
-    turns: Turns[int] = Turns(shares)
+    turns: FairQueue[int] = FairQueue(shares)
     chance = Random(seed)
     left = list(enumerate(wanted))
     going: list[tuple[int, str]] = []
@@ -47,7 +52,7 @@ def test_all_go_once_in_line_and_within_their_shares(
 
 
 def test_a_user_with_a_long_line_does_not_hold_up_another() -> None:
-    turns: Turns[str] = Turns(Shares(in_all=4, per_user=3, per_place=2))
+    turns: FairQueue[str] = FairQueue(ConcurrencyShares(in_all=4, per_user=3, per_place=2))
     for number in range(100):
         turns.add(1, f"place {number % 50}", "of the one")
     turns.add(2, "elsewhere", "of the other")
@@ -58,7 +63,7 @@ def test_a_user_with_a_long_line_does_not_hold_up_another() -> None:
 
 
 def test_a_place_that_is_full_does_not_hold_up_another_of_the_same_user() -> None:
-    turns: Turns[str] = Turns(Shares(in_all=8, per_user=8, per_place=1))
+    turns: FairQueue[str] = FairQueue(ConcurrencyShares(in_all=8, per_user=8, per_place=1))
     for _ in range(10):
         turns.add(1, "slow", "slow")
     turns.add(1, "quick", "quick")
@@ -72,7 +77,7 @@ def test_a_place_that_is_full_does_not_hold_up_another_of_the_same_user() -> Non
 def test_waits_grow_within_their_jitter_and_never_beyond_the_most(
     failures: int, luck: float, asked: float | None
 ) -> None:
-    for waits in (REQUESTS, BROKERS):
+    for waits in (WEBHOOK_BACKOFF, BROKER_BACKOFF):
         wait = waits.after(failures, lambda: luck, asked)
         step = waits.steps[min(failures, len(waits.steps)) - 1]
         assert wait <= waits.most
@@ -82,16 +87,16 @@ def test_waits_grow_within_their_jitter_and_never_beyond_the_most(
 
 
 def test_ten_tries_of_a_request_take_three_days() -> None:
-    days = sum(REQUESTS.after(n, lambda: 0.5) for n in range(1, 10)) / 86_400
+    days = sum(WEBHOOK_BACKOFF.after(n, lambda: 0.5) for n in range(1, 10)) / 86_400
     assert 3 < days < 4
 
 
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0, 5.0), (5.0, 1.0)])
 def test_waits_that_do_not_grow_are_refused(steps: tuple[float, ...]) -> None:
-    with pytest.raises(ServiceError, match="growing"):
-        Waits(steps)
+    with pytest.raises(ServiceError, match="ascending"):
+        Backoff(steps)
 
 
 def test_jitter_is_a_part() -> None:
     with pytest.raises(ServiceError, match="jitter"):
-        Waits((1.0,), jitter=1.0)
+        Backoff((1.0,), jitter=1.0)

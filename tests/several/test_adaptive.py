@@ -5,13 +5,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from ensue.columns.stream import shape_of
-from ensue.languages.patterns import parse
-from ensue.source import cache
-from ensue.workload.queries.shared_matcher import SharedMatcher
-from ensue.workload.queries.whole_scan import WholeScan
-from ensue.workload.stage import Fed
-from ensue.workload.timed_out import bundle
+from ensue.codegen import kernel_cache as cache
+from ensue.operators.match.shared_engine import TableScan
+from ensue.operators.match.shared_matcher import SharedMatcher
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.stage import StageInput
+from ensue.runtime.timeout_rewrite import compile_with_timeouts
+from ensue.vector.event_table import create_schema
 from several.test_random_sets import in_order, random_set
 from support.matching import match_in_order
 from support.restless import Restless, restless
@@ -26,7 +26,7 @@ pytestmark = [
 def streamed(random: Random, prepared, events: pa.Table) -> list[pa.Table]:
     live, rounds = SharedMatcher(prepared), []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(Fed(piece, {}, ())))
+        rounds.append(live.feed(StageInput(piece, {}, ())))
         if random.random() < 0.3:
             saved, live = live.save(), SharedMatcher(prepared)
             live.restore(saved)
@@ -46,11 +46,13 @@ def test_random_sets_whose_plans_change(seed, monkeypatch):
     random = Random(f"adaptive {seed}")
     nature = random_nature(random)
     events = random_events(random, 14, nature)
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     texts = random_set(random, nature, shape, 6)
-    wanted = [match_in_order(bundle(parse(text), shape).main, events) for text in texts]
-    prepared = [bundle(parse(text), shape, planning).main for text in texts]
-    on_tables = WholeScan(prepared).match(events, block=random.randint(1, 14))
+    wanted = [
+        match_in_order(compile_with_timeouts(parse(text), shape).main, events) for text in texts
+    ]
+    prepared = [compile_with_timeouts(parse(text), shape, planning).main for text in texts]
+    on_tables = TableScan(prepared).match(events, block=random.randint(1, 14))
     on_streams = streamed(random, prepared, events)
     for text, alone, one, other in zip(texts, wanted, on_tables, on_streams, strict=True):
         assert one.schema == other.schema == alone.schema
@@ -66,10 +68,10 @@ def test_timed_out_partial_matches_of_plans_that_change(seed, monkeypatch):
     random = Random(f"timed out {seed}")
     nature = random_nature(random)
     events = random_events(random, 12, nature)
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     text = "SEQ(A a, B b, C c) WHERE [k] and a.x <= b.x WITHIN 4"
     text += " seconds" if nature.time.startswith("timestamp") else ""
-    alone = match_in_order(bundle(parse(text), shape, emit_timeouts=True), events)
-    changing = bundle(parse(text), shape, planning, emit_timeouts=True)
+    alone = match_in_order(compile_with_timeouts(parse(text), shape, emit_timeouts=True), events)
+    changing = compile_with_timeouts(parse(text), shape, planning, emit_timeouts=True)
     assert in_order(match_in_order(changing, events)) == in_order(alone)
     assert Restless.changes > 0

@@ -2,15 +2,15 @@
 
 import pytest
 
+from ensue.backends.spark.paths import name_folders
 from ensue.errors import EventError
-from ensue.runners.spark.folders import folders
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("..", "not inside"),
-        (".", "not inside"),
+        ("..", "outside the output folder"),
+        (".", "outside the output folder"),
         ("a/b", "has a /"),
         ("/etc", "has a /"),
         ("a\\b", r"has a \\"),
@@ -24,7 +24,7 @@ from ensue.runners.spark.folders import folders
 )
 def test_a_name_that_is_none_of_a_folder_is_refused(name, said):
     with pytest.raises(EventError, match=said) as caught:
-        folders([name, "b"], top="matches")
+        name_folders([name, "b"], top="matches")
     assert "hint:" in str(caught.value)
 
 
@@ -33,9 +33,9 @@ def test_a_name_that_is_none_of_a_folder_is_refused(name, said):
 )
 def test_two_names_of_one_folder_are_refused(names):
     with pytest.raises(EventError, match="would share the folder"):
-        folders(names, top="matches")
+        name_folders(names, top="matches")
 
 
 def test_other_names_stay_as_they_are():
     names = ["a b", "a[1]", "a{b}", "*", "?", "%20", "#", "a:b", "ü☃", ".a", "_a", 0, "a" * 200]
-    assert list(folders(names, top="matches").values()) == list(map(str, names))
+    assert list(name_folders(names, top="matches").values()) == list(map(str, names))

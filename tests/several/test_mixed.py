@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.backends.spark.frames import WholeStreamWarning
 from ensue.errors import QueryError
-from ensue.runners.spark.frames import WholeStreamWarning
-from ensue.workload.workload import Workload
+from ensue.runtime.workload import Workload
 from support.lanes import Stream, workload_of
 
 EVENTS = {"time": "t", "type": "type", "order": "row"}
@@ -55,7 +55,7 @@ def alone(name: str, table: pa.Table, **options) -> dict[str, list[str]]:
 
 @pytest.fixture
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 @pytest.mark.usefixtures("_uncompiled")

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns.stream import shape_of
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.languages.patterns import parse
-from ensue.source import cache
-from ensue.workload.lanes import state as lane_state
-from ensue.workload.queries import shared_engine as watcher
-from ensue.workload.queries.whole_scan import WholeScan
-from ensue.workload.timed_out import bundle
+from ensue.operators.match import shared_engine as watcher
+from ensue.operators.match.shared_engine import TableScan
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.tasks import task_state as lane_state
+from ensue.runtime.timeout_rewrite import compile_with_timeouts
+from ensue.vector.event_table import create_schema
 from support.lanes import Stream, workload_of
 from support.matching import match_in_order
 from support.negations import random_negations
@@ -47,7 +47,7 @@ def random_set(
         written = random.choice(WRITERS)(random, nature)
         text = written + random.choice(ANSWERS)
         try:
-            bundle(parse(text), shape, streaming=streaming)
+            compile_with_timeouts(parse(text), shape, streaming=streaming)
         except QueryError:
             continue
         found.append(text)
@@ -58,12 +58,12 @@ def check(seed: int, size: int, count: int) -> int:
     random = Random(seed)
     nature = random_nature(random)
     events = random_events(random, count, nature)
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     texts = random_set(random, nature, shape, size)
-    prepared = [bundle(parse(text), shape).main for text in texts]
+    prepared = [compile_with_timeouts(parse(text), shape).main for text in texts]
     wanted = [match_in_order(p, events) for p in prepared]
     for block in (count, random.randint(1, count)):
-        found = WholeScan(prepared).match(events, block=block)
+        found = TableScan(prepared).match(events, block=block)
         for text, one, alone in zip(texts, found, wanted, strict=True):
             assert one.schema == alone.schema
             assert repr(one.to_pylist()) == repr(alone.to_pylist()), (seed, block, text)
@@ -115,7 +115,7 @@ def check_stream(seed, dense, monkeypatch):
     random = Random(seed)
     nature = random_nature(random)
     events = random_events(random, 14, nature)
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     texts = random_set(random, nature, shape, 5, streaming=True)
     found = streamed(random, texts, nature, events)
     for text, one in zip(texts, found, strict=True):

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns import evaluate as vectors
-from ensue.columns.stream import shape_of
+from ensue.codegen import kernel_cache as cache
 from ensue.engine.program import Program
 from ensue.errors import EventError, QueryError
-from ensue.languages.patterns import parse
-from ensue.source import cache
-from ensue.workload.queries.shared_engine import watchers_of
-from ensue.workload.timed_out import bundle
-from ensue.workload.workload import Workload
+from ensue.operators.match.shared_engine import create_shared_engines
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.timeout_rewrite import compile_with_timeouts
+from ensue.runtime.workload import Workload
+from ensue.vector import evaluation as vectors
+from ensue.vector.event_table import create_schema
 from support.lanes import Stream, workload_of
 
 HERE = {"time": "t", "type": "type"}
@@ -162,14 +162,14 @@ def test_progress_ends_with_all_events():
 
 
 def prepared(*texts: str):
-    shape = shape_of(events().schema, time="t", type="type", order=())
-    return [bundle(parse(text), shape).main for text in texts]
+    shape = create_schema(events().schema, time="t", type="type", order=())
+    return [compile_with_timeouts(parse(text), shape).main for text in texts]
 
 
 def test_queries_that_differ_in_what_they_return_share_a_matcher():
     same = "SEQ(A a, B b) WHERE [k] WITHIN 4"
     texts = (same, f"{same} RETURN a.x AS x", f"EVENT E AS {same} HAVING b.x > 1", PAIR)
-    assert [w.members for w in watchers_of(prepared(*texts))] == [[0, 1, 2], [3]]
+    assert [w.members for w in create_shared_engines(prepared(*texts))] == [[0, 1, 2], [3]]
     found = ensue.match(events(), list(texts), **HERE)
     assert_as_alone(found, dict(enumerate(texts)), events())
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.backends.spark.frames import WholeStreamWarning, warn_of_whole_streams
 from ensue.errors import EventError, QueryError
-from ensue.runners.spark.frames import WholeStreamWarning, warn_of_whole_streams
 from support.lanes import workload_of
 
 CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ensue.source import cache
-from ensue.workload.spill import bound
-from ensue.workload.spill.bound import Bound
+from ensue.codegen import kernel_cache as cache
+from ensue.runtime.spill import resident_keys as bound
+from ensue.runtime.spill.resident_keys import MemoryBound
 
 
 @pytest.fixture
@@ -20,6 +20,6 @@ def few_keys(monkeypatch) -> Callable[[int], None]:
     """Lets only a few keys be in memory, whatever `memory=` says."""
 
     def allow(keys: int) -> None:
-        monkeypatch.setattr(bound, "bound_of", lambda _: Bound(float("inf"), keys))
+        monkeypatch.setattr(bound, "get_memory_bound", lambda _: MemoryBound(float("inf"), keys))
 
     return allow

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.plan.limits import Limits
-from ensue.plan.planning import Planning
-from ensue.workload.lanes.shelf import Shelf, forget_live
-from ensue.workload.lanes.state import SEGMENTS
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.tasks.task_state import SEGMENTS, TaskCache
 from support.evicted import random_evictable, random_stream
 from support.lanes import Stream, workload_of
 from support.live import by_output, rows
+from support.shelves import forget_live
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -27,8 +27,8 @@ pytestmark = [
 @pytest.mark.parametrize("seed", range(400))
 def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     random = Random(seed)
-    monkeypatch.setattr("ensue.workload.lanes.state.SMALL", random.choice((0, 2_000, 1 << 20)))
-    monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.SMALL", random.choice((0, 2_000, 1 << 20)))
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.MIN_CACHED_BYTES", 0)
     while True:
         events, nature = random_stream(random, 24)
         if nature.time == "integer":
@@ -41,10 +41,12 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
         wanted = by_output(ensue.match(events, query, structure=structure, order="row", **given))
     few_keys(random.choice((1, 2)))
 
-    def planning() -> Planning:
+    def planning() -> PlannerOptions:
         # a stream that is started again may have another limit, or none
         memory = random.choice(("1 GB", "1 GB", "2 GB", None))
-        return Planning(structure=structure, limits=Limits.given(memory=memory, lanes=True))
+        return PlannerOptions(
+            structure=structure, limits=MatcherLimits.given(memory=memory, lanes=True)
+        )
 
     def workload():
         return workload_of(
@@ -60,7 +62,7 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     late = int((np.maximum.accumulate(times[arrival]) - times[arrival]).max()) + 1
     stream = Stream(
         workload(), late, forget=lambda: random.random() < 0.3,
-        shelf=Shelf(tmp_path) if random.random() < 0.5 else None, early=random.random() < 0.7,
+        shelf=TaskCache(tmp_path) if random.random() < 0.5 else None, early=random.random() < 0.7,
     )  # fmt: skip
     cuts = sorted(random.sample(range(1, len(times)), random.randint(1, 6)))
     for part in np.split(arrival, cuts):
@@ -76,7 +78,7 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
 
 def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
     """Snapshots come often; what they need of segments is there, and what they do not is gone."""
-    monkeypatch.setattr("ensue.workload.lanes.state.SMALL", 0)
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.SMALL", 0)
     forget_live()
     few_keys(2)
     count = 60
@@ -84,8 +86,10 @@ def test_a_store_gets_each_segment_once(few_keys, monkeypatch):
         {"t": range(count), "type": ["A"] * count, "k": [k % 20 for k in range(count)]}
     )
     query = "SEQ(A a, B b) WHERE [k] WITHIN 30"
-    limits = Limits.given(memory="1 GB", lanes=True)
-    workload = workload_of(query, events.schema, "t", "type", planning=Planning(limits=limits))
+    limits = MatcherLimits.given(memory="1 GB", lanes=True)
+    workload = workload_of(
+        query, events.schema, "t", "type", planning=PlannerOptions(limits=limits)
+    )
     stream, put = Stream(workload, 0), []
     (store,) = stream.stores.values()
     plainly = store.put_part

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.workload.spill.matcher import SpillingMatcher
+from ensue.runtime.spill.spilling_matcher import SpillingMatcher
 
 QUERY = "SEQ(A a, B b, C c) WHERE [k] WITHIN 1000"
 ABSENT = "SEQ(A a, !B b) WHERE [k] WITHIN 50"
@@ -119,7 +119,10 @@ def test_a_limit_below_one_key_names_the_key():
         ("SEQ(A a, B b) WHERE [k] WITHIN 10 EVENTS", "counts events"),
         ("SEQ(A a, B b) WHERE strict_contiguity(a, b) { [k] } WITHIN 10", "strict contiguity"),
         ("SEQ(A a, B b) WHERE [k] WITHIN 10 AFTER MATCH SKIP PAST LAST EVENT", "AFTER MATCH"),
-        ("EVENT X AS SEQ(A a, B b) WHERE [k] WITHIN 9; SEQ(X x, C c) WITHIN 9", "made of events"),
+        (
+            "EVENT X AS SEQ(A a, B b) WHERE [k] WITHIN 9; SEQ(X x, C c) WITHIN 9",
+            "complex events of a hierarchy",
+        ),
     ],
 )
 def test_a_query_that_cannot_be_evicted_says_why(query, why):
@@ -140,7 +143,7 @@ def test_queries_without_a_common_key_cannot_be_evicted_together():
 def test_evict_is_for_streams():
     with pytest.raises(ensue.QueryError, match="evict= is for streams"):
         ensue.match(objects(3), QUERY, **COLUMNS, evict="need")
-    with pytest.raises(ensue.EventError, match="evict='lru' is not a way to choose keys"):
+    with pytest.raises(ensue.EventError, match="evict='lru' is not an eviction policy"):
         run(objects(3), QUERY, evict="lru")
 
 

@@ -3,32 +3,32 @@
 import numpy as np
 import pytest
 
-from ensue.workload.spill.scores import Gaps, Quiet, need, stpm, tpm
+from ensue.runtime.spill.eviction import GapHistogram, IdleKeys, score_need, score_stpm, score_tpm
 
 INF = float("inf")
 
 
-def quiet(created, last, state, deadline=None) -> Quiet:
+def quiet(created, last, state, deadline=None) -> IdleKeys:
     due = np.full(len(last), INF) if deadline is None else np.array(deadline, float)
-    return Quiet(np.array(created, float), np.array(last, float), np.array(state), due)
+    return IdleKeys(np.array(created, float), np.array(last, float), np.array(state), due)
 
 
-def learned(gaps, lapsed=0, *, window=420.0) -> Gaps:
-    found = Gaps(window, 1)
+def learned(gaps, lapsed=0, *, window=420.0) -> GapHistogram:
+    found = GapHistogram(window, 1)
     found.follow(np.zeros(len(gaps), np.int64), np.array(gaps, float))
     found.lapse(np.zeros(lapsed, np.int64))
     return found
 
 
 def test_tpm_goes_by_creation():
-    assert tpm(quiet([3, 1, 2], [9, 9, 9], [0, 0, 0])).tolist() == [3, 1, 2]
+    assert score_tpm(quiet([3, 1, 2], [9, 9, 9], [0, 0, 0])).tolist() == [3, 1, 2]
 
 
 def test_stpm_is_the_printed_formula():
-    gaps = Gaps(100.0, 2)
+    gaps = GapHistogram(100.0, 2)
     gaps.follow(np.array([0, 0, 1]), np.array([10.0, 40.0, 5.0]))
     gaps.lapse(np.array([0, 0]))
-    found = stpm(quiet([0, 0], [7, 8], [0, 1]), gaps)
+    found = score_stpm(quiet([0, 0], [7, 8], [0, 1]), gaps)
     assert found.tolist() == [7 + 40 * 0.5, 8 + 5 * 1.0]
 
 
@@ -39,7 +39,7 @@ def test_need_is_the_discounted_chance(horizon, share):
     seen = random.uniform(0, 120, 4_000)
     gaps = learned(seen, round(4_000 * (1 - share) / share))
     ages = np.array([0.0, 3.0, 30.0, 60.0, 110.0])
-    found = need(quiet(ages * 0, 500 - ages, np.zeros(5, np.int64)), gaps, 500.0, horizon)
+    found = score_need(quiet(ages * 0, 500 - ages, np.zeros(5, np.int64)), gaps, 500.0, horizon)
     for age, score in zip(ages, found, strict=True):
         later = seen[seen >= age]
         expected = np.exp(-(later - age) / horizon).sum() / len(seen)
@@ -49,20 +49,20 @@ def test_need_is_the_discounted_chance(horizon, share):
 
 def test_what_is_overdue_is_needed_least():
     gaps = learned(np.linspace(1, 60, 200), 100)
-    score = need(quiet([0, 0], [400, 495], [0, 0]), gaps, 500.0, 20.0)
+    score = score_need(quiet([0, 0], [400, 495], [0, 0]), gaps, 500.0, 20.0)
     assert score[0] < score[1] / 20
 
 
 def test_a_deadline_is_a_sure_need():
     gaps = learned([400.0] * 10, 1_000)
     keys = quiet([0, 0, 0], [490, 490, 490], [0, 0, 0], [INF, 505, 600])
-    none, soon, later = need(keys, gaps, 500.0, 20.0)
+    none, soon, later = score_need(keys, gaps, 500.0, 20.0)
     assert none < later < soon == pytest.approx(np.exp(-5 / 20))
 
 
 def test_what_was_never_seen_has_a_score():
-    gaps = Gaps(100.0, 1)
-    found = need(quiet([0], [90], [5]), gaps, 100.0, 10.0)
+    gaps = GapHistogram(100.0, 1)
+    found = score_need(quiet([0], [90], [5]), gaps, 100.0, 10.0)
     assert found.tolist() == pytest.approx([0.5 * np.exp(-1)])
 
 
@@ -98,7 +98,7 @@ def objects(count, ratio, kind, lengths=(60.0, 120.0, 240.0)):
 
 def misses(policy, stream, room, window=420.0) -> int:
     """Misses where `room` partial matches are in memory and a quarter goes when it is full."""
-    gaps, memory, stored, missed = Gaps(window, 4), {}, {}, 0
+    gaps, memory, stored, missed = GapHistogram(window, 4), {}, {}, 0
     for time, name, state in zip(*(part.tolist() for part in stream), strict=True):
         known = memory.pop(name, None)
         if known is None and name in stored:
@@ -114,9 +114,9 @@ def misses(policy, stream, room, window=420.0) -> int:
             names, values = np.array(list(memory)), np.array(list(memory.values()))
             keys = quiet(values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
             score = {
-                "tpm": lambda keys: tpm(keys),
-                "stpm": lambda keys: stpm(keys, gaps),
-                "need": lambda keys, now=time: need(keys, gaps, now, 20.0),
+                "tpm": lambda keys: score_tpm(keys),
+                "stpm": lambda keys: score_stpm(keys, gaps),
+                "need": lambda keys, now=time: score_need(keys, gaps, now, 20.0),
             }[policy](keys)
             for old in names[np.argsort(score)[: room // 4]].tolist():
                 stored[old] = memory.pop(old)

@@ -8,18 +8,18 @@ import pyarrow as pa
 import pytest
 
 from ensue.errors import LimitError, StateError
-from ensue.workload.spill.segments import Folder
-from ensue.workload.spill.stored_keys import StoredKeys
+from ensue.runtime.spill.spill_files import SpillFolder
+from ensue.runtime.spill.spilled_keys import SpilledKeys
 
 SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "s": pa.string()})
 NEVER = np.iinfo(np.int64).max
 
 
-def stored(tmp_path) -> StoredKeys:
-    return StoredKeys(SCHEMA, NEVER, Folder(str(tmp_path)))
+def stored(tmp_path) -> SpilledKeys:
+    return SpilledKeys(SCHEMA, NEVER, SpillFolder(str(tmp_path)))
 
 
-def put(keys: StoredKeys, *rows: tuple[int, int], due=None) -> None:
+def put(keys: SpilledKeys, *rows: tuple[int, int], due=None) -> None:
     table = pa.table(
         [[k for k, _ in rows], [t for _, t in rows], [f"{k}-{t}" for k, t in rows]], schema=SCHEMA
     )
@@ -28,7 +28,7 @@ def put(keys: StoredKeys, *rows: tuple[int, int], due=None) -> None:
     keys.put(table, codes, times, lambda _, first: np.array(due or [NEVER] * len(first)))
 
 
-def taken(keys: StoredKeys, *codes: int) -> list[tuple[int, int]]:
+def taken(keys: SpilledKeys, *codes: int) -> list[tuple[int, int]]:
     table, known = keys.take(np.array(codes, np.int64))
     assert table["k"].to_pylist() == known.tolist()
     assert table["s"].to_pylist() == [

@@ -10,10 +10,11 @@ import pytest
 
 import ensue
 from ensue.errors import EventError, QueryError
-from ensue.plan.limits import Limits
-from ensue.plan.planning import Planning
-from ensue.workload.lanes.shelf import Shelf, forget_live
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.tasks.task_state import TaskCache
 from support.lanes import Stream, workload_of
+from support.shelves import forget_live
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -47,8 +48,8 @@ def random_events(random: Random, count: int) -> pa.Table:
 
 
 def stream_of(query: Any, given: dict[str, Any], structure: Any = None, lanes: int = 1, **more):
-    limits = Limits.given(lanes=True, **given)
-    planning = Planning(structure=structure, limits=limits)
+    limits = MatcherLimits.given(lanes=True, **given)
+    planning = PlannerOptions(structure=structure, limits=limits)
     return Stream(workload_of(query, SCHEMA, "t", "type", lanes=lanes, planning=planning), **more)
 
 
@@ -89,8 +90,8 @@ def is_event(value: Any) -> bool:
 @pytest.mark.parametrize("seed", range(400))
 def test_what_is_lost_is_listed_and_the_rest_is_found(seed, few_keys, tmp_path, monkeypatch):
     random = Random(seed)
-    monkeypatch.setattr("ensue.workload.lanes.state.SMALL", random.choice((0, 2_000, 1 << 20)))
-    monkeypatch.setattr("ensue.workload.lanes.shelf.WORTH", 0)
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.SMALL", random.choice((0, 2_000, 1 << 20)))
+    monkeypatch.setattr("ensue.runtime.tasks.task_state.MIN_CACHED_BYTES", 0)
     forget_live()
     query = random.choice(list(QUERIES))
     structure = random.choice(QUERIES[query])
@@ -102,7 +103,7 @@ def test_what_is_lost_is_listed_and_the_rest_is_found(seed, few_keys, tmp_path, 
         query, {"shed": "10 seconds"}, structure, random.choice((1, 2)),
         delay_ms=random.choice((8_000, 20_000)), early=random.random() < 0.7,
         forget=lambda: random.random() < 0.3,
-        shelf=Shelf(tmp_path) if random.random() < 0.5 else None,
+        shelf=TaskCache(tmp_path) if random.random() < 0.5 else None,
         lag_ms=lambda: random.choice((0, 5_000, 10_000, 10_001, 25_000, 60_000)),
     )  # fmt: skip
     found = by_id(in_pieces(random, stream, events))
@@ -209,7 +210,7 @@ def test_a_key_that_was_given_up_begins_anew_behind_its_newest_event():
             EVENT P AS SEQ(A a, B b) WHERE [k] WITHIN 1 hour RETURN a.k AS k;
             SEQ(P p, C c) WHERE [k] WITHIN 2 hours
             """,
-            "made of events",
+            "complex events would lack",
         ),
     ],
 )
@@ -221,7 +222,7 @@ def test_what_cannot_be_shed_is_said(query, why):
 
 def test_only_timestamps_can_be_behind_the_clock():
     schema = pa.schema({"t": pa.int64(), "type": pa.string(), "k": pa.int64()})
-    planning = Planning(limits=Limits.given(shed="10 seconds"))
+    planning = PlannerOptions(limits=MatcherLimits.given(shed="10 seconds"))
     query = PAIRS.replace("60 seconds", "60")
     with pytest.raises(QueryError, match="holds integers"):
         Stream(workload_of(query, schema, "t", "type", planning=planning), 0)
@@ -230,7 +231,7 @@ def test_only_timestamps_can_be_behind_the_clock():
 @pytest.mark.parametrize("shed", [30, "soon", "0 seconds", "5 monkeys"])
 def test_a_lag_is_a_length_of_time(shed):
     with pytest.raises(EventError, match=r"time|short"):
-        Limits.given(shed=shed)
+        MatcherLimits.given(shed=shed)
 
 
 def test_a_table_is_not_behind():

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.errors import QueryError
-from ensue.languages.sql.clauses import claims_sql, read_sql
-from ensue.languages.sql.rewriting import around, input_of
-from ensue.languages.sql.tokens import Dialect
+from ensue.parser.sql.clause_finder import claims_sql, parse_sql
+from ensue.parser.sql.sql_query import build_clause_input, replace_clauses
+from ensue.parser.sql.sql_tokens import Dialect
 
 
 def named(clause):
@@ -15,22 +15,22 @@ def named(clause):
 
 
 def inputs(text, dialect=Dialect.DUCKDB):
-    query = read_sql(text, dialect)
+    query = parse_sql(text, dialect)
     return [clause.input.over(text) for clause in query.clauses]
 
 
 def bodies(text, dialect=Dialect.DUCKDB):
-    query = read_sql(text, dialect)
+    query = parse_sql(text, dialect)
     return [clause.body.over(text) for clause in query.clauses]
 
 
 def rest(text, dialect=Dialect.DUCKDB):
-    return around(read_sql(text, dialect), named).text
+    return replace_clauses(parse_sql(text, dialect), named).text
 
 
 def refused(text, dialect=Dialect.DUCKDB):
     with pytest.raises(QueryError) as error:
-        read_sql(text, dialect)
+        parse_sql(text, dialect)
     return error.value
 
 
@@ -90,7 +90,7 @@ def test_a_clause_in_a_join_in_parentheses():
     ],
 )
 def test_a_table_that_is_just_a_name_is_known_as_such(table, plain, alias):
-    (clause,) = read_sql(f"SELECT * FROM {table} MATCH_RECOGNIZE (1)").clauses
+    (clause,) = parse_sql(f"SELECT * FROM {table} MATCH_RECOGNIZE (1)").clauses
     assert (clause.table, clause.input_alias) == (plain, alias)
 
 
@@ -109,7 +109,7 @@ def test_a_table_that_is_just_a_name_is_known_as_such(table, plain, alias):
     ],
 )
 def test_the_name_behind_a_clause(behind, alias):
-    (clause,) = read_sql(f"SELECT * FROM t MATCH_RECOGNIZE (1){behind}").clauses
+    (clause,) = parse_sql(f"SELECT * FROM t MATCH_RECOGNIZE (1){behind}").clauses
     assert clause.alias == alias
 
 
@@ -148,7 +148,7 @@ def test_a_clause_ends_with_its_own_parenthesis(body, dialect):
     ],
 )
 def test_strings_names_and_comments_hold_no_clauses(text):
-    assert read_sql(text).clauses == ()
+    assert parse_sql(text).clauses == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_strings_names_and_comments_hold_no_clauses(text):
     ],
 )
 def test_strings_and_comments_of_spark(text):
-    assert read_sql(text, Dialect.SPARK).clauses == ()
+    assert parse_sql(text, Dialect.SPARK).clauses == ()
 
 
 # ---------------------------------------------------------------------------- several
@@ -172,18 +172,18 @@ def test_inputs_hold_only_clauses_of_lower_numbers():
         "SELECT * FROM (SELECT * FROM a MATCH_RECOGNIZE (one) JOIN b MATCH_RECOGNIZE (two) x) y "
         "MATCH_RECOGNIZE (three) WHERE z IN (SELECT k FROM c MATCH_RECOGNIZE (four))"
     )
-    query = read_sql(text)
+    query = parse_sql(text)
     assert bodies(text) == ["one", "two", "three", "four"]
     assert rest(text) == "SELECT * FROM #3 WHERE z IN (SELECT k FROM #4)"
-    third = input_of(query, query.clauses[2], named).text
+    third = build_clause_input(query, query.clauses[2], named).text
     assert third == "SELECT * FROM (SELECT * FROM #1 JOIN #2 x) y"
 
 
 def test_a_clause_may_stand_behind_another():
     text = "SELECT * FROM t MATCH_RECOGNIZE (one) AS a MATCH_RECOGNIZE (two) b"
-    query = read_sql(text)
+    query = parse_sql(text)
     assert rest(text) == "SELECT * FROM #2 b"
-    assert input_of(query, query.clauses[1], named).text == "SELECT * FROM #1 AS a"
+    assert build_clause_input(query, query.clauses[1], named).text == "SELECT * FROM #1 AS a"
     assert query.clauses[1].table is None
 
 
@@ -193,8 +193,8 @@ def test_named_queries_that_are_known_go_with_an_input():
         "c AS (SELECT 3) SELECT * FROM (WITH a AS (SELECT 4), d AS (SELECT * FROM b) "
         "SELECT * FROM d MATCH_RECOGNIZE (two)), (WITH e AS (SELECT 1) FROM e)"
     )
-    query = read_sql(text)
-    one, two = (input_of(query, clause, named).text for clause in query.clauses)
+    query = parse_sql(text)
+    one, two = (build_clause_input(query, clause, named).text for clause in query.clauses)
     assert one == "WITH a AS (SELECT 1) SELECT * FROM a"
     assert two == (
         "WITH a AS (SELECT 1), b(x) AS MATERIALIZED (SELECT * FROM #1), c AS (SELECT 3) "
@@ -204,12 +204,12 @@ def test_named_queries_that_are_known_go_with_an_input():
 
 
 def test_a_named_query_hides_a_table():
-    query = read_sql("WITH T AS (FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)")
+    query = parse_sql("WITH T AS (FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)")
     assert query.plain_table(query.clauses[0]) is None
 
 
 def test_a_named_query_of_spark_needs_no_as():
-    query = read_sql("WITH a (SELECT 1) SELECT * FROM a MATCH_RECOGNIZE (1)", Dialect.SPARK)
+    query = parse_sql("WITH a (SELECT 1) SELECT * FROM a MATCH_RECOGNIZE (1)", Dialect.SPARK)
     assert [one.name for one in query.withs[0].queries] == ["a"]
 
 
@@ -218,13 +218,15 @@ def test_a_clause_over_what_a_recursive_query_has_made():
         "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 5), "
         "m AS (SELECT * FROM n MATCH_RECOGNIZE (1)) SELECT * FROM m"
     )
-    query = read_sql(text)
-    assert input_of(query, query.clauses[0], named).text.startswith("WITH RECURSIVE n AS (")
+    query = parse_sql(text)
+    assert build_clause_input(query, query.clauses[0], named).text.startswith(
+        "WITH RECURSIVE n AS ("
+    )
 
 
 def test_positions_lead_back_into_the_text():
     text = "SELECT x FROM t MATCH_RECOGNIZE (PATTERN (A)) AS m WHERE yy > 1"
-    rewritten = around(read_sql(text), named)
+    rewritten = replace_clauses(parse_sql(text), named)
     start = rewritten.text.index("yy")
     assert rewritten.origin(start, start + 2).over(text) == "yy"
     assert rewritten.origin(rewritten.text.index("#1"), 16) is None
@@ -243,7 +245,7 @@ def test_positions_lead_back_into_the_text():
     ],
 )
 def test_a_query_that_is_one_clause(text, only):
-    query = read_sql(text)
+    query = parse_sql(text)
     assert query.only == (query.clauses[-1] if only else None)
 
 
@@ -339,14 +341,17 @@ def test_deep_nesting_is_refused(depth):
 
 def test_many_clauses_inside_of_each_other():
     text = "SELECT * FROM " + "(SELECT * FROM " * 300 + "t" + ") MATCH_RECOGNIZE (1)" * 300
-    query = read_sql(text)
+    query = parse_sql(text)
     assert len(query.clauses) == 300
-    assert input_of(query, query.clauses[299], named).text == "SELECT * FROM (SELECT * FROM #299)"
+    assert (
+        build_clause_input(query, query.clauses[299], named).text
+        == "SELECT * FROM (SELECT * FROM #299)"
+    )
 
 
 def test_a_long_list_of_clauses():
     text = "SELECT * FROM " + ", ".join(f"t MATCH_RECOGNIZE (x) AS m{k}" for k in range(500))
-    assert len(read_sql(text).clauses) == 500
+    assert len(parse_sql(text).clauses) == 500
 
 
 PARTS = [
@@ -396,14 +401,14 @@ def test_whatever_is_written_is_read_or_refused(parts, dialect):
     text = "SELECT * FROM t " + " ".join(parts)
     claims_sql(text)
     try:
-        query = read_sql(text, dialect)
+        query = parse_sql(text, dialect)
     except QueryError as error:
         str(error)
         return
-    around(query, named)
+    replace_clauses(query, named)
     for clause in query.clauses:
         assert clause.whole.start == clause.input.start < clause.keyword.start < clause.body.start
-        input_of(query, clause, named)
+        build_clause_input(query, clause, named)
 
 
 # ---------------------------------------------------------------------------- whose text

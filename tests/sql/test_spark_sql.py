@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.backends.sql_backend import run_sql
 from ensue.errors import EventError, QueryError
-from ensue.runners.sql import sql
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def tables(spark):
 def rows(spark, tables):
     def run(text, **given):
         given = {"tables": tables, "spark": spark} | given
-        return [tuple(row) for row in sql(text, recognize=small_ids, **given).collect()]
+        return [tuple(row) for row in run_sql(text, recognize=small_ids, **given).collect()]
 
     return run
 
@@ -42,7 +42,7 @@ def rows(spark, tables):
 def refused(spark, tables):
     def run(text):
         with pytest.raises(QueryError) as error:
-            sql(text, spark=spark, tables=tables, recognize=small_ids)
+            run_sql(text, spark=spark, tables=tables, recognize=small_ids)
         return error.value
 
     return run
@@ -119,13 +119,15 @@ def test_no_view_is_left_in_the_session(spark, rows):
 
 
 def test_the_session_is_that_of_the_tables(tables):
-    found = sql("SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids)
+    found = run_sql(
+        "SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids
+    )
     assert found.collect()[0][0] == 3
 
 
 def test_a_table_that_is_just_named_is_handed_over_as_it_is(tables):
     seen = []
-    found = sql(
+    found = run_sql(
         "SELECT * FROM t MATCH_RECOGNIZE (1) m",
         tables=tables,
         recognize=lambda clause, relation: seen.append(relation) or relation,
@@ -137,7 +139,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
     spark.createDataFrame(EVENTS, "id long, price double").write.parquet(str(tmp_path / "events"))
     stream = spark.readStream.schema("id long, price double").parquet(str(tmp_path / "events"))
     prices = spark.createDataFrame([(1, "one")], "id long, name string")
-    found = sql(
+    found = run_sql(
         "WITH dear AS (SELECT * FROM t WHERE price < 100) SELECT m.id, name "
         "FROM dear MATCH_RECOGNIZE (2) m LEFT JOIN prices USING (id) WHERE m.price > 1",
         tables={"t": stream, "prices": prices},
@@ -165,7 +167,7 @@ def test_a_stream_in_a_stream_out(spark, tmp_path):
             "SELECT * FROM t o, (SELECT * FROM t u WHERE u.id = o.id) MATCH_RECOGNIZE (1)",
             "o.id",
             "unknown column 'o.id'",
-            "runs on its own",
+            "runs separately",
         ),
         ("SELECT 1 FROM t WHERE WHERE 1 = 1 GRUOP", "GRUOP", "", None),
         ("SELECT foo(id) FROM t MATCH_RECOGNIZE (1)", "foo(id)", "foo", None),
@@ -194,7 +196,9 @@ def test_errors_of_spark_point_into_the_text(refused, text, place, problem, hint
 
 def test_tables_beside_spark_are_dataframes(spark):
     with pytest.raises(EventError, match=r"spark\.createDataFrame"):
-        sql("SELECT * FROM t", spark=spark, tables={"t": pa.table({"id": [1]})}, recognize=None)
+        run_sql(
+            "SELECT * FROM t", spark=spark, tables={"t": pa.table({"id": [1]})}, recognize=None
+        )
 
 
 def test_deep_nesting_is_run_or_refused(refused, rows):
@@ -207,7 +211,7 @@ CLIENT = """
 import json
 from pyspark.sql import SparkSession
 from ensue.errors import QueryError
-from ensue.runners.sql import sql
+from ensue.backends.sql_backend import sql
 
 session = (
     SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import ensue
+from ensue.backends.sql_backend import run_sql
 from ensue.errors import EventError, QueryError, RunnerError
-from ensue.runners.sql import sql
 
 EVENTS = pa.table({"id": [1, 2, 3, 4], "price": [10.0, 20.0, 30.0, 40.0]})
 TABLES = {"t": EVENTS}
@@ -28,14 +28,14 @@ def first_rows(clause, relation):
 
 
 def rows(text, tables=TABLES):
-    found = sql(text, tables=tables, recognize=first_rows)
+    found = run_sql(text, tables=tables, recognize=first_rows)
     assert isinstance(found, pa.Table)
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def refused(text, tables=TABLES, error=QueryError):
     with pytest.raises(error) as caught:
-        sql(text, tables=tables, recognize=first_rows)
+        run_sql(text, tables=tables, recognize=first_rows)
     return caught.value
 
 
@@ -122,7 +122,7 @@ def test_clauses_over_clauses_over_clauses():
 def test_all_clauses_are_read_before_one_is_run():
     seen = []
     with pytest.raises(ZeroDivisionError):
-        sql(
+        run_sql(
             "SELECT * FROM t MATCH_RECOGNIZE (1) a, t MATCH_RECOGNIZE (2) b",
             tables=TABLES,
             recognize=lambda clause, relation: 1 / 0,
@@ -137,7 +137,7 @@ def test_all_clauses_are_read_before_one_is_run():
 def test_a_table_that_is_just_named_is_handed_over_as_it_is(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     seen = []
-    found = sql(
+    found = run_sql(
         "SELECT * FROM T AS x MATCH_RECOGNIZE (1) AS m",
         tables=TABLES,
         recognize=lambda clause, relation: seen.append(relation) or relation,
@@ -171,7 +171,7 @@ def test_tables_of_any_library_that_speaks_arrow(made):
 )
 def test_pandas_in_pandas_out(text):
     frame = EVENTS.to_pandas().set_index(pd.Index([5, 6, 7, 8], name="row"))
-    found = sql(text, tables={"t": frame}, recognize=first_rows)
+    found = run_sql(text, tables={"t": frame}, recognize=first_rows)
     assert isinstance(found, pd.DataFrame)
     assert list(found.columns) == ["id", "price"]
 
@@ -180,7 +180,7 @@ def test_pandas_in_pandas_out(text):
     "text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"]
 )
 def test_polars_in_polars_out(text):
-    found = sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
+    found = run_sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
     assert isinstance(found, pl.DataFrame)
     assert found.columns == ["id", "price"]
 
@@ -189,7 +189,7 @@ def test_a_relation_of_duckdb_in_a_relation_on_its_connection_out():
     connection = duckdb.connect()
     connection.register("given", EVENTS)
     tables = {"t": connection.table("given")}
-    found = sql("SELECT * FROM t MATCH_RECOGNIZE (2)", tables=tables, recognize=first_rows)
+    found = run_sql("SELECT * FROM t MATCH_RECOGNIZE (2)", tables=tables, recognize=first_rows)
     assert isinstance(found, duckdb.DuckDBPyRelation)
     assert found.join(connection.table("given"), "id").project("id").fetchall() == [(1,), (2,)]
 
@@ -210,7 +210,7 @@ def test_names_of_tables_may_be_anything_that_is_quoted():
 
 
 def test_sums_of_integers_are_integers():
-    found = sql("SELECT sum(id) AS s FROM t", tables=TABLES, recognize=first_rows)
+    found = run_sql("SELECT sum(id) AS s FROM t", tables=TABLES, recognize=first_rows)
     assert found.schema.field("s").type == pa.int64()
     large = pa.table({"x": [2**63 - 1, 2**63 - 1]})
     assert rows("SELECT sum(x) FROM t", {"t": large}) == [(2**64 - 2,)]
@@ -219,7 +219,7 @@ def test_sums_of_integers_are_integers():
 def test_differences_of_times_are_durations():
     times = pa.table({"x": pa.array([0, None, 90_000_000_001], pa.timestamp("us"))})
     times = times.append_column("d", pa.array([1, None, 2], pa.duration("us")))
-    found = sql(
+    found = run_sql(
         "SELECT x - TIMESTAMP '1970-01-01' AS since, d, INTERVAL 1 MONTH AS m FROM t",
         tables={"t": times},
         recognize=first_rows,
@@ -227,7 +227,7 @@ def test_differences_of_times_are_durations():
     assert found["since"].cast(pa.int64()).to_pylist() == [0, None, 90_000_000_001]
     assert found["d"].cast(pa.int64()).to_pylist() == [1, None, 2]
     assert pa.types.is_interval(found.schema.field("m").type)
-    none = sql("SELECT d FROM t WHERE false", tables={"t": times}, recognize=first_rows)
+    none = run_sql("SELECT d FROM t WHERE false", tables={"t": times}, recognize=first_rows)
     assert none.schema.field("d").type == pa.duration("us")
 
 
@@ -266,7 +266,7 @@ def test_what_is_no_table_is_refused(tables, problem):
 
 def test_spark_is_a_session():
     with pytest.raises(EventError, match="spark= is a str"):
-        sql("SELECT 1", spark="local", recognize=first_rows)
+        run_sql("SELECT 1", spark="local", recognize=first_rows)
 
 
 def test_a_query_is_a_text():
@@ -291,7 +291,7 @@ def test_a_query_is_a_text():
             "SELECT * FROM t, (SELECT * FROM t u WHERE u.id = t.id) MATCH_RECOGNIZE (1)",
             "t.id",
             "unknown table 't'",
-            "runs on its own",
+            "runs separately",
         ),
         (
             "SELECT * FROM t AS x MATCH_RECOGNIZE (1) WHERE x.id = 1",
@@ -371,7 +371,7 @@ def test_an_error_of_a_clause_points_at_the_clause():
         raise QueryError("be a pattern")
 
     with pytest.raises(QueryError) as error:
-        sql("SELECT * FROM t MATCH_RECOGNIZE (1)", tables=TABLES, recognize=recognize)
+        run_sql("SELECT * FROM t MATCH_RECOGNIZE (1)", tables=TABLES, recognize=recognize)
     assert "column 17" in str(error.value)
 
 

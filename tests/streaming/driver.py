@@ -57,11 +57,11 @@ WATERMARK = "3 seconds"
 
 def run(folder: Path, master: str, sink: str, kind: str) -> None:
     """From the checkpoint, if there is one, to the end of the stream."""
-    from ensue.runners.spark.session import embedded
+    from ensue.backends.spark.session import get_or_create_session
 
     log = folder / "log"
     log.mkdir(exist_ok=True)
-    session = embedded(
+    session = get_or_create_session(
         {
             "spark.master": master,
             # a JVM that lives for seconds does not earn back what it compiles well

@@ -27,10 +27,10 @@ import pytest
 from tests.streaming import driver
 
 import ensue
-from ensue.archives.writing import create
-from ensue.workload.subscriptions.catalogue.change import Kind
-from ensue.workload.subscriptions.catalogue.log import Log
-from ensue.workload.subscriptions.catalogue.pins import moment_of, queries
+from ensue.archives.delta_writer import create
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import ChangeKind
+from ensue.operators.subscriptions.catalog.version_pins import find_version_start, list_streams
 from support.past import whole
 
 pytestmark = [
@@ -231,14 +231,14 @@ class Crashing:
 
     def _each_alone(self) -> int:
         """Each subscription has found what it finds alone in the events from its moment on."""
-        log = Log(self.folder / driver.SET)
-        (stream,) = queries(log)
+        log = CatalogLog(self.folder / driver.SET)
+        (stream,) = list_streams(log)
         lives: dict[str, list[Any]] = {}  # text, the first micro-batch, the first without it
         last = max(self.numbers("offsets")) + 1
         for version, change in log.changes():
-            moment = moment_of(log, stream, version)
+            moment = find_version_start(log, stream, version)
             batch = last if moment is None else moment.batch
-            if change.kind is Kind.ADD:
+            if change.kind is ChangeKind.ADD:
                 lives[change.name] = [change.text, batch, last]
             else:
                 lives[change.name][2] = batch
@@ -581,5 +581,5 @@ def test_subscriptions_change_while_driver_and_workers_are_killed(crashing):
         stream.kill_worker(running, random)
     running.finish()
     assert len(stream.kills) >= 4
-    assert Log(stream.folder / driver.SET).latest() > 10  # it changed all the time
+    assert CatalogLog(stream.folder / driver.SET).latest() > 10  # it changed all the time
     report(stream, stream.check())

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ensue.backends.spark.checkpoint_files import check_checkpoint
+from ensue.backends.spark.paths import StreamFolder, require_separate
+from ensue.backends.spark.spark_errors import translate_error
 from ensue.errors import EventError, OperatorError, QueryError, RunnerError, StateError
-from ensue.runners.spark.apart import Folder, require_apart
-from ensue.runners.spark.checkpoint_files import require_sound
-from ensue.runners.spark.failure import failure
 
 # ---------------------------------------------------------- what Spark says, and what it means
 
@@ -88,7 +88,7 @@ STATE_GONE = (
 SAYINGS = [
     (
         NOT_MATCH.format(OURS, OURS.replace(")]", f"){TWICE}]")), StateError,
-        "its state is in 1 part, and that of this query in 2 parts",
+        "its state has 1 part, and that of this query 2 parts",
     ),
     (
         NOT_MATCH.format(OPERATORS.format("stateStoreSave", ""), OURS), StateError,
@@ -155,7 +155,7 @@ SAYINGS = [
 
 @pytest.mark.parametrize(("text", "kind", "said"), SAYINGS)
 def test_what_spark_says_in_a_line_or_two(text, kind, said):
-    error = failure(Exception(failed_with(text)))
+    error = translate_error(Exception(failed_with(text)))
     assert type(error) is kind
     problem, _, hint = str(error).partition("\n  hint: ")
     assert said in problem
@@ -165,19 +165,19 @@ def test_what_spark_says_in_a_line_or_two(text, kind, said):
 
 
 def test_what_nobody_has_met_is_said_as_spark_says_it():
-    error = failure(Exception(failed_with("[NEW_CONDITION] Something new.")))
+    error = translate_error(Exception(failed_with("[NEW_CONDITION] Something new.")))
     assert (type(error), str(error)) == (RunnerError, "Something new.")
 
 
 def test_what_java_says_where_a_sink_called_it_is_said_with_its_cause():
     text = IN_JAVA.format("[TASK_WRITE_FAILED] Task failed. SQLSTATE: 58030", "read-only disk")
-    assert str(failure(Exception(failed_with(text)))) == "Task failed: read-only disk"
+    assert str(translate_error(Exception(failed_with(text)))) == "Task failed: read-only disk"
 
 
 def test_texts_of_a_query_are_no_reason():
     """Spark ends with the plan of the query, whose conditions may hold any text."""
     plan = "Logical Plan:\n+- Filter (message = No space left on device)"
-    error = failure(Exception(failed_with("[NEW_CONDITION] Something new.") + plan))
+    error = translate_error(Exception(failed_with("[NEW_CONDITION] Something new.") + plan))
     assert (type(error), str(error)) == (RunnerError, "Something new.")
 
 
@@ -189,7 +189,7 @@ def test_errors_of_ours_come_through(name, kind):
     text = in_foreach_batch(
         f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: repair or remove it"
     )
-    error = failure(Exception(text))
+    error = translate_error(Exception(text))
     assert (type(error), str(error)) == (
         kind,
         "no such thing\n  then: 2\n  hint: repair or remove it",
@@ -198,13 +198,15 @@ def test_errors_of_ours_come_through(name, kind):
 
 def test_a_query_error_of_a_worker_keeps_its_place():
     said = str(QueryError("no field 'y'", hint="x?", span=None).at(None, None))
-    error = failure(Exception(in_foreach_batch(*f"ensue.errors.QueryError: {said}".splitlines())))
+    error = translate_error(
+        Exception(in_foreach_batch(*f"ensue.errors.QueryError: {said}".splitlines()))
+    )
     assert (type(error), str(error)) == (QueryError, said)
 
 
 def test_an_error_in_a_function_of_the_user_names_its_place():
     text = in_foreach_batch('  File "/home/me/job.py", line 7, in write', "    1 / 0", "Oops: no")
-    assert str(failure(Exception(text))) == "Oops: no\n  in /home/me/job.py, line 7"
+    assert str(translate_error(Exception(text))) == "Oops: no\n  in /home/me/job.py, line 7"
 
 
 def test_an_error_of_spark_in_a_sink_is_said_without_its_stack():
@@ -212,7 +214,7 @@ def test_an_error_of_spark_in_a_sink_is_said_without_its_stack():
         "pyspark.errors.exceptions.captured.AnalysisException: [COLUMN_ALREADY_EXISTS] The column "
         "`start` already exists. SQLSTATE: 42711"
     )
-    assert str(failure(Exception(text))) == "The column `start` already exists."
+    assert str(translate_error(Exception(text))) == "The column `start` already exists."
 
 
 # ------------------------------------------------------------------- the files of a checkpoint
@@ -240,7 +242,7 @@ def checkpoint(tmp_path: Path) -> Path:
         (folder / name).write_text(text)
     for name in ("1.parquet", "2.parquet"):
         (tmp_path / name).touch()
-    require_sound(str(folder))
+    check_checkpoint(str(folder))
     return folder
 
 
@@ -256,12 +258,12 @@ def test_a_damaged_file_of_a_checkpoint_is_named(checkpoint, name, how):
         case _:
             file.write_bytes(b"" if how == "empty" else b"\x00\xff{")
     if (name, how) == ("commits/1", "gone"):
-        require_sound(str(checkpoint))  # the micro-batch is done again
+        check_checkpoint(str(checkpoint))  # the micro-batch is done again
         return
     with pytest.raises(StateError) as raised:
-        require_sound(str(checkpoint))
+        check_checkpoint(str(checkpoint))
     assert f"is damaged: {name} is " in str(raised.value)
-    assert ("is gone" in str(raised.value)) == (how == "gone")
+    assert ("is missing" in str(raised.value)) == (how == "gone")
     assert "hint: restore the folder" in str(raised.value)
 
 
@@ -285,38 +287,38 @@ def test_a_file_that_is_to_be_read_again_must_be_there(checkpoint, tmp_path, don
     for number in range(done + 1, 2):
         (checkpoint / "commits" / str(number)).unlink()
     if done == 1:
-        require_sound(str(checkpoint))  # it was read: who removes it then may do so
+        check_checkpoint(str(checkpoint))  # it was read: who removes it then may do so
         return
-    with pytest.raises(StateError, match=r"still has to read is gone: .*/gone 2\.parquet"):
-        require_sound(str(checkpoint))
+    with pytest.raises(StateError, match=r"still has to read is missing: .*/gone 2\.parquet"):
+        check_checkpoint(str(checkpoint))
     gone.touch()
-    require_sound(str(checkpoint))
+    check_checkpoint(str(checkpoint))
 
 
 def test_a_stream_that_is_read_twice_has_one_list_of_files(checkpoint):
     offsets = checkpoint / "offsets" / "1"
     offsets.write_text(offsets.read_text() + '\n{"logOffset":1}')
-    require_sound(str(checkpoint))
+    check_checkpoint(str(checkpoint))
 
 
 def test_sources_that_are_not_files_have_no_list_of_them(checkpoint):
     shutil.rmtree(checkpoint / "sources")
     (checkpoint / "offsets" / "1").write_text('v1\n{"batchWatermarkMs":7}\n{"t":{"0":5}}\n-\n12')
-    require_sound(str(checkpoint))
+    check_checkpoint(str(checkpoint))
 
 
 def test_a_list_of_files_may_be_compacted(checkpoint):
     shutil.move(checkpoint / "sources/0/1", checkpoint / "sources/0/1.compact")
-    require_sound(str(checkpoint))
+    check_checkpoint(str(checkpoint))
 
 
 def test_a_checkpoint_of_something_else(checkpoint):
     (checkpoint / "state/0/_metadata/v2/0").write_text('v1\n{"operatorInfo":{"operatorId":0}}')
     with pytest.raises(StateError, match="no state of an Ensue query"):
-        require_sound(str(checkpoint))
+        check_checkpoint(str(checkpoint))
     shutil.rmtree(checkpoint / "state")
     with pytest.raises(StateError, match="its state folder is missing"):
-        require_sound(str(checkpoint))
+        check_checkpoint(str(checkpoint))
 
 
 @pytest.mark.parametrize("how", ["empty", "half", "overwritten"])
@@ -332,27 +334,27 @@ def test_the_description_of_a_state_is_damaged(checkpoint, name, how):
     }
     file.write_text(damages[how])
     with pytest.raises(StateError, match=f"state/0/{name} is empty, truncated or overwritten"):
-        require_sound(str(checkpoint))
+        check_checkpoint(str(checkpoint))
 
 
 def test_a_checkpoint_that_was_moved(checkpoint, tmp_path):
     moved = tmp_path / "moved"
     shutil.move(checkpoint, moved)
     with pytest.raises(StateError, match=f"was begun as {checkpoint}"):
-        require_sound(str(moved))
+        check_checkpoint(str(moved))
 
 
 def test_folders_that_are_no_checkpoint(tmp_path):
-    require_sound(str(tmp_path / "new"))
-    require_sound("s3://somewhere/else")
+    check_checkpoint(str(tmp_path / "new"))
+    check_checkpoint("s3://somewhere/else")
     (tmp_path / "empty").mkdir()
-    require_sound(str(tmp_path / "empty"))
+    check_checkpoint(str(tmp_path / "empty"))
     (tmp_path / "file").write_text("x")
     with pytest.raises(StateError, match="is a file, and a checkpoint must be a folder"):
-        require_sound(str(tmp_path / "file"))
+        check_checkpoint(str(tmp_path / "file"))
     pq.write_table(pa.table({"at": [1]}), tmp_path / "empty" / "1.parquet")
     with pytest.raises(StateError, match=r"is a folder of data: it contains 1\.parquet"):
-        require_sound(str(tmp_path / "empty"))
+        check_checkpoint(str(tmp_path / "empty"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -360,7 +362,7 @@ def test_a_checkpoint_without_permission(checkpoint):
     checkpoint.chmod(0o500)
     try:
         with pytest.raises(StateError, match="no permission"):
-            require_sound(str(checkpoint))
+            check_checkpoint(str(checkpoint))
     finally:
         checkpoint.chmod(0o700)
 
@@ -379,9 +381,9 @@ def test_a_checkpoint_without_permission(checkpoint):
     ],
 )
 def test_folders_are_apart(one, other, said):
-    folders = [Folder("output", one, table=True), Folder("checkpoint", other)]
+    folders = [StreamFolder("output", one, table=True), StreamFolder("checkpoint", other)]
     if said is None:
-        require_apart(folders)
+        require_separate(folders)
         return
     with pytest.raises(EventError, match=said):
-        require_apart(folders)
+        require_separate(folders)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.runners.spark.sinks import KafkaTopic, ParquetTable, identity
+from ensue.backends.spark.sinks import KafkaTopic, ParquetTable, get_identity_columns
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -18,14 +18,14 @@ def found(spark):
 
 
 def test_rows_are_told_apart_by_match_and_position(found):
-    assert identity(found) == ("match_id", "position")
-    assert found.select(*identity(found)).distinct().count() == found.count() == 4
+    assert get_identity_columns(found) == ("match_id", "position")
+    assert found.select(*get_identity_columns(found)).distinct().count() == found.count() == 4
 
 
 def test_matches_are_told_apart_by_their_ids(spark):
     frame = spark.createDataFrame(EVENTS)
     matches = ensue.match(frame, "SEQ(A a, B b) RETURN a.id AS position", time="at", type="type")
-    assert identity(matches) == ("match_id",)
+    assert get_identity_columns(matches) == ("match_id",)
 
 
 def test_a_row_that_is_in_the_table_already_is_left_out(spark, found, tmp_path):

@@ -5,13 +5,14 @@ import time
 
 import pytest
 
-from ensue.engine.state import to_bytes
-from ensue.samples.stocks import stocks
-from ensue.workload.lanes import shelf as lane_shelf
-from ensue.workload.lanes.micro_batch import run_lane
-from ensue.workload.lanes.shelf import Shelf, forget_live, live_lanes, next_stamp
-from ensue.workload.workload import Workload
+from ensue.engine.state_format import serialize_table
+from ensue.runtime.tasks import task_state as lane_shelf
+from ensue.runtime.tasks.micro_batch import run_task
+from ensue.runtime.tasks.task_state import TaskCache, next_stamp
+from ensue.runtime.workload import Workload
+from samples.stocks import stocks
 from support.lanes import DictStore, Stream, workload_of
+from support.shelves import forget_live, live_lanes
 
 SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 seconds"
 
@@ -22,8 +23,8 @@ def stock_job(lanes: int = 1) -> Workload:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
-    monkeypatch.setattr(lane_shelf, "WORTH", 0)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
+    monkeypatch.setattr(lane_shelf, "MIN_CACHED_BYTES", 0)
     forget_live()
     yield
     forget_live()
@@ -55,7 +56,7 @@ class OfSize:
 def test_lanes_that_go_from_worker_to_worker_are_kept_once(tmp_path):
     """Each micro-batch of a lane goes to the other worker."""
     workers, events = (Worker(), Worker()), stocks(400)
-    stream = Stream(stock_job(lanes=2), delay_ms=1_000, shelf=Shelf(tmp_path))
+    stream = Stream(stock_job(lanes=2), delay_ms=1_000, shelf=TaskCache(tmp_path))
     for k in range(20):
         with workers[k % 2]:
             stream.feed(events.slice(20 * k, 20))
@@ -75,46 +76,46 @@ def test_without_a_folder_a_stale_lane_goes_when_the_lane_comes_back():
 def test_a_worker_drops_lanes_that_another_one_has_gone_on_with(tmp_path):
     """It does not wait until they come back: there may be many workers."""
     here, there = Worker(), Worker()
-    shelf, (one, other) = Shelf(tmp_path), (DictStore(), DictStore())
-    blob = to_bytes(stocks(50))
+    shelf, (one, other) = TaskCache(tmp_path), (DictStore(), DictStore())
+    blob = serialize_table(stocks(50))
     with here:
-        run_lane(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
-        run_lane(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         assert len(live_lanes()) == 2
     with there:
-        run_lane(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     with here:
-        run_lane(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         assert [stamp for stamp, _ in live_lanes()] == [other.head().stamp]
 
 
 def test_streams_of_one_query_keep_lanes_of_their_own():
     """Two streams with the same query in one process do not drive each other out."""
-    stores, blob = [DictStore() for _ in range(3)], to_bytes(stocks(50))
+    stores, blob = [DictStore() for _ in range(3)], serialize_table(stocks(50))
     for _ in range(4):
         for store in stores:
-            assert run_lane(store, stock_job().chains[0], 0, 0, [blob]).counters.rebuilt == 0
+            assert run_task(store, stock_job().chains[0], 0, 0, [blob]).counters.rebuilt == 0
     assert len(live_lanes()) == 3
 
 
 def test_a_restarted_stream_finds_its_lane_and_leaves_no_other(tmp_path):
     """A micro-batch that is not committed leaves a lane and a copy that nobody wants."""
-    shelf, store, blob = Shelf(tmp_path), DictStore(), to_bytes(stocks(50))
-    run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    shelf, store, blob = TaskCache(tmp_path), DictStore(), serialize_table(stocks(50))
+    run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     for _ in range(5):
         before = dict(store.values)
-        run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
         store.values = before
         assert (
-            run_lane(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf).counters.rebuilt == 1
+            run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf).counters.rebuilt == 1
         )
         assert len(live_lanes()) == 1
         assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_lanes_in_memory_are_bounded_by_bytes(monkeypatch):
-    monkeypatch.setattr(lane_shelf, "MOST_BYTES", 100)
-    shelf = Shelf()
+    monkeypatch.setattr(lane_shelf, "MAX_CACHED_BYTES", 100)
+    shelf = TaskCache()
     stamps = [next_stamp(b"") for _ in range(5)]
     for stamp in stamps:
         shelf.put(stamp, OfSize(40))
@@ -127,9 +128,9 @@ def test_lanes_in_memory_are_bounded_by_bytes(monkeypatch):
 
 
 def test_lanes_in_memory_are_bounded_by_number(monkeypatch):
-    monkeypatch.setattr(lane_shelf, "MOST_LIVE", 3)
+    monkeypatch.setattr(lane_shelf, "MAX_CACHED_TASKS", 3)
     for _ in range(10):
-        Shelf().put(next_stamp(b""), OfSize(1))
+        TaskCache().put(next_stamp(b""), OfSize(1))
     assert len(live_lanes()) == 3
 
 
@@ -143,28 +144,28 @@ def test_a_stamp_says_which_lane_it_is_of():
 
 def test_a_lane_that_was_built_from_the_store_is_left_for_others_too(tmp_path):
     """Also in a micro-batch that changes nothing of it."""
-    shelf, store = Shelf(tmp_path), DictStore()
-    run_lane(store, stock_job().chains[0], 0, 0, [to_bytes(stocks(50))], shelf=shelf)
+    shelf, store = TaskCache(tmp_path), DictStore()
+    run_task(store, stock_job().chains[0], 0, 0, [serialize_table(stocks(50))], shelf=shelf)
     for rebuilt in (1, 0):
         forget_live()
         if rebuilt:
             (tmp_path / store.head().stamp.hex()).unlink()
         assert (
-            run_lane(store, stock_job().chains[0], 0, 0, shelf=shelf).counters.rebuilt == rebuilt
+            run_task(store, stock_job().chains[0], 0, 0, shelf=shelf).counters.rebuilt == rebuilt
         )
 
 
 def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatch):
     """Streams that have ended, and workers that were killed while they wrote."""
-    blob, old = to_bytes(stocks(50)), time.time() - lane_shelf.LONG - 60
-    ended, shelf = DictStore(), Shelf(tmp_path)
-    run_lane(ended, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    blob, old = serialize_table(stocks(50)), time.time() - lane_shelf.MAX_AGE_SECONDS - 60
+    ended, shelf = DictStore(), TaskCache(tmp_path)
+    run_task(ended, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     (tmp_path / "tmphalf").write_bytes(b"half")
     for path in tmp_path.iterdir():
         os.utime(path, (old, old))
     (tmp_path / "tmpnow").write_bytes(b"another writes it now")
     monkeypatch.setattr(lane_shelf, "_swept", float("-inf"))
     begun = DictStore()
-    run_lane(begun, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    run_task(begun, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
     assert {p.name for p in tmp_path.iterdir()} == {begun.head().stamp.hex(), "tmpnow"}
     assert [stamp for stamp, _ in live_lanes()] == [begun.head().stamp]

@@ -4,14 +4,14 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.workload.text import remember
-from ensue.workload.workload import Workload
+from ensue.runtime.job_fingerprint import register_job
+from ensue.runtime.workload import Workload
 from support.lanes import workload_of
 
 ARROW = pa.schema({"t": pa.int64(), "k": pa.string(), "x": pa.int64()})
 
 
-def job(op: ensue.Operator) -> Workload:
+def job(op: ensue.UserOperator) -> Workload:
     query = ensue.parse(f"SEQ({op.name}(A a, B b) r, C c) WITHIN 5", operators=[op])
     return workload_of(query, ARROW, "t", "k", lanes=2)
 
@@ -39,7 +39,7 @@ def test_a_changed_operator_is_refused():
 
 def test_the_end_of_a_stream_knows_the_operators_that_began_it():
     op = ensue.operator("began_it", q=lambda a, b: a.x < b.x, known=False)
-    remember(job(op).asked)
+    register_job(job(op).asked)
     assert Workload.read(job(op).texts).asked == job(op).asked
 
 

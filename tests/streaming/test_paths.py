@@ -57,16 +57,16 @@ def test_a_table_of_any_name_gets_each_match_once(session, tmp_path, names):
 
 
 def test_the_path_of_a_table_may_begin_with_what_looks_like_a_scheme(tmp_path, monkeypatch):
-    from ensue.runners.spark.paths import literal, place
+    from ensue.backends.spark.paths import escape_path, normalize_path
 
     monkeypatch.chdir(tmp_path)
-    assert place(Path("a:b")) == "./a:b"
-    assert place("file:/x/a") == "file:/x/a"
-    assert literal("s3a://bucket/a*") == "s3a://bucket/a\\*"
-    assert literal("s3a://host:9000/a*") == "s3a://host:9000/a\\*"
+    assert normalize_path(Path("a:b")) == "./a:b"
+    assert normalize_path("file:/x/a") == "file:/x/a"
+    assert escape_path("s3a://bucket/a*") == "s3a://bucket/a\\*"
+    assert escape_path("s3a://host:9000/a*") == "s3a://host:9000/a\\*"
     for nothing in ("", "  ", "a\0b"):
         with pytest.raises(EventError, match="not the path of a folder"):
-            place(nothing)
+            normalize_path(nothing)
 
 
 def test_a_table_that_could_not_be_looked_up_is_refused_at_once(tmp_path):
@@ -82,10 +82,10 @@ def test_a_delta_table_of_a_name_that_is_read_as_another_is_refused_at_once(tmp_
 
 
 def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
-    from ensue.runners.spark import sources as spark_sources
-    from ensue.runners.spark.paths import literal
+    from ensue.backends.spark import stream_sources as spark_sources
+    from ensue.backends.spark.paths import escape_path
 
-    frame = spark_sources.folder(session, literal(folder), "parquet")
+    frame = spark_sources.read_folder(session, escape_path(folder), "parquet")
     return ensue.match(frame, query, **COLUMNS, watermark=0, **options)
 
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue import semantics
-from ensue.columns.stream import shape_of
-from ensue.engine.reference_events import events_of
+from ensue import reference as semantics
+from ensue.backends.spark.frames import WholeStreamWarning
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.runners.spark.frames import WholeStreamWarning
-from ensue.workload.prepared import prepare
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.queries import random_query
 from support.streams import Nature, random_events
 
@@ -39,9 +39,9 @@ def random_case(random: Random) -> tuple[str, pa.Table, Nature]:
     while True:
         text, events = random_query(random, nature), random_events(random, 16, nature)
         try:
-            prepare(
+            compile_query(
                 ensue.parse(text),
-                shape_of(events.schema, time="t", type="type", order=("row",)),
+                create_schema(events.schema, time="t", type="type", order=("row",)),
                 streaming=True,
             )
         except QueryError:
@@ -87,9 +87,9 @@ def test_any_cut_and_delay_gives_the_matches_of_the_batch_run(seed, spark, tmp_p
     )
     wanted = ensue.match(events, text, time="t", type="type", order="row")
     assert Counter(found) == Counter(wanted["match_id"].to_pylist()), text
-    shape = shape_of(events.schema, time="t", type="type", order=("row",))
-    query = prepare(ensue.parse(text), shape).query
+    shape = create_schema(events.schema, time="t", type="type", order=("row",))
+    query = compile_query(ensue.parse(text), shape).query
     if query.having is None:
-        assert len(semantics.matches(query, events_of(events, shape.schema, shape.unit))) == len(
-            found
-        )
+        assert len(
+            semantics.find_matches(query, read_events(events, shape.schema, shape.unit))
+        ) == len(found)

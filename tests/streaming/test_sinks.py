@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.backends.spark.sinks import ParquetBatches
 from ensue.errors import EventError, StateError
-from ensue.runners.spark.sinks import ParquetBatches
 
 pytestmark = pytest.mark.spark
 

@@ -13,14 +13,14 @@ import pytest
 from pyspark import cloudpickle
 
 import ensue
+from ensue.backends.spark import backfill_events as past_events
 from ensue.errors import EventError, RunnerError, StateError
-from ensue.runners.spark import past_events
 from support import shelved
 from support.shelved import Shelved
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore::ensue.runners.spark.frames.WholeStreamWarning"),
+    pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning"),
 ]
 
 cloudpickle.register_pickle_by_value(shelved)  # workers do not know the tests
@@ -113,7 +113,7 @@ def ids(table: pa.Table) -> Counter:
 
 
 def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(past_events, "LEAST", 20)  # so that there are slices
+    monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)  # so that there are slices
     case = Case(spark, tmp_path, events(), FALL)
     case.add(1, KNOWN + 15, COUNT)
     query = case.start(spark.createDataFrame(case.history))
@@ -125,7 +125,7 @@ def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [TOWER, SEVERAL], ids=["tower", "several"])
 def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, monkeypatch):
-    monkeypatch.setattr(past_events, "LEAST", 20)
+    monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)
     options = {"levels": "all"} if query is TOWER else {}
     case = Case(spark, tmp_path, events(), query, **options)
     case.start(flush=False)
@@ -142,7 +142,7 @@ def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, m
 def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(
     spark, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(past_events, "LEAST", 20)
+    monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)
     case = Case(spark, tmp_path, events(stamps=True), FALL.replace("8", "8 seconds"))
     case.add(1, KNOWN + 15, COUNT)
     complete = case.table["ts"][KNOWN - 5].as_py() - timedelta(microseconds=1)
@@ -285,7 +285,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
         ensue.start(case.matches(), tmp_path / "table", **place, history=wrong)
     case = Case(spark, tmp_path / "texts", events(), FALL)
     texts = case.history.set_column(2, "k", pa.array(["a"] * KNOWN))
-    with pytest.raises(EventError, match="column 'k' of the history is string"):
+    with pytest.raises(EventError, match="column 'k' is string in the history"):
         ensue.start(case.matches(), tmp_path / "table", **place, history=texts)
     changed = case.matches().filter("true")
     with pytest.raises(EventError, match="were changed since"):

@@ -15,10 +15,9 @@ import pytest
 from pyspark.sql import Row
 
 import ensue
+from ensue.backends.spark.frames import WholeStreamWarning
+from ensue.backends.spark.stream_progress import BatchProgress, StreamWarnings
 from ensue.errors import EventError, RunnerError
-from ensue.runners.spark.concerns import Concerns
-from ensue.runners.spark.frames import WholeStreamWarning
-from ensue.runners.spark.progress import BatchProgress
 
 pytestmark = pytest.mark.spark
 
@@ -287,7 +286,7 @@ def test_where_the_bound_cannot_be_kept(streams):
 
 def test_a_concern_is_said_once():
     quiet = dict.fromkeys(BatchProgress.__slots__, 0)
-    concerns = Concerns()
+    concerns = StreamWarnings()
     assert concerns.of(BatchProgress(**quiet | {"events": 4, "late": 2})) == []
     assert len(concerns.of(BatchProgress(**quiet | {"events": 4, "late": 3, "ahead": 1}))) == 2
     assert concerns.of(BatchProgress(**quiet | {"events": 4, "late": 4, "ahead": 1})) == []

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from support.lanes import Stream
 from support.spreading import EVENTS, counting
 
@@ -22,13 +22,19 @@ def counted(table):
 @pytest.mark.parametrize("forget", [False, True])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, lanes):
-    log = Log(tmp_path)
+    log = CatalogLog(tmp_path)
     stream = Stream(counting(tmp_path, lanes=lanes), delay_ms=0, forget=lambda: forget)
-    log.append([Change.add("one", "a"), Change.add("two", "a"), Change.add("none", "z")])
+    log.append(
+        [
+            SubscriptionChange.add("one", "a"),
+            SubscriptionChange.add("two", "a"),
+            SubscriptionChange.add("none", "z"),
+        ]
+    )
     stream.feed(events((1, "a"), (2, "b"), (3, "a")))
-    log.append([Change.add("three", "a"), Change.cancel("two")])
+    log.append([SubscriptionChange.add("three", "a"), SubscriptionChange.cancel("two")])
     stream.feed(events((5, "a"), (4, "a"), (6, "b")))
-    log.append([Change.replace("one", "b")])
+    log.append([SubscriptionChange.replace("one", "b")])
     stream.feed(events((7, "a"), (8, "b")))
     stream.pause()
     found = stream.finish()
@@ -48,7 +54,7 @@ def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, lanes):
 
 
 def test_an_event_for_several_lanes_counts_once_and_is_late_once(tmp_path):
-    Log(tmp_path).append([Change.add(f"s{k}", "a") for k in range(20)])
+    CatalogLog(tmp_path).append([SubscriptionChange.add(f"s{k}", "a") for k in range(20)])
     stream = Stream(counting(tmp_path, lanes=4, deliver_late=True), delay_ms=0)
     stream.feed(events((1, "a"), (9, "a"), (9, "x")))
     stream.feed(events((10, "a"), (3, "a"), (4, "x")))

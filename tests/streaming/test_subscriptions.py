@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from ensue.workload.subscriptions.catalogue.log import Log
-from ensue.workload.subscriptions.catalogue.pins import moments, queries
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.version_pins import list_streams, list_version_starts
 
 pytestmark = pytest.mark.spark
 
@@ -109,9 +109,12 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
             other.add("left 2", LEFT.format(id=2))
 
     query = ensue.start(matches, deliver, checkpoint=tmp_path / "checkpoint", once=True)
-    log = Log(tmp_path / "set")
-    assert queries(log) == [str(query.id)]
-    assert [(m.version, m.batch) for m in moments(log, str(query.id))][:2] == [(1, 0), (3, 1)]
+    log = CatalogLog(tmp_path / "set")
+    assert list_streams(log) == [str(query.id)]
+    assert [(m.version, m.batch) for m in list_version_starts(log, str(query.id))][:2] == [
+        (1, 0),
+        (3, 1),
+    ]
     later = pa.concat_tables(parts[1:])
     alone = [
         *rows(ensue.match(pa.concat_tables(parts), fleet_of({"left 0": LEFT.format(id=0)}))),

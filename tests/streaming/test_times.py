@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue.columns.stream import ends
-from ensue.schema import Kind
-from ensue.workload.lanes.clock import Clock
+from ensue.runtime.tasks.watermark import WatermarkClock
+from ensue.schema import ValueKind
+from ensue.vector.event_table import get_end_times
 from support.lanes import Stream, tables_of, workload_of
 from support.streams import random_slices
 
@@ -53,7 +53,7 @@ WORLDS = {
 
 @pytest.fixture(autouse=True)
 def _uncompiled(monkeypatch):
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def random_times(random: Random, world: str, count: int) -> list[float]:
@@ -109,7 +109,7 @@ def compare(world: str, random: Random) -> None:
     late = np.array([random.choice((0, 0, 1, 3)) * step for _ in times])
     order = np.argsort(np.asarray(times, float) - times[0] + late, kind="stable")
     arriving = events.take(pa.array(order))
-    passed = ends(arriving, job.source.shape).astype(object) // job.source.clock.per_ms
+    passed = get_end_times(arriving, job.source.shape).astype(object) // job.source.clock.per_ms
     behind = [int(max(passed[: k + 1]) - t) for k, t in enumerate(passed)]
     delay = max(behind) + 1
     stream = Stream(job, delay, forget=lambda: random.random() < 0.3)
@@ -148,10 +148,10 @@ def test_what_is_late_is_late_also_where_spark_has_no_watermark(world):
 
 
 def test_a_watermark_is_rounded_down_to_what_the_time_column_can_hold():
-    clock = Clock(Kind.FLOAT, 1)
+    clock = WatermarkClock(ValueKind.FLOAT, 1)
     newest = float(2**60)
     assert clock.time(int(newest) - 1) < newest
     assert clock.newest_ms(np.array([1e300])) == MOST
     assert clock.newest_ms(np.array([-1e300])) is None
-    assert Clock(Kind.INTEGER, 1).time(LEAST - 5) == LEAST
+    assert WatermarkClock(ValueKind.INTEGER, 1).time(LEAST - 5) == LEAST
     assert clock.timer(1e300) == MOST

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.errors import QueryError, StateError
-from ensue.workload.subscriptions.catalogue import change_file, snapshots
-from ensue.workload.subscriptions.catalogue.change import Change, Kind
-from ensue.workload.subscriptions.catalogue.log import Log
+from ensue.operators.subscriptions.catalog import catalog_snapshots as snapshots
+from ensue.operators.subscriptions.catalog import change as change_file
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
 
 DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 0))"
 
@@ -28,7 +29,7 @@ def replayed(versions):
     for number, changes in enumerate(versions, 1):
         for change in changes:
             alive.pop(change.name, None)
-            if change.kind is not Kind.CANCEL:
+            if change.kind is not ChangeKind.CANCEL:
                 alive[change.name] = number, change
     return list(alive.values())
 
@@ -40,24 +41,24 @@ def histories(draw):
     for _ in range(draw(st.integers(1, 6))):
         changes = []
         for _ in range(draw(st.integers(1, 5))):
-            kinds = [Kind.ADD, *((Kind.CANCEL, Kind.REPLACE) if alive else ())]
+            kinds = [ChangeKind.ADD, *((ChangeKind.CANCEL, ChangeKind.REPLACE) if alive else ())]
             kind = draw(st.sampled_from(kinds))
-            if kind is Kind.ADD:
+            if kind is ChangeKind.ADD:
                 name = draw(st.sampled_from([c for c in "abcdefghij" if c not in alive] or ["z"]))
                 if name in alive:
                     continue
             else:
                 name = draw(st.sampled_from(sorted(alive)))
-            if kind is Kind.CANCEL:
+            if kind is ChangeKind.CANCEL:
                 alive.remove(name)
-                changes.append(Change.cancel(name))
+                changes.append(SubscriptionChange.cancel(name))
                 continue
             alive.add(name)
             regions = {r: f"{DEPOT}{r}" for r in draw(st.sets(st.sampled_from("RST")))}
             options = draw(st.sampled_from([{}, {"within": 5}, {"x": [1, None, "é"]}]))
             language = draw(st.sampled_from([None, "opsl"]))
             text = draw(st.text(max_size=5))
-            changes.append(Change(kind, name, text, language, regions, options))
+            changes.append(SubscriptionChange(kind, name, text, language, regions, options))
         if changes:
             versions.append(changes)
     return versions
@@ -66,12 +67,12 @@ def histories(draw):
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.sets(st.integers(1, 6)))
 def test_reading_at_any_version_is_replaying_the_list(tmp_path_factory, versions, kept):
-    log = Log(tmp_path_factory.mktemp("log"))
+    log = CatalogLog(tmp_path_factory.mktemp("log"))
     for number, changes in enumerate(versions, 1):
         assert log.append(changes) == number
         if number in kept:
             log.snapshot(number, {})
-    fresh = Log(log.folder)
+    fresh = CatalogLog(log.folder)
     assert fresh.latest() == len(versions)
     assert fresh.total(fresh.latest()) == sum(map(len, versions))
     for version in range(len(versions) + 1):
@@ -82,18 +83,18 @@ def test_reading_at_any_version_is_replaying_the_list(tmp_path_factory, versions
 
 def test_a_version_has_more_changes_than_are_in_memory_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(change_file, "ROWS", 7)
-    log, names = Log(tmp_path), [f"s{k}" for k in range(50)]
-    changes = [Change.add(n, n, regions={"R": f"{DEPOT}{len(n)}"}) for n in names]
+    log, names = CatalogLog(tmp_path), [f"s{k}" for k in range(50)]
+    changes = [SubscriptionChange.add(n, n, regions={"R": f"{DEPOT}{len(n)}"}) for n in names]
     log.append(iter(changes))
-    log.append([Change.cancel(name) for name in names[:45:2]])
+    log.append([SubscriptionChange.cancel(name) for name in names[:45:2]])
     assert [c for _, c in log.changes(0, 1)] == changes
     left = [c for k, c in enumerate(changes) if k % 2 or k >= 45]
     assert [c for _, c in log.alive()] == left
 
 
 def test_texts_of_regions_are_kept_once(tmp_path):
-    log, text = Log(tmp_path), DEPOT * 1_000
-    log.append(Change.add(f"s{k}", "x", regions={"R": text}) for k in range(100))
+    log, text = CatalogLog(tmp_path), DEPOT * 1_000
+    log.append(SubscriptionChange.add(f"s{k}", "x", regions={"R": text}) for k in range(100))
     (file,) = log.files()
     assert file.path.stat().st_size < 2 * len(text)
 
@@ -101,16 +102,25 @@ def test_texts_of_regions_are_kept_once(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([Change.add("a", "x")], "there is a subscription 'a' already"),
-        ([Change.add("b", "x"), Change.add("b", "y")], "there is a subscription 'b' already"),
-        ([Change.cancel("aa")], "there is no subscription 'aa'\n  hint: did you mean 'a'"),
-        ([Change.replace("c", "x")], "there is no subscription 'c'"),
-        ([Change.cancel("a"), Change.replace("a", "x")], "there is no subscription 'a'"),
+        ([SubscriptionChange.add("a", "x")], "there is a subscription 'a' already"),
+        (
+            [SubscriptionChange.add("b", "x"), SubscriptionChange.add("b", "y")],
+            "there is a subscription 'b' already",
+        ),
+        (
+            [SubscriptionChange.cancel("aa")],
+            "there is no subscription 'aa'\n  hint: did you mean 'a'",
+        ),
+        ([SubscriptionChange.replace("c", "x")], "there is no subscription 'c'"),
+        (
+            [SubscriptionChange.cancel("a"), SubscriptionChange.replace("a", "x")],
+            "there is no subscription 'a'",
+        ),
     ],
 )
 def test_changes_that_cannot_follow_are_refused_and_none_is_made(tmp_path, changes, message):
-    log = Log(tmp_path)
-    log.append([Change.add("a", "x")])
+    log = CatalogLog(tmp_path)
+    log.append([SubscriptionChange.add("a", "x")])
     with pytest.raises(QueryError, match=message):
         log.append(changes)
     assert log.latest() == 1
@@ -118,7 +128,7 @@ def test_changes_that_cannot_follow_are_refused_and_none_is_made(tmp_path, chang
 
 
 def test_no_changes_are_no_version(tmp_path):
-    log = Log(tmp_path)
+    log = CatalogLog(tmp_path)
     assert log.append([]) == 0
     assert list(log.alive()) == []
 
@@ -127,11 +137,16 @@ def test_no_changes_are_no_version(tmp_path):
 
 
 def _write(folder, writer, count):
-    log = Log(folder)
+    log = CatalogLog(folder)
     for number in range(count):
-        log.append([Change.add(f"{writer}-{number}", "x"), Change.add(f"{writer}+{number}", "y")])
+        log.append(
+            [
+                SubscriptionChange.add(f"{writer}-{number}", "x"),
+                SubscriptionChange.add(f"{writer}+{number}", "y"),
+            ]
+        )
         if number % 3 == 0:
-            log.append([Change.cancel(f"{writer}-{number}")])
+            log.append([SubscriptionChange.cancel(f"{writer}-{number}")])
 
 
 def _left(writers, count):
@@ -147,7 +162,7 @@ def test_threads_that_write_at_a_time_lose_nothing(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(change.name for _, change in Log(tmp_path).alive()) == _left(4, 12)
+    assert sorted(change.name for _, change in CatalogLog(tmp_path).alive()) == _left(4, 12)
 
 
 def test_processes_that_write_at_a_time_lose_nothing(tmp_path):
@@ -158,23 +173,23 @@ def test_processes_that_write_at_a_time_lose_nothing(tmp_path):
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 3
-    assert sorted(change.name for _, change in Log(tmp_path).alive()) == _left(3, 8)
+    assert sorted(change.name for _, change in CatalogLog(tmp_path).alive()) == _left(3, 8)
 
 
 def test_of_two_who_add_the_same_name_one_is_refused(tmp_path, monkeypatch):
-    log, other = Log(tmp_path), Log(tmp_path)
-    log.append([Change.add("first", "x")])
+    log, other = CatalogLog(tmp_path), CatalogLog(tmp_path)
+    log.append([SubscriptionChange.add("first", "x")])
     link, raced = os.link, []
 
     def beaten(*args):
         if not raced:  # another writer comes between the look at the names and the link
             raced.append(other)
-            other.append([Change.add("same", "theirs")])
+            other.append([SubscriptionChange.add("same", "theirs")])
         link(*args)
 
     monkeypatch.setattr(os, "link", beaten)
     with pytest.raises(QueryError, match="'same' already"):
-        log.append([Change.add("same", "ours")])
+        log.append([SubscriptionChange.add("same", "ours")])
     assert [c.text for _, c in log.alive()] == ["x", "theirs"]
 
 
@@ -186,8 +201,8 @@ def test_a_link_whose_answer_was_lost_is_not_made_twice(tmp_path, monkeypatch):
         raise FileExistsError
 
     monkeypatch.setattr(os, "link", deaf)
-    log = Log(tmp_path)
-    assert log.append([Change.add("a", "x")]) == 1
+    log = CatalogLog(tmp_path)
+    assert log.append([SubscriptionChange.add("a", "x")]) == 1
     assert log.latest() == 1
 
 
@@ -210,9 +225,9 @@ def _dies(folder, what, step):
         setattr(os, name, counted(getattr(os, name)))
     for name in ("open", "unlink", "rename", "mkdir"):
         setattr(Path, name, counted(getattr(Path, name)))
-    log = Log(folder)
+    log = CatalogLog(folder)
     if what == "append":
-        log.append([Change.add("new", "x"), Change.cancel("old")])
+        log.append([SubscriptionChange.add("new", "x"), SubscriptionChange.cancel("old")])
     else:
         log.snapshot(1, {})
     os._exit(0)
@@ -224,32 +239,34 @@ def test_whoever_dies_at_any_step_leaves_all_or_nothing(tmp_path, what):
     code, step, seen = 9, 0, set()
     while code:
         folder = tmp_path / str(step)
-        log = Log(folder)
-        log.append([Change.add("old", "x")])
+        log = CatalogLog(folder)
+        log.append([SubscriptionChange.add("old", "x")])
         process = context.Process(target=_dies, args=(folder, what, step))
         process.start()
         process.join(60)
         code = process.exitcode
         assert code in (0, 9)
-        fresh = Log(folder)
+        fresh = CatalogLog(folder)
         seen.add(tuple(sorted(change.name for _, change in fresh.alive())))
-        version = fresh.append([Change.add("later", "x")])  # others go on as if nothing were
+        version = fresh.append(
+            [SubscriptionChange.add("later", "x")]
+        )  # others go on as if nothing were
         fresh.snapshot(version, {})
-        assert "later" in {change.name for _, change in Log(folder).alive()}
+        assert "later" in {change.name for _, change in CatalogLog(folder).alive()}
         step += 1
     assert step > 4
     assert seen == ({("old",), ("new",)} if what == "append" else {("old",)})
 
 
 def test_what_the_killed_have_left_goes_after_a_while(tmp_path, monkeypatch):
-    log = Log(tmp_path)
-    log.append([Change.add("a", "x")])
+    log = CatalogLog(tmp_path)
+    log.append([SubscriptionChange.add("a", "x")])
     left = tmp_path / "changes" / ".tmp-left"
     left.write_bytes(b"half")
-    log.append([Change.add("b", "x")])
+    log.append([SubscriptionChange.add("b", "x")])
     assert left.exists()  # its writer may be at work
     os.utime(left, (1, 1))
-    log.append([Change.add("c", "x")])
+    log.append([SubscriptionChange.add("c", "x")])
     assert not left.exists()
 
 
@@ -257,9 +274,9 @@ def test_what_the_killed_have_left_goes_after_a_while(tmp_path, monkeypatch):
 
 
 def damaged_log(folder):
-    log = Log(folder)
+    log = CatalogLog(folder)
     for name in "abc":
-        log.append([Change.add(name, "x" * 100)])
+        log.append([SubscriptionChange.add(name, "x" * 100)])
     return folder / "changes" / "000000000002"
 
 
@@ -270,30 +287,30 @@ def test_a_byte_that_changed_is_noticed(tmp_path, place):
     data[place] ^= 1
     path.write_bytes(data)
     if place == 900:  # between the head and the tables: nobody reads it
-        assert len(list(Log(tmp_path).changes())) == 3
+        assert len(list(CatalogLog(tmp_path).changes())) == 3
         return
     with pytest.raises(StateError, match=r"000000000002 cannot be read(.|\n)*hint: restore"):
-        list(Log(tmp_path).changes())
+        list(CatalogLog(tmp_path).changes())
 
 
 def test_a_file_that_is_cut_short_is_noticed(tmp_path):
     path = damaged_log(tmp_path)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(StateError, match=r"bytes instead of(.|\n)*hint"):
-        list(Log(tmp_path).changes())
+        list(CatalogLog(tmp_path).changes())
 
 
 def test_a_file_of_another_version_is_noticed(tmp_path):
     path = damaged_log(tmp_path)
     shutil.copy(path.with_name("000000000001"), path)
     with pytest.raises(StateError, match="it holds version 1"):
-        list(Log(tmp_path).changes())
+        list(CatalogLog(tmp_path).changes())
 
 
 def test_a_missing_version_is_noticed(tmp_path):
     damaged_log(tmp_path).unlink()
     with pytest.raises(StateError, match="000000000002 cannot be read: it is missing"):
-        Log(tmp_path).latest()
+        CatalogLog(tmp_path).latest()
 
 
 def test_a_format_of_another_release_is_refused(tmp_path):
@@ -302,14 +319,14 @@ def test_a_format_of_another_release_is_refused(tmp_path):
     data[8] = 7
     path.write_bytes(data)
     with pytest.raises(StateError, match=r"format 7(.|\n)*hint: use the release that wrote it"):
-        list(Log(tmp_path).changes())
+        list(CatalogLog(tmp_path).changes())
 
 
 def test_settings_are_the_same_for_ever(tmp_path):
-    log = Log(tmp_path / "set")
+    log = CatalogLog(tmp_path / "set")
     assert log.settings() is None
     log.settle({"time": "ts", "location": ("lon", "lat")})
-    Log(tmp_path / "set").settle({"time": "ts", "location": ("lon", "lat")})
+    CatalogLog(tmp_path / "set").settle({"time": "ts", "location": ("lon", "lat")})
     with pytest.raises(StateError, match="has time='ts', not 'at'"):
         log.settle({"time": "at", "location": ("lon", "lat")})
     (tmp_path / "set" / "settings").write_text("{")
@@ -334,7 +351,7 @@ class Part:
 
 
 def test_the_newest_snapshot_that_is_whole_and_has_the_parts(tmp_path):
-    kept = snapshots.Snapshots(tmp_path / "snapshots")
+    kept = snapshots.CatalogSnapshots(tmp_path / "snapshots")
     assert kept.newest(9) is None
     for version in (2, 4, 6):
         kept.write(version, {"index": Part(f"at {version}")})
@@ -356,7 +373,7 @@ def test_the_newest_snapshot_that_is_whole_and_has_the_parts(tmp_path):
 
 
 def test_old_snapshots_go_but_for_those_that_streams_need(tmp_path):
-    kept = snapshots.Snapshots(tmp_path)
+    kept = snapshots.CatalogSnapshots(tmp_path)
     for version in range(1, 9):
         kept.write(version * 10, {"index": Part("")})
     kept.sweep({25})
@@ -369,18 +386,18 @@ def test_a_part_that_fails_leaves_no_snapshot(tmp_path):
             (folder / "half").write_text("")
             raise OSError("no space left on device")
 
-    kept = snapshots.Snapshots(tmp_path)
+    kept = snapshots.CatalogSnapshots(tmp_path)
     with pytest.raises(OSError, match="no space"):
         kept.write(1, {"index": Full()})
     assert listed(tmp_path) == []
 
 
 def test_a_snapshot_is_due_after_many_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "FIRST", 3)
-    log = Log(tmp_path)
-    log.append([Change.add("a", "x"), Change.add("b", "x")])
+    monkeypatch.setattr(snapshots, "MIN_CHANGES", 3)
+    log = CatalogLog(tmp_path)
+    log.append([SubscriptionChange.add("a", "x"), SubscriptionChange.add("b", "x")])
     assert not log.snapshot_due(log.latest())
-    log.append([Change.cancel("a")])
+    log.append([SubscriptionChange.cancel("a")])
     assert log.snapshot_due(log.latest())
     log.snapshot(2, {})
     assert not log.snapshot_due(log.latest())

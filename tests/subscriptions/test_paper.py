@@ -7,9 +7,9 @@ import pytest
 from tests.support.paper_subscriptions import BORDERS, LOGISTICS, REGIONS, VARIABLES, Case
 
 import ensue
-from ensue.languages.opsl import parse
-from ensue.semantics.events import Event
-from ensue.semantics.subscriptions import Stream, matches
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.reference.conditions import Event
+from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
 
 CASES = [pytest.param(case, id=f"{case.text[:30]} {k}") for k, case in
          enumerate([*BORDERS, *VARIABLES])]  # fmt: skip
@@ -43,7 +43,9 @@ def test_the_meaning(case: Case) -> None:
     corners: dict[int, Any] = {
         n: ((row["x"], row["y"]),) for n, row in enumerate(rows) if row["x"] is not None
     }
-    found = matches(parse(case.opsl, REGIONS), Stream(events, corners))
+    found = find_subscription_matches(
+        parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners)
+    )
     names = [f"{row['kind']}{row['number']}" for row in rows]
     assert sorted(" ".join(sorted(names[p] for p in m.members)) for m in found) == sorted(
         case.matches

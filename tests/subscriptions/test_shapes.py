@@ -8,20 +8,13 @@ import pytest
 
 import ensue
 from engine.test_absence_intervals import random_text
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.plan.physical import Reference
-from ensue.source import cache
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.fleet import Fleet
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.planner.physical_plan import ReferencePlan
 from support.queries import random_query, random_repeats
-from support.shapes import (
-    alone,
-    matcher_of,
-    other_constants,
-    prepared,
-    shape_of_stream,
-    told,
-)
+from support.shapes import alone, matcher_of, other_constants, prepared, shape_of_stream, told
 from support.streams import PLAIN, random_events, random_nature, random_slices
 
 FLAT = "SEQ(A a, B b) WHERE a.x > {} and b.x < {} WITHIN 5"
@@ -57,7 +50,7 @@ def random_lapses(random: Random, nature) -> str:
 
 
 @pytest.mark.parametrize("write", [random_query, random_repeats, random_lapses])
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_queries_find_together_what_they_find_alone(seed, write):
     random = Random(f"shapes {seed}")
@@ -80,7 +73,7 @@ def test_random_queries_find_together_what_they_find_alone(seed, write):
         assert (match["start"], match["end"]) == (own["start"], own["end"])
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_set_may_change_at_every_event(seed):
     """Each finds what it finds alone in the events between its coming and its going."""
@@ -98,12 +91,12 @@ def test_the_set_may_change_at_every_event(seed):
         for name, (come, gone) in spans.items():
             version += 1
             if come == row < gone:
-                change = Change.add(name, texts[name], language="patterns")
-                matcher.fleet.take(change, version)
+                change = SubscriptionChange.add(name, texts[name], language="patterns")
+                matcher.subscription_set.take(change, version)
             elif gone == row > come:
-                matcher.fleet.take(Change.cancel(name), version)
+                matcher.subscription_set.take(SubscriptionChange.cancel(name), version)
         matcher.version = version
-        matcher.drop_gone()
+        matcher.drop_cancelled()
         tables.append(matcher.feed_events(events.slice(row, 1)))
     found = told([*tables, *matcher.finish()])
     for name, (come, gone) in spans.items():
@@ -115,7 +108,7 @@ def test_the_set_may_change_at_every_event(seed):
         assert max(own.values(), default=1) == 1
         if gone == 16:
             assert set(own) == most, texts[name]
-        elif seen and not isinstance(query.plan.structure, Reference):
+        elif seen and not isinstance(query.plan.structure, ReferencePlan):
             # what waits for time to pass may have been told before it was cancelled, or not
             assert set(own) >= set(alone(query, seen, over=False)), texts[name]
 
@@ -125,17 +118,17 @@ def test_one_that_is_cancelled_loses_its_state():
     matcher = matcher_of(shape_of_stream(events, PLAIN), {"a": KLEENE.format(-1, -2, -1)})
     matcher.feed_events(events)
     assert matcher.partial_matches > 0
-    matcher.fleet.take(Change.add("b", KLEENE.format(0, 0, 0)), 2)
-    matcher.fleet.take(Change.cancel("a"), 3)
+    matcher.subscription_set.take(SubscriptionChange.add("b", KLEENE.format(0, 0, 0)), 2)
+    matcher.subscription_set.take(SubscriptionChange.cancel("a"), 3)
     matcher.version = 3
-    matcher.drop_gone()
+    matcher.drop_cancelled()
     matcher.advance(0)
     assert matcher.partial_matches == 0
     assert not len(matcher.patterns.held())
-    assert list(matcher.fleet.patterns.members) == ["b"]
+    assert list(matcher.subscription_set.patterns.members) == ["b"]
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_state_is_saved_and_restored(seed):
     random = Random(f"state {seed}")
@@ -184,7 +177,7 @@ def test_constants_make_no_other_shape():
         "f": "SEQ(A a, B b) WHERE a.s = 'it''s' and b.x = a.x + 3 WITHIN 5",
         "g": "SEQ(A a, B b) WHERE a.s = 'p' and b.x = a.x + 2 WITHIN 6",
     }  # fmt: skip
-    fleet = matcher_of(shape_of_stream(events, PLAIN), texts).fleet
+    fleet = matcher_of(shape_of_stream(events, PLAIN), texts).subscription_set
     numbers = [fleet.patterns.members[name].shape for name in texts]
     assert numbers[0] is numbers[1]
     assert numbers[2] is numbers[3]
@@ -204,7 +197,7 @@ def test_constants_make_no_other_shape():
 def test_what_looks_at_all_events_is_on_its_own(text, why):
     events = random_events(Random(1), 1)
     matcher = matcher_of(shape_of_stream(events, PLAIN), {"a": text})
-    (shape,) = matcher.fleet.patterns.shapes.values()
+    (shape,) = matcher.subscription_set.patterns.shapes.values()
     assert why in shape.way.alone
     assert shape.way.every_event
 
@@ -272,6 +265,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_tables_and_live_find_what_queries_find(seed):
     random = Random(f"calls {seed}")
@@ -353,11 +347,11 @@ def test_what_a_set_does_not_take_is_refused(text, says):
 
 def test_a_stream_needs_a_window():
     events = random_events(Random(1), 1)
-    fleet = Fleet(shape_of_stream(events, PLAIN), streaming=True)
+    fleet = SubscriptionSet(shape_of_stream(events, PLAIN), streaming=True)
     with pytest.raises(ensue.QueryError, match="window"):
-        fleet.take(Change.add("a", "SEQ(A a, B b)"), 1)
-    fleet.take(Change.add("a", "SEQ(A a, B b) WHERE b.t - a.t < 4"), 1)
-    fleet.take(Change.add("b", "SEQ(A a, B b) WITHIN 4"), 2)
+        fleet.take(SubscriptionChange.add("a", "SEQ(A a, B b)"), 1)
+    fleet.take(SubscriptionChange.add("a", "SEQ(A a, B b) WHERE b.t - a.t < 4"), 1)
+    fleet.take(SubscriptionChange.add("b", "SEQ(A a, B b) WITHIN 4"), 2)
     assert len(fleet) == 2
 
 
@@ -371,11 +365,11 @@ def test_explain_says_what_runs_how():
     for line in (
         "subscriptions  5, at version 5 of a log in memory",
         "  on nodes     1",
-        "  in shapes    3, as 1 plan",
-        "  on their own 1",
+        "  in templates 3, as 1 plan",
+        "  separately   1",
         "'opsl' on nodes",
         "    event x = 4",
-        "one plan for 3 subscriptions of a shape, over the events that are routed to them",
+        "one plan for 3 subscriptions of a template, over the events that are routed to them",
         "  'many 0', 'many 1', 'many 2'",
         "  partition  [__subscription]",
         "  'strict': strict_contiguity looks at every event of the stream",

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue.workload.source import Source
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.fleet import Fleet
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.runtime.source_schema import SourceSchema
 from subscriptions import test_changes_in_lanes as others
 
 FORMS = (
@@ -24,6 +24,7 @@ def bounded(random, bounds):
 
 
 @pytest.mark.parametrize("disorder", [0, 4])
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
     monkeypatch.setattr(others, "bounded", bounded)
@@ -33,14 +34,14 @@ def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
 
 
 def test_a_set_is_opened_as_it_was_saved(tmp_path):
-    shape = Source(others.EVENTS, "t").shape
-    fleet = Fleet(shape, lanes=3)
+    shape = SourceSchema(others.EVENTS, "t").shape
+    fleet = SubscriptionSet(shape, lanes=3)
     for number in range(6):
         text = FORMS[number % 3].format(number, 2)
-        fleet.take(Change.add(f"s{number}", text), number + 1)
-    fleet.take(Change.cancel("s1"), 7)
+        fleet.take(SubscriptionChange.add(f"s{number}", text), number + 1)
+    fleet.take(SubscriptionChange.cancel("s1"), 7)
     fleet.save(tmp_path)
-    again = Fleet.open(tmp_path, shape, lanes=3)
+    again = SubscriptionSet.open(tmp_path, shape, lanes=3)
     events = pa.Table.from_pylist(
         [{"t": t, "id": 1, "kind": "a", "v": t % 9} for t in range(20)], schema=others.EVENTS
     )

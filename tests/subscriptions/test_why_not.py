@@ -16,16 +16,15 @@ from tests.support.seeds import some
 from tests.support.subscriptions import Bounds, random_subscription
 
 import ensue
-from ensue.algebra import places
-from ensue.algebra.event_test import RegionTest
-from ensue.algebra.subscription import Region, Select, Where
-from ensue.columns.stream import Shape, located, shape_of
-from ensue.languages.opsl import parse
-from ensue.semantics.events import Event
-from ensue.semantics.subscriptions import Stream, matches
-from ensue.semantics.why_not import Candidate, WhyNot, why_not
-from ensue.semantics.why_not.zones import zone_of
-from ensue.workload.subscriptions.why_not import why_not_of
+from ensue.diagnostics.why_not import MatchCandidate, WhyNot, why_not
+from ensue.diagnostics.why_not.region_boxes import build_region_box
+from ensue.geo import geometry as places
+from ensue.ir.subscription import Region, RegionTest, Select, SpatialRelation
+from ensue.operators.subscriptions.subscription_why_not import explain_missing_match
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.reference.conditions import Event
+from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
+from ensue.vector.event_table import StreamSchema, add_location, create_schema
 
 TRUCK = "(ARITH:id = 17, STRING:type = 'truck')"
 LEFT = f"=|(@(Depot)(A); 25 minutes)(DIST(Depot; >; 20)(A)), A = {TRUCK}"
@@ -36,24 +35,24 @@ TEN = datetime(2026, 1, 31, 10, tzinfo=UTC)
 def told(text: str, stream: str, **given: Any) -> WhyNot:
     """Of events such as `1: a1 b0, 2: b1 (5,5)`; A and B are events of that type."""
     asked = asked_of(text, stream)
-    return why_not(asked.subscription, Stream(asked.events, asked.corners), **given)
+    return why_not(asked.subscription, ReferenceStream(asked.events, asked.corners), **given)
 
 
 def of_rows(text: str, rows: list[dict[str, Any]], **given: Any) -> WhyNot:
     """Of events that are rows with a time `t`."""
     events = [Event(n, "", row["t"], row["t"], row) for n, row in enumerate(rows)]
-    return why_not(parse(text), Stream(events), **given)
+    return why_not(parse_subscription(text), ReferenceStream(events), **given)
 
 
 def whys(answer: WhyNot) -> list[str]:
     return [candidate.why for way in answer.ways for candidate in way.stuck.shown]
 
 
-def furthest(answer: WhyNot) -> Candidate:
+def furthest(answer: WhyNot) -> MatchCandidate:
     return answer.ways[0].stuck.shown[0]
 
 
-def positions(candidate: Candidate) -> list[int]:
+def positions(candidate: MatchCandidate) -> list[int]:
     return [event.position for event in candidate.events]
 
 
@@ -132,7 +131,7 @@ def test_an_event_is_not_told_to_be_out_of_time_for_itself(text: str) -> None:
 
 def test_events_that_got_further_come_before_newer_ones() -> None:
     text = "=|(A; 5)B && =|(A; 3)C WITH within = 20"
-    answer = told(text, "1: a1, 3: b1, 4: c1, 9: a2, 19: b2, 60: a3", most_candidates=3)
+    answer = told(text, "1: a1, 3: b1, 4: c1, 9: a2, 19: b2, 60: a3", max_candidates=3)
     depths = [len(candidate.events) for candidate in answer.ways[0].stuck.shown]
     assert depths == sorted(depths, reverse=True)
     assert answer.ways[0].stuck.count >= 3
@@ -450,7 +449,7 @@ def test_a_subscription_without_events_has_nothing_to_fill() -> None:
 
 
 def test_no_events_at_all_are_answered() -> None:
-    answer = why_not(parse("=|(ARITH:id = 1; 5)(ARITH:id = 2)"), Stream(()))
+    answer = why_not(parse_subscription("=|(ARITH:id = 1; 5)(ARITH:id = 2)"), ReferenceStream(()))
     assert (answer.events, answer.matched, answer.cut) == (0, 0, False)
     assert [atom.events for atom in answer.ways[0].atoms] == [0, 0]
 
@@ -470,7 +469,7 @@ def test_no_events_at_all_are_answered() -> None:
 )
 def test_no_more_steps_are_taken_than_allowed(text: str, most: int) -> None:
     stream = ", ".join(f"{n}: a{n} ({n % 20},{n % 9}) b{n}" for n in range(60))
-    answer = told(text, stream, most_steps=most, most_candidates=4)
+    answer = told(text, stream, max_steps=most, max_candidates=4)
     assert answer.steps <= most
     assert answer.cut
     for way in answer.ways:
@@ -484,14 +483,14 @@ def test_what_is_cut_is_the_oldest_for_every_atom() -> None:
     stream = "1: a1, 2: b1 (5,5), " + ", ".join(f"{n}: b{n} (5,5)" for n in range(9, 60))
     cut = 0
     for most in range(0, 20_000, 500):
-        answer = told("!(A; 5)(@(R)B)", stream, most_steps=most)
+        answer = told("!(A; 5)(@(R)B)", stream, max_steps=most)
         assert answer.matched == 0, most
         cut += answer.cut
     assert 2 < cut < 40
 
 
 def test_no_candidates_are_shown_where_none_are_asked_for() -> None:
-    answer = told("=|(A; 2)B", "1: a1, 4: b1", most_candidates=0)
+    answer = told("=|(A; 2)B", "1: a1, 4: b1", max_candidates=0)
     assert answer.ways[0].stuck.count == 1
     assert answer.ways[0].stuck.shown == ()
 
@@ -512,26 +511,29 @@ def test_what_the_box_of_a_region_tells_is_so(space: str) -> None:
     for seed in range(600):
         random = Random(f"{space} {seed}")
         text = random.choice(regions)
-        zone = zone_of(text, space)
+        region = build_region_box(text, space)
         corners = [
             (random.choice((-190.0, -180.0, 0.0, 5.0, 10.0, 175.0, 180.0)) + random.randint(-1, 1),
              random.choice((-80.0, 0.0, 3.0, 10.0, 55.0)) + random.randint(-1, 1))
             for _ in range(random.choice((1, 1, 2)))
         ]  # fmt: skip
-        place = places.place_around(tuple(corners), space)
+        place = places.locate_event(tuple(corners), space)
         assert place is not None
-        where, scale = random.choice(list(Where)), 1.0 if space == "plane" else 111_195.0
+        where, scale = random.choice(list(SpatialRelation)), 1.0 if space == "plane" else 111_195.0
         number, comparison = random.randint(0, 60) * scale, random.choice("<=>")
         test = RegionTest(where, Region(text), comparison, number, scale)
-        settled = zone.settled(test, place)
+        settled = region.decide(test, place)
         if settled is not None:
             told_at_once += 1
             asked = comparison, number, scale, space
-            assert places.satisfies(where, zone.shape, place, *asked) == settled, (seed, test)
+            assert places.evaluate_relation(where, region.shape, place, *asked) == settled, (
+                seed,
+                test,
+            )
     assert told_at_once > 100
 
 
-def case(seed: int) -> tuple[Any, Stream]:
+def case(seed: int) -> tuple[Any, ReferenceStream]:
     random = Random(f"why not {seed}")
     bounds = Bounds(
         atoms=random.choice((2, 3, 4)),
@@ -542,19 +544,22 @@ def case(seed: int) -> tuple[Any, Stream]:
     events = random_events(random, random.choice((4, 6, 8, 10)), points=random.random() < 0.5)
     corners = random_corners(random, events)
     space = random.choice(("plane", "earth"))
-    return random_subscription(random, bounds), Stream(events, corners, space)
+    return random_subscription(random, bounds), ReferenceStream(events, corners, space)
 
 
-@pytest.mark.parametrize("seed", some(8, 80))
+@pytest.mark.parametrize("seed", some(3, 80))
 def test_it_counts_exactly_the_matches_of_the_oracle(seed: int) -> None:
     counted = 0
     for number in range(40 * seed, 40 * (seed + 1)):
         subscription, stream = case(number)
-        everything = matches(replace(subscription, select=Select.ALL), stream)
+        everything = find_subscription_matches(replace(subscription, select=Select.ALL), stream)
         answer = why_not(subscription, stream)
         assert not answer.cut
         assert answer.matched == len(everything), (number, subscription)
-        assert answer.delivered == len(matches(subscription, stream)), (number, subscription)
+        assert answer.delivered == len(find_subscription_matches(subscription, stream)), (
+            number,
+            subscription,
+        )
         now = max(event.end for event in stream.events)
         known = [m for m in everything if m.known[1] == 0 or m.known[0] < now]
         assert why_not(subscription, stream, now=now).matched == len(known), number
@@ -569,7 +574,9 @@ def test_it_finds_matches_again_in_the_tables_of_the_paper() -> None:
         rows = case.events
         events = [Event(n, "", row["ts"], row["ts"], row) for n, row in enumerate(rows)]  # type: ignore[arg-type]
         corners: Any = {n: ((r["x"], r["y"]),) for n, r in enumerate(rows) if r["x"] is not None}
-        return why_not(parse(case.opsl, REGIONS), Stream(events, corners)).matched
+        return why_not(
+            parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners)
+        ).matched
 
     for one in (*BORDERS, *VARIABLES):
         assert found(one) == len(one.matches), one
@@ -590,7 +597,7 @@ def test_every_pair_matches_or_is_stopped_by_one_demand() -> None:
         events = sorted(asked.events, key=lambda e: e.end)
         ordered = [replace(e, position=n) for n, e in enumerate(events)]
         corners = {n: asked.corners[e.position] for n, e in enumerate(events)}
-        answer = why_not(asked.subscription, Stream(ordered, corners))
+        answer = why_not(asked.subscription, ReferenceStream(ordered, corners))
         (way,) = answer.ways
         first, second = (atom.passed for atom in way.atoms)
         stopped = sum(demand.stopped for demand in way.demands if demand.kind != "event")
@@ -613,15 +620,15 @@ def trucks(*at: tuple[int, float]) -> pa.Table:
     )
 
 
-def shape(table: pa.Table, **given: Any) -> Shape:
+def shape(table: pa.Table, **given: Any) -> StreamSchema:
     options = {"time": "t", "type": "type", "order": ()} | given
     space = options.pop("space", "plane")
-    return located(shape_of(table.schema, **options), ("x", "y"), space)  # type: ignore[arg-type]
+    return add_location(create_schema(table.schema, **options), ("x", "y"), space)  # type: ignore[arg-type]
 
 
 def test_lengths_between_timestamps_are_durations() -> None:
     table = trucks((0, 5), (31, 60))
-    answer = why_not_of(table, shape(table), LEFT, DEPOT)
+    answer = explain_missing_match(table, shape(table), LEFT, DEPOT)
     assert "e2 came 31 minutes after e1, at most 25 minutes are allowed" in whys(answer)
     (stopped,) = [c for c in answer.ways[0].stuck.shown if "31 minutes" in c.why]
     assert [event.end for event in stopped.events] == [
@@ -635,35 +642,35 @@ def test_lengths_between_timestamps_are_durations() -> None:
 
 def test_time_has_come_as_far_as_the_last_event_unless_it_is_said() -> None:
     table = trucks((0, 5), (3, 12))
-    (waits,) = why_not_of(table, shape(table), LEFT, DEPOT).ways[0].waiting.shown
+    (waits,) = explain_missing_match(table, shape(table), LEFT, DEPOT).ways[0].waiting.shown
     assert waits.why == "still waiting: e2 may come until 2026-01-31 10:25:00"
     assert waits.until == "2026-01-31T10:25:00+00:00"
     later = TEN + timedelta(minutes=26)
-    assert why_not_of(table, shape(table), LEFT, DEPOT, now=later).waiting == 0
-    assert why_not_of(table, shape(table), LEFT, DEPOT, ended=True).waiting == 0
+    assert explain_missing_match(table, shape(table), LEFT, DEPOT, now=later).waiting == 0
+    assert explain_missing_match(table, shape(table), LEFT, DEPOT, ended=True).waiting == 0
 
 
 def test_on_the_earth_distances_are_metres() -> None:
     table = trucks((0, 0.0))
     table = table.set_column(table.column_names.index("y"), "y", pa.array([0.001]))
     circle = {"Depot": "CIRCLE (0 0, 50)"}
-    answer = why_not_of(table, shape(table, space="earth"), f"@(Depot){TRUCK}", circle)
+    answer = explain_missing_match(table, shape(table, space="earth"), f"@(Depot){TRUCK}", circle)
     (miss,) = answer.ways[0].atoms[0].tests[-1].near
     assert miss.why == "it was 61.2 m away from Depot, and must be inside"
 
 
 def test_events_are_put_in_order_and_the_newest_are_taken() -> None:
     table = trucks((31, 60), (0, 5), (5, 5), (10, 60))
-    everything = why_not_of(table, shape(table), LEFT, DEPOT, ended=True)
+    everything = explain_missing_match(table, shape(table), LEFT, DEPOT, ended=True)
     assert (everything.events, everything.matched, everything.cut) == (4, 2, False)
-    newest = why_not_of(table, shape(table), LEFT, DEPOT, ended=True, most_events=3)
+    newest = explain_missing_match(table, shape(table), LEFT, DEPOT, ended=True, most_events=3)
     assert (newest.events, newest.matched, newest.cut) == (3, 1, True)
 
 
 def test_a_pattern_is_refused_with_a_way_out() -> None:
     table = trucks((0, 5))
     with pytest.raises(ensue.QueryError, match="this one is a pattern\n  hint: "):
-        why_not_of(table, shape(table), "SEQ(truck a, truck b) WITHIN 5 minutes")
+        explain_missing_match(table, shape(table), "SEQ(truck a, truck b) WITHIN 5 minutes")
 
 
 @pytest.mark.parametrize(
@@ -681,7 +688,7 @@ def test_a_pattern_is_refused_with_a_way_out() -> None:
 def test_what_does_not_fit_the_events_is_refused_where_it_stands(text: str, problem: str) -> None:
     table = trucks((0, 5))
     with pytest.raises(ensue.QueryError) as refused:
-        why_not_of(table, shape(table), text, DEPOT)
+        explain_missing_match(table, shape(table), text, DEPOT)
     assert problem in str(refused.value)
     assert refused.value.span is not None
     assert refused.value.text == text
@@ -689,10 +696,13 @@ def test_what_does_not_fit_the_events_is_refused_where_it_stands(text: str, prob
 
 def test_the_field_type_is_the_column_that_the_call_names() -> None:
     table = trucks((0, 5)).rename_columns(["t", "sort", "id", "x", "y"])
-    answer = why_not_of(table, shape(table, type="sort"), "(STRING:type = 'van')")
+    answer = explain_missing_match(table, shape(table, type="sort"), "(STRING:type = 'van')")
     (test,) = answer.ways[0].atoms[0].tests
     assert test.near[0].why == "type is 'truck', type = 'van' is required"
-    assert why_not_of(table, shape(table, type="sort"), "(STRING:type = 'truck')").matched == 1
+    assert (
+        explain_missing_match(table, shape(table, type="sort"), "(STRING:type = 'truck')").matched
+        == 1
+    )
 
 
 def test_decimals_and_dates_are_compared_as_everywhere() -> None:
@@ -703,23 +713,23 @@ def test_decimals_and_dates_are_compared_as_everywhere() -> None:
             "day": pa.array([date(2026, 1, 30), date(2026, 1, 31)]),
         }
     )
-    events = shape_of(table.schema, time="t", type=None, order=())
+    events = create_schema(table.schema, time="t", type=None, order=())
     for text in (
         "(ARITH:load = 0.1)",
         "(ARITH:load IN (0.1, 7))",
         "(ARITH:load < 2.5)",
         "(TIME:day < TIMESTAMP '2026-01-31 00:00:00')",
     ):
-        assert why_not_of(table, events, text).matched == 1, text
+        assert explain_missing_match(table, events, text).matched == 1, text
         fleet = ensue.Subscriptions(time="t")
         fleet.add("it", text)
         assert ensue.match(table, fleet).num_rows == 1, text
-    json.dumps(why_not_of(table, events, "(ARITH:load > 7)").as_dict())
+    json.dumps(explain_missing_match(table, events, "(ARITH:load > 7)").as_dict())
 
 
 @pytest.mark.filterwarnings("ignore::ensue.SubscriptionWarning")
 def test_a_table_is_answered_as_it_is_matched() -> None:
-    from ensue.languages.opsl_text import show
+    from ensue.printing.opsl_printer import format_subscription
 
     delivered = 0
     for seed in range(12):
@@ -729,20 +739,23 @@ def test_a_table_is_answered_as_it_is_matched() -> None:
             {**e.values, "t": e.end, "n": e.position, "x": random.uniform(0, 10), "y": 2.0}
             for e in events
         ]
-        text = show(random_subscription(random, Bounds(atoms=3, depth=2)))
+        text = format_subscription(random_subscription(random, Bounds(atoms=3, depth=2)))
         table = pa.Table.from_pylist(rows)
         given = shape(table, type=None, order=("n",))
         fleet = ensue.Subscriptions(time="t", location=("x", "y"), order="n")
         fleet.add("it", text)
         found = ensue.match(table, fleet).num_rows
-        assert why_not_of(table, given, text, ended=True).delivered == found, (seed, text)
+        assert explain_missing_match(table, given, text, ended=True).delivered == found, (
+            seed,
+            text,
+        )
         delivered += found
     assert delivered
 
 
 def test_the_answer_reads_as_a_page() -> None:
     table = trucks((0, 5), (20, 24), (31, 60))
-    answer = why_not_of(table, shape(table), LEFT, DEPOT, ended=True)
+    answer = explain_missing_match(table, shape(table), LEFT, DEPOT, ended=True)
     seventeen = "(id 17, type 'truck') at 2026-01-31"
     assert (
         answer.text().replace(seventeen, "17")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.archives.contract import KEY, SINCE, UNTIL, Wanted
+from ensue.archives.archive import KEY, SINCE, UNTIL, ArchiveRead
 
 
 def asked(
     rows: list[dict[str, Any]],
-    wanted: Wanted,
+    wanted: ArchiveRead,
     *,
     time: tuple[str, str] = ("t", "t"),
     type: str | None = None,

@@ -7,13 +7,13 @@ from random import Random
 import pyarrow as pa
 
 from ensue.archives.compaction import compact
-from ensue.archives.stored import FileArchive
-from ensue.archives.writing import commit
-from ensue.archives.written_files import Added
-from ensue.workload.lanes.packing import ARCHIVED, Packed, table_of
-from ensue.workload.lanes.shelf import forget_live
-from ensue.workload.workload import Workload
+from ensue.archives.delta_writer import commit
+from ensue.archives.file_archive import FileArchive
+from ensue.archives.parquet_writer import AddedFile
+from ensue.runtime.tasks.wire_format import ARCHIVED, PackedTable, unpack_table
+from ensue.runtime.workload import Workload
 from support.lanes import Stream
+from support.shelves import forget_live
 
 POINTS = ("tasks", "delivery", "archive")  # behind which an attempt may be killed
 MOST_KILLS = 8
@@ -47,7 +47,7 @@ class ArchivingStream(Stream):
         if point != "tasks":
             self._deliver_rows(made)
         if point not in ("tasks", "delivery"):
-            files = [Added.read(p.blob.decode()) for p in made if p.number == ARCHIVED]
+            files = [AddedFile.read(p.blob.decode()) for p in made if p.number == ARCHIVED]
             if files:
                 self.commits += commit(self.archive, files, "stream", self.number)
             if self.random.random() < 0.3:
@@ -57,11 +57,11 @@ class ArchivingStream(Stream):
         self._restore(before)
         return False
 
-    def _deliver_rows(self, made: list[Packed]) -> None:
+    def _deliver_rows(self, made: list[PackedTable]) -> None:
         for packed in made:
             if packed.number < 0:
                 continue
-            for row in table_of(packed.blob)[1].to_pylist():
+            for row in unpack_table(packed.blob)[1].to_pylist():
                 known = self.sink.setdefault(row["match_id"], row)
                 assert repr(known) == repr(row), "another row in the repetition"
 
@@ -88,13 +88,13 @@ class ArchivingStream(Stream):
 
     def recent(self) -> pa.Table:
         """The events that lanes have released and not archived."""
-        from ensue.workload.lanes.lane import Lane
-        from ensue.workload.lanes.state import rebuilt
+        from ensue.runtime.tasks.task import Task
+        from ensue.runtime.tasks.task_state import rebuild_task
 
         found = []
         for place, store in self.stores.items():
             head, chain = store.head(), self.workload.chains[place[0]]
-            lane = Lane(chain) if head is None else rebuilt(store, head, chain)
+            lane = Task(chain) if head is None else rebuild_task(store, head, chain)
             past = getattr(lane.matcher, "past", None)
             pasts = [past] if past is not None else lane.matcher.pasts.values()
             found += [table for past in pasts if past.own for table in past.recent]

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from brokers import kafka, mosquitto, nats
 from ensue.errors import EventError
-from ensue.service.delivery.contract import Sink, Undelivered
+from ensue.service.delivery.sink import DeliveryError, Sink
 from ensue.service.intake import ARROW
-from ensue.service.notes import Note
-from ensue.service.sources.contract import Source
-from ensue.testing import kafka, mosquitto, nats
+from ensue.service.notification import Notification
+from ensue.service.sources.source import EventSource
 
 PATIENCE = 60.0  # seconds before a test that waits for something has failed
 
@@ -39,7 +39,7 @@ async def until(holds: Callable[[], Any], what: str = "it") -> None:
 
 
 @asynccontextmanager
-async def reading(source: Source, service: "Recorder") -> AsyncIterator[Source]:
+async def reading(source: EventSource, service: "Recorder") -> AsyncIterator[EventSource]:
     """A source that reads meanwhile, and then ends as in a crash: it is not asked to finish."""
     task = asyncio.create_task(source.run(service))
     try:
@@ -53,24 +53,24 @@ async def reading(source: Source, service: "Recorder") -> AsyncIterator[Source]:
 # ------------------------------------------------------------------------------------ notes
 
 
-def notes(count: int, first: int = 1) -> list[Note]:
+def notes(count: int, first: int = 1) -> list[Notification]:
     """A start, and matches behind it."""
     return [
-        Note(n, 7, 3, "started", None, 0.0, b'{"kind":"started","n":%d}' % n)
+        Notification(n, 7, 3, "started", None, 0.0, b'{"kind":"started","n":%d}' % n)
         if n == 1
-        else Note(n, 7, 3, "match", f"m{n}", 0.0, b'{"kind":"match","n":%d}' % n)
+        else Notification(n, 7, 3, "match", f"m{n}", 0.0, b'{"kind":"match","n":%d}' % n)
         for n in range(first, first + count)
     ]
 
 
-async def delivered(sink: Sink, some: Sequence[Note]) -> int:
+async def delivered(sink: Sink, some: Sequence[Notification]) -> int:
     """Sends notes in order, again from where it failed, as a courier does; how often it failed."""
     at, failures = 0, 0
     while at < len(some):
         piece = some[at : at + 50]
         try:
             await sink.send(piece)
-        except Undelivered as undelivered:
+        except DeliveryError as undelivered:
             failure = undelivered
         else:
             at += len(piece)

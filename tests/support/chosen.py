@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 import ensue
-from ensue import semantics
-from ensue.columns.stream import shape_of
-from ensue.engine.reference_events import events_of
-from ensue.workload.prepared import prepare
+from ensue import reference as semantics
+from ensue.engine.reference_events import read_events
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 from support.live import fed
 from support.streams import Nature, random_slices
 
@@ -18,9 +18,9 @@ Written = tuple[tuple[str, tuple[int, ...]], ...]
 
 def expected(text: str, events: pa.Table, nature: Nature) -> list[Written]:
     """The matches by the reference semantics, as rows of the events."""
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
-    checked = prepare(ensue.parse(text), shape).query
-    found = semantics.matches(checked, events_of(events, shape.schema, shape.unit))
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
+    checked = compile_query(ensue.parse(text), shape).query
+    found = semantics.find_matches(checked, read_events(events, shape.schema, shape.unit))
     return sorted(_written({v: [e.position for e in es] for v, es in b.items()}) for b in found)
 
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from ensue.algebra.check.correlation import check_correlation
-from ensue.algebra.correlation import Correlation
-from ensue.columns.stream import Shape, in_order, shape_of
-from ensue.engine.reference_events import events_of
+from ensue.analyzer.join_checks import check_archive_join
+from ensue.engine.reference_events import read_events
 from ensue.errors import QueryError
-from ensue.languages.patterns import statement
-from ensue.semantics import Correlated, correlated
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.parser.pattern_parser import parse_statement
+from ensue.reference import JoinedMatch, join_matches
+from ensue.vector.event_table import StreamSchema, create_schema, sort_events
 from support.queries import Writer
 from support.streams import REAL, STAMPS, TYPES, WHOLE, Nature, random_events, random_nature
 
@@ -39,31 +39,31 @@ class Story:
     own: str | None = None  # the archive that the live events belong to as well
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> StreamSchema:
         """The shape of the live stream and of all archives."""
-        return shape_of(self.live.schema, time=self.nature.columns, type="type", order=())
+        return create_schema(self.live.schema, time=self.nature.columns, type="type", order=())
 
     @cached_property
-    def correlation(self) -> Correlation:
+    def correlation(self) -> ArchiveJoinQuery:
         """The query, checked; a QueryError if it is none."""
-        found = statement(self.text)
-        assert isinstance(found, Correlation)
+        found = parse_statement(self.text)
+        assert isinstance(found, ArchiveJoinQuery)
         schema = self.shape.schema
-        return check_correlation(found, schema, dict.fromkeys(self.archives, schema))
+        return check_archive_join(found, schema, dict.fromkeys(self.archives, schema))
 
     def past(self, name: str) -> pa.Table:
         """All that an archive is to a query, the live events too where they belong to it."""
         if name != self.own:
             return self.archives[name]
-        return in_order(pa.concat_tables([self.archives[name], self.live]), self.shape)
+        return sort_events(pa.concat_tables([self.archives[name], self.live]), self.shape)
 
     @cached_property
-    def rows(self) -> list[Correlated]:
+    def rows(self) -> list[JoinedMatch]:
         """What the query means."""
         schema, unit = self.shape.schema, self.shape.unit
-        events = {name: events_of(self.past(name), schema, unit) for name in self.archives}
-        live = events_of(self.live, schema, unit)
-        return correlated(self.correlation, live, events)
+        events = {name: read_events(self.past(name), schema, unit) for name in self.archives}
+        live = read_events(self.live, schema, unit)
+        return join_matches(self.correlation, live, events)
 
     def written(self) -> list[dict[str, list[int]]]:
         """The rows by the column `row` of their events, which no two events share."""

@@ -11,22 +11,22 @@ from typing import Any, TypeVar, cast
 
 from ensue.errors import ServiceError
 from ensue.service.database import Database
-from ensue.service.delivery.addresses import Guard
-from ensue.service.delivery.courier import Courier, Pace
-from ensue.service.delivery.signing import Secret, new_secret, stored
-from ensue.service.delivery.waits import Waits
+from ensue.service.delivery.addresses import AddressGuard
+from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
+from ensue.service.delivery.retry_queue import Backoff
+from ensue.service.delivery.signing import SigningSecret, encode_secrets, new_secret
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
-from ensue.service.secrets import Seal
-from ensue.service.settings import Limits
-from ensue.service.store import targets
-from ensue.service.store.counters import counted
+from ensue.service.secrets import SecretCipher
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import target_store as targets
+from ensue.service.store.journal import read_counters
 
 T = TypeVar("T")
 LOOPBACK = ("127.0.0.0/8",)
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # real ones are read from disk, which takes long
 SEAL_KEY = "c2VhbCBvZiB0ZXN0cyB3aXRoIDMyIGJ5dGVzIGluIGE="
-SEAL = Seal([SEAL_KEY], "a test")
-STEPS = Waits((5.0, 60.0, 600.0), jitter=0.0)
+SEAL = SecretCipher([SEAL_KEY], "a test")
+STEPS = Backoff((5.0, 60.0, 600.0), jitter=0.0)
 
 
 class Clock:
@@ -90,20 +90,20 @@ class Scene:
         self,
         folder: Path,
         *,
-        limits: Limits | None = None,
+        limits: ServiceLimits | None = None,
         webhooks: WebhookLimits | None = None,
-        pace: Pace | None = None,
+        pace: DispatcherOptions | None = None,
         sinks: dict[str, Callable[[Any], Any]] | None = None,
-        guard: Guard | None = None,
+        guard: AddressGuard | None = None,
     ) -> None:
         self.clock = Clock()
         self.database = Database(folder / "service.db", synchronous="NORMAL")
         self.database.seal = SEAL
-        self.limits = limits or Limits(webhook_attempts=4)
-        self.pace = pace or Pace(requests=STEPS, brokers=STEPS, closing=5.0)
+        self.limits = limits or ServiceLimits(webhook_attempts=4)
+        self.pace = pace or DispatcherOptions(requests=STEPS, brokers=STEPS, closing=5.0)
         self._webhook_limits = webhooks or WebhookLimits(seconds=5.0)
         self._guard, self._sinks = guard, sinks
-        self.courier: Courier
+        self.dispatcher: Dispatcher
 
     async def __aenter__(self) -> "Scene":
         await self.begin()
@@ -116,10 +116,10 @@ class Scene:
     async def begin(self) -> None:
         """A courier starts on the file as it is."""
         self.webhooks = Webhooks(
-            self._guard or Guard(LOOPBACK), self._webhook_limits, tls=_TLS, clock=self.clock
+            self._guard or AddressGuard(LOOPBACK), self._webhook_limits, tls=_TLS, clock=self.clock
         )
         self.wire = Wire(self.database)
-        self.courier = Courier(
+        self.dispatcher = Dispatcher(
             cast(Database, self.wire),
             self._sinks or {"webhook": self.webhooks.make},
             self.limits,
@@ -128,15 +128,15 @@ class Scene:
             sleep=self.clock.sleep,
             chance=lambda: 0.5,
         )
-        await self.courier.start()
+        await self.dispatcher.start()
 
     async def end(self) -> None:
-        await self.courier.close()
+        await self.dispatcher.close()
         await self.webhooks.close()
 
     async def crash(self) -> None:
         """The courier ends as if its process were killed: what it knew is lost."""
-        courier = self.courier
+        courier = self.dispatcher
         courier._closing = True
         for one in courier._rounds.values():
             one.cut()
@@ -149,7 +149,7 @@ class Scene:
     async def rested(self) -> None:
         """Returns once all that can be sent now is sent."""
         async with asyncio.timeout(30):
-            await self.courier.rested()
+            await self.dispatcher.rested()
 
     async def later(self, seconds: float) -> None:
         """Lets time pass, and what becomes due happen."""
@@ -168,7 +168,9 @@ class Scene:
         secret: str | None = None,
         **config: Any,
     ) -> int:
-        secrets = stored([Secret(secret or new_secret())]) if kind == "webhook" else []
+        secrets = (
+            encode_secrets([SigningSecret(secret or new_secret())]) if kind == "webhook" else []
+        )
         given = config if url is None else {"url": url, **config}
         return await self.database.write(
             lambda db: targets.add_target(
@@ -179,7 +181,7 @@ class Scene:
     async def notes(self, ids: Iterable[str], *, subscription: int = 7, user: int = 1) -> None:
         """Commits matches of a subscription, and wakes the courier."""
         await self.commit(ids, subscription=subscription, user=user)
-        self.courier.wake([subscription])
+        self.dispatcher.wake([subscription])
 
     async def commit(self, ids: Iterable[str], *, subscription: int = 7, user: int = 1) -> None:
         rows = [
@@ -195,8 +197,8 @@ class Scene:
         )
 
     async def state(self, id: int) -> targets.TargetState:
-        found = await self.database.read(targets.target_states)
+        found = await self.database.read(targets.list_target_states)
         return next(one for one in found if one.id == id)
 
     async def counted(self, subscription: int = 7) -> dict[str, int]:
-        return await self.database.read(lambda db: counted(db, subscription))
+        return await self.database.read(lambda db: read_counters(db, subscription))

@@ -7,11 +7,11 @@ from random import Random
 import pyarrow as pa
 
 import ensue
-from ensue.columns.stream import shape_of
 from ensue.errors import EnsueError
-from ensue.plan.planning import Planning
-from ensue.workload.spill.evictable import why_not_evictable
-from ensue.workload.timed_out import bundle
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.spill.key_store import why_not_evictable
+from ensue.runtime.timeout_rewrite import compile_with_timeouts
+from ensue.vector.event_table import create_schema
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
 from support.streams import Nature, random_events, random_nature
@@ -44,12 +44,14 @@ def random_evictable(
     random: Random, events: pa.Table, nature: Nature, *, emit_timeouts: bool = False
 ) -> tuple[str, str | None]:
     """A query that can be evicted and has matches, and the structure to run it on."""
-    shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+    shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     for _ in range(2_000):
         text, structure = random.choice(WRITERS)(random, nature), random.choice(STRUCTURES)
         try:
             query = ensue.parse(text)
-            made = bundle(query, shape, Planning(structure=structure), emit_timeouts=emit_timeouts)
+            made = compile_with_timeouts(
+                query, shape, PlannerOptions(structure=structure), emit_timeouts=emit_timeouts
+            )
             if why_not_evictable(made.queries) is not None:
                 continue
             with warnings.catch_warnings():

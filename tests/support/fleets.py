@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ensue.algebra.event_test import EventTest
-from ensue.algebra.subscription import Subscription
-from ensue.kernels.node_tables import Events
+from ensue.ir.subscription import EventTest, Subscription
+from ensue.kernels.network_tables import NetworkEvents
 from ensue.kernels.regions import RegionTable
-from ensue.plan.subscriptions.joins import Units, roots_of
-from ensue.semantics.events import Event
-from ensue.semantics.subscriptions import Stream, compared, matches
-from ensue.workload.subscriptions.nodes.held import NodeState
-from ensue.workload.subscriptions.nodes.table import NodeTable
+from ensue.operators.subscriptions.network.network_state import NetworkState
+from ensue.operators.subscriptions.network.network_table import NetworkTable
+from ensue.planner.subscription_joins import TimeUnits, plan_network
+from ensue.reference.conditions import Event
+from ensue.reference.subscription_matches import (
+    ReferenceStream,
+    compare_values,
+    find_subscription_matches,
+)
 
 Found = tuple[tuple[int, ...], Any, Any]  # members, start, end
 
@@ -41,7 +44,7 @@ class Tried:
     def _passes(self, atom: EventTest, event: Event) -> bool:
         return all(
             event.values[p.name] is not None
-            and compared(p.operator, event.values[p.name], p.value)
+            and compare_values(p.operator, event.values[p.name], p.value)
             for p in atom.predicates
         ) and all(self.fits(test, event) for test in atom.places)
 
@@ -58,8 +61,8 @@ class Nodes:
 
     def __post_init__(self) -> None:
         self.tried = Tried(fits=self.fits)
-        self.table = NodeTable(np.int64, self.regions, self.tried)
-        self.state = NodeState(self.table, np.int64, self.space, self._regions, self.lane)
+        self.table = NetworkTable(np.int64, self.regions, self.tried)
+        self.state = NetworkState(self.table, np.int64, self.space, self._regions, self.lane)
         self.names: dict[int, Any] = {}
 
     def _regions(self) -> RegionTable:
@@ -68,9 +71,9 @@ class Nodes:
         return RegionTable(np.zeros((1, 10)), np.zeros((1, 2)))
 
     def add(self, name: Any, subscription: Subscription, since: int = 0, lane: int = 0) -> int:
-        units = Units(lambda length: 0 if length is None else length.amount,  # type: ignore[union-attr]
+        units = TimeUnits(lambda length: 0 if length is None else length.amount,  # type: ignore[union-attr]
                       lambda moment: moment.at, self.points)  # type: ignore[arg-type, return-value]  # fmt: skip
-        roots = roots_of(subscription, units)
+        roots = plan_network(subscription, units)
         number = self.table.subscribe(roots, subscription.select, since, lane)
         self.names[number] = name
         return number
@@ -109,7 +112,9 @@ class Nodes:
             for k, s in enumerate(found.subscription)
         ]
 
-    def arrays(self, events: Sequence[Event], corners: dict[int, Any], version: int) -> Events:
+    def arrays(
+        self, events: Sequence[Event], corners: dict[int, Any], version: int
+    ) -> NetworkEvents:
         fields = sorted(self.table.fields, key=lambda name: self.table.fields[name])
         numbers = np.zeros((len(events), len(fields)))
         codes = np.zeros((len(events), len(fields)), np.int64)
@@ -128,7 +133,7 @@ class Nodes:
         at = [corners.get(event.position, ()) for event in events]
         first = np.concatenate([[0], np.cumsum([len(c) for c in at])]).astype(np.int64)
         flat = [corner for one in at for corner in one]
-        return Events(
+        return NetworkEvents(
             np.array([e.position for e in events], np.int64),
             np.full(len(events), version, np.int64),
             np.array([e.start for e in events], np.int64),
@@ -175,5 +180,5 @@ def meant(
     subscription: Subscription, events: Sequence[Event], corners: dict[int, Any], space: str
 ) -> list[Found]:
     """What the oracle says."""
-    stream = Stream(events, corners, space)
-    return [(m.members, m.start, m.end) for m in matches(subscription, stream)]
+    stream = ReferenceStream(events, corners, space)
+    return [(m.members, m.start, m.end) for m in find_subscription_matches(subscription, stream)]

@@ -8,12 +8,12 @@ import pyarrow as pa
 from benchmarks.peers.flink_cep.notation import rows
 
 import ensue
-from ensue import semantics
-from ensue.algebra.walk import atoms
-from ensue.columns.stream import shape_of
-from ensue.engine.reference_events import events_of
-from ensue.languages.patterns import parse
-from ensue.workload.prepared import prepare
+from ensue import reference as semantics
+from ensue.engine.reference_events import read_events
+from ensue.ir.traversal import iterate_atoms
+from ensue.parser.pattern_parser import parse
+from ensue.runtime.compiled_query import compile_query
+from ensue.vector.event_table import create_schema
 
 FOLDER = Path(__file__).parents[1] / "flink"
 
@@ -43,11 +43,11 @@ def matched(question: Question) -> Matches:
 def meant(question: Question) -> Matches:
     """What the reference semantics says."""
     events = _table(question)
-    shape = shape_of(events.schema, time="ts", type=_type(question), order=())
-    prepared = prepare(parse(question["ensue"]), shape)
-    only = next(atoms(prepared.query.pattern)).type
-    stream = events_of(events, shape.schema, shape.unit, untyped=only)
-    bindings = semantics.matches(prepared.query, stream)
+    shape = create_schema(events.schema, time="ts", type=_type(question), order=())
+    prepared = compile_query(parse(question["ensue"]), shape)
+    only = next(iterate_atoms(prepared.query.pattern)).type
+    stream = read_events(events, shape.schema, shape.unit, untyped=only)
+    bindings = semantics.find_matches(prepared.query, stream)
     return {
         _written({v: [e.position for e in es] for v, es in binding.items()})
         for binding in bindings

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 
-from ensue.service.brokers.mqtt import Arrival, Session, Wanted
-from ensue.service.endpoints import Access, Server
+from ensue.service.brokers.mqtt_client import MqttMessage, MqttSession, SessionOptions
+from ensue.service.endpoints import BrokerAccess, ServerAddress
 from support.lives import Lives
 from support.receivers import Receiver, Reply, Request
 
@@ -70,7 +70,7 @@ async def follow(lives: Lives, inbox: Inbox, subscription: int | None = None) ->
                         body = json.loads(data)
                         id = identity(kind, body["subscription"], number, body.get("match_id"))
                         inbox.take(id, number)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             await asyncio.sleep(0.01)
 
 
@@ -138,15 +138,15 @@ async def webhook(inbox: Inbox, chance: Random) -> AsyncIterator[dict[str, Any]]
 async def mqtt_notes(server: str, inbox: Inbox) -> AsyncIterator[dict[str, Any]]:
     """A target whose topics are heard in a session that the broker keeps."""
     host, _, port = server.partition(":")
-    session: Session
+    session: MqttSession
 
-    def arrived(arrival: Arrival) -> None:
+    def arrived(arrival: MqttMessage) -> None:
         assert arrival.qos == 1
         inbox.take(arrival.properties["id"], int(arrival.properties["number"]))
         session.confirm(arrival)
 
-    access = Access((Server(host, int(port)),))
-    session = Session(access, Wanted("follower", expires=600), arrived)
+    access = BrokerAccess((ServerAddress(host, int(port)),))
+    session = MqttSession(access, SessionOptions("follower", expires=600), arrived)
     await session.open()
     try:
         await session.subscribe("notes/#")

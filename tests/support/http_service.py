@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from fastapi import FastAPI
 
 from ensue.service import access
 from ensue.service.access import SCOPES
 from ensue.service.service import Service
-from ensue.service.store import users
+from ensue.service.store import user_store as users
 from ensue.service.web.app import make_app
-from ensue.service.web.server import Server
+from ensue.service.web.server import HttpServer
 from support.services import service
 
 API = "/api/v1"
@@ -40,15 +40,15 @@ class Web:
 
     service: Service
     app: FastAPI
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     people: dict[str, Person]
 
-    async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
+    async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx2.Response:
         """Asks as one of the people, or as nobody."""
         headers = {**(self.people[who].headers if who else {}), **more.pop("headers", {})}
         return await self.client.request(method, where(path), headers=headers, **more)
 
-    async def token(self, who: str, *scopes: str, **more: Any) -> access.Made:
+    async def token(self, who: str, *scopes: str, **more: Any) -> access.IssuedToken:
         """One more token of somebody."""
         id = self.people[who].id
         return await self.service.do(lambda db: access.add_token(db, id, scopes=scopes, **more))
@@ -74,7 +74,7 @@ async def settle(s: Service) -> dict[str, Person]:
     def make(db: Any) -> dict[str, Person]:
         found = {}
         for name, scopes in PEOPLE.items():
-            known = users.user_named(db, name)
+            known = users.find_user(db, name)
             id = access.add_user(db, name) if known is None else known["id"]
             made = access.add_token(db, id, scopes=scopes)
             bearer = {"authorization": f"Bearer {made.token}"}
@@ -90,8 +90,8 @@ async def web(path: Path, *, people: bool = True, **more: Any) -> AsyncIterator[
     async with service(path / "service.db", **more) as s:
         found = await settle(s) if people else {}
         app = make_app(s)
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
-        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 50_000))
+        async with httpx2.AsyncClient(transport=transport, base_url=HOST) as client:
             yield Web(s, app, client, found)
 
 
@@ -103,7 +103,7 @@ class Served:
 
     def __init__(self, s: Service, people: bool) -> None:
         self.service = s
-        self.server = Server(s, port=0)
+        self.server = HttpServer(s, port=0)
         self.people: dict[str, Person] = {}
         self._people = people
         self._ready = threading.Event()
@@ -217,7 +217,7 @@ async def listening(
     if after is not None:
         headers["last-event-id"] = str(after)
     async with (
-        httpx.AsyncClient(base_url=address, timeout=30.0) as client,
+        httpx2.AsyncClient(base_url=address, timeout=30.0) as client,
         client.stream(
             "GET", f"{API}/notifications/stream", headers=headers, params=params
         ) as answer,

@@ -7,15 +7,15 @@ from random import Random
 
 import pyarrow as pa
 
-from ensue.algebra.check.correlation import check_correlation
-from ensue.algebra.check.row_patterns import checked
-from ensue.algebra.correlation import Correlation
-from ensue.columns.arrow_kinds import fields_of
-from ensue.columns.stream import shape_of
-from ensue.languages.row_patterns.clause import read_clause
-from ensue.languages.sql.clauses import read_sql
-from ensue.languages.sql.joins import correlation_of
-from ensue.semantics import Event, correlated, value_of
+from ensue.analyzer.join_checks import check_archive_join
+from ensue.analyzer.row_pattern_checks import check_row_pattern
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.parser.row_pattern.clause import read_clause
+from ensue.parser.sql.clause_finder import parse_sql
+from ensue.parser.sql.clause_join import read_archive_join
+from ensue.reference import Event, join_matches, value_of
+from ensue.vector.arrow_types import get_field_kinds
+from ensue.vector.event_table import create_schema
 
 SCHEMA = pa.schema({"row": pa.int64(), "ts": pa.int64(), "k": pa.string(), "v": pa.int64()})
 _PATTERNS = (
@@ -55,21 +55,21 @@ class Told:
         return pa.concat_tables([self.past, self.live]) if self.own else self.past
 
     @cached_property
-    def correlation(self) -> Correlation:
-        query, kinds = read_sql(self.text), fields_of(SCHEMA)
+    def correlation(self) -> ArchiveJoinQuery:
+        query, kinds = parse_sql(self.text), get_field_kinds(SCHEMA)
 
         def resolved(clause):
             start, end = clause.body.start, clause.body.end
-            return checked(read_clause(self.text, start, end, clause.table), kinds)
+            return check_row_pattern(read_clause(self.text, start, end, clause.table), kinds)
 
-        return correlation_of(query, {"old": "old"}, resolved)
+        return read_archive_join(query, {"old": "old"}, resolved)
 
     @cached_property
     def meant(self) -> Counter:
         """What the judge says."""
-        schema = shape_of(SCHEMA, time="ts", type=None, order=("row",)).schema
-        asked = check_correlation(self.correlation, schema, {"old": schema})
-        rows = correlated(asked, _events(self.live), {"old": _events(self.whole)})
+        schema = create_schema(SCHEMA, time="ts", type=None, order=("row",)).schema
+        asked = check_archive_join(self.correlation, schema, {"old": schema})
+        rows = join_matches(asked, _events(self.live), {"old": _events(self.whole)})
         return Counter(tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows)
 
 

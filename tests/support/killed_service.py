@@ -24,16 +24,16 @@ from functools import partial
 from typing import Any
 
 import ensue
+from ensue.cli.serve import SOURCES
 from ensue.service import service as parts
 from ensue.service.database import Database
-from ensue.service.delivery.courier import Courier, Pace
-from ensue.service.delivery.waits import Waits
+from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
+from ensue.service.delivery.retry_queue import Backoff
 from ensue.service.service import Service
-from ensue.service.sources.table import SOURCES
-from ensue.service.web.server import Server
+from ensue.service.web.server import HttpServer
 
 # Receivers of a test are back at once: nobody waits minutes for them.
-PACE = Pace(requests=Waits((0.05, 0.2)), brokers=Waits((0.05, 0.2)), closing=5.0)
+PACE = DispatcherOptions(requests=Backoff((0.05, 0.2)), brokers=Backoff((0.05, 0.2)), closing=5.0)
 
 
 # ------------------------------------------------------------------------------------ death
@@ -48,8 +48,8 @@ def dying(death: Mapping[str, Any]) -> type[Database]:
             if "commit" in death:
                 self.committed.append(counted(death["commit"], lambda: True))
 
-        def _opened(self, *, read_only: bool = False) -> sqlite3.Connection:
-            db = super()._opened(read_only=read_only)
+        def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
+            db = super()._open(read_only=read_only)
             if "statement" in death and not read_only:
                 begins = death["statement"]
                 db.set_trace_callback(
@@ -92,7 +92,7 @@ def die_with_the_test() -> None:
 
 def run(said: dict[str, Any]) -> None:
     """Serves until it is stopped."""
-    parts.Courier = partial(Courier, pace=PACE)
+    parts.Dispatcher = partial(Dispatcher, pace=PACE)
     death = said.pop("death", None)
     if death is not None:
         parts.Database = dying(death)
@@ -100,7 +100,7 @@ def run(said: dict[str, Any]) -> None:
     if "location" in said:
         said["location"] = tuple(said["location"])
     service = Service(**said, sources=sources)
-    Server(service, port=0).run(lambda address: tell(address=address))
+    HttpServer(service, port=0).run(lambda address: tell(address=address))
 
 
 def tell(**what: Any) -> None:

@@ -8,41 +8,46 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.algebra.correlation import Correlation
-from ensue.algebra.query import Query
-from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.algebra.tower import Tower
-from ensue.columns.rows import no_rows
-from ensue.columns.stream import ends, with_time
-from ensue.languages.table import parse
-from ensue.plan.planning import DEFAULT, Planning
-from ensue.workload.asked import Asked
-from ensue.workload.chain import Chain
-from ensue.workload.correlations.prepare import Wanted
-from ensue.workload.correlations.prepared import NO_PAST, Pasts
-from ensue.workload.lanes.clock import FURTHEST_MS
-from ensue.workload.lanes.lane import Lane
-from ensue.workload.lanes.micro_batch import Counters, run_lane
-from ensue.workload.lanes.packing import (
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.parser.registry import parse
+from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
+from ensue.runtime.options import NO_ARCHIVES, AccessOptions, ArchiveSet, RunOptions
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.query_spec import Name, QuerySpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import BATCH, ROW, MicroBatch, SubscriptionVersion
+from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
+from ensue.runtime.tasks.micro_batch import TaskCounters, run_task
+from ensue.runtime.tasks.task import Task
+from ensue.runtime.tasks.task_state import StateHeader, TaskCache, import_part, rebuild_task
+from ensue.runtime.tasks.watermark import MAX_WATERMARK_MS
+from ensue.runtime.tasks.wire_format import (
     LATE_EVENTS,
     SHED,
-    Packed,
-    packed_events,
-    packed_outputs,
-    packed_spread,
-    table_of,
+    PackedTable,
+    pack_events,
+    pack_outputs,
+    pack_routed_events,
+    unpack_table,
 )
-from ensue.workload.lanes.past import Cut, PastLane, Sliced, packed_past
-from ensue.workload.lanes.shelf import Shelf, forget_live
-from ensue.workload.lanes.state import Head, begin, rebuilt
-from ensue.workload.planned import Wishes
-from ensue.workload.query_names import Name
-from ensue.workload.source import Source
-from ensue.workload.stage import BATCH, ROW, MicroBatch, Version
-from ensue.workload.workload import Workload
+from ensue.runtime.workload import Workload
+from ensue.vector.event_table import drop_bad_times, get_end_times
+from ensue.vector.take import create_empty_table
+from support.shelves import forget_live
 
-Texts = str | Query | Tower | Correlation | Recognition | Mapping[Name, Any] | Sequence[Any]
-ANY_ACCESS = Wanted()
+Texts = (
+    str
+    | Query
+    | Hierarchy
+    | ArchiveJoinQuery
+    | RowPatternQuery
+    | Mapping[Name, Any]
+    | Sequence[Any]
+)
+ANY_ACCESS = AccessOptions()
 
 
 def workload_of(
@@ -61,32 +66,32 @@ def workload_of(
     trace: bool = False,
     flat: bool = False,
     deliver_late: bool = False,
-    planning: Planning = DEFAULT,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
     streaming: bool = True,
-    pasts: Pasts = NO_PAST,
-    access: Wanted = ANY_ACCESS,
+    pasts: ArchiveSet = NO_ARCHIVES,
+    access: AccessOptions = ANY_ACCESS,
 ) -> Workload:
     """The workload of some queries over a stream."""
 
-    def parsed(query: Any) -> Query | Tower | Correlation | Recognition:
+    def parsed(query: Any) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
         return parse(query) if isinstance(query, str) else query  # type: ignore[return-value]
 
-    if isinstance(queries, str | Query | Tower | Correlation | Recognition):
-        asked = (Asked(parsed(queries)),)
+    if isinstance(queries, str | Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery):
+        asked = (QuerySpec(parsed(queries)),)
     else:
         named = queries if isinstance(queries, Mapping) else dict(enumerate(queries))
-        asked = tuple(Asked(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
-    wishes = Wishes(
+        asked = tuple(QuerySpec(parsed(q), name, k) for k, (name, q) in enumerate(named.items()))
+    wishes = RunOptions(
         emit_timeouts=emit_timeouts, levels=levels, trace=trace, flat=flat, streaming=streaming,
         planning=planning, access=access,
     )  # fmt: skip
-    source = Source(arrow, time, type, order, location, by_type, space)
+    source = SourceSchema(arrow, time, type, order, location, by_type, space)
     return Workload(asked, source, wishes, lanes, deliver_late, pasts)
 
 
-def delayed(random: Random, events: pa.Table, source: Source) -> tuple[pa.Table, int]:
+def delayed(random: Random, events: pa.Table, source: SourceSchema) -> tuple[pa.Table, int]:
     """The events in an order of arrival, and how late the latest of them comes (in ms)."""
-    times = ends(events, source.shape) / source.clock.per_ms
+    times = get_end_times(events, source.shape) / source.clock.per_ms
     most = random.choice((0, 0, 1, 3, 100))
     arrival = times + np.array([random.uniform(0, most) for _ in range(events.num_rows)])
     order = np.argsort(arrival, kind="stable")
@@ -108,12 +113,12 @@ class DictStore:
     def put_job(self, job: str) -> None:
         self.values["job"] = job
 
-    def head(self) -> Head | None:
+    def head(self) -> StateHeader | None:
         head = self.values.get("head")
-        assert head is None or isinstance(head, Head)
+        assert head is None or isinstance(head, StateHeader)
         return head
 
-    def put_head(self, head: Head) -> None:
+    def put_head(self, head: StateHeader) -> None:
         self.values["head"] = head
 
     def parts(self, count: int) -> Iterator[bytes]:
@@ -176,7 +181,7 @@ class Stream:
         *,
         bad_events: str = "raise",
         forget: Callable[[], bool] = lambda: False,
-        shelf: Shelf | None = None,
+        shelf: TaskCache | None = None,
         early: bool = True,
         lag_ms: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -184,7 +189,7 @@ class Stream:
         self.delay_ms = delay_ms
         self.bad_events = bad_events
         self.forget = forget
-        self.shelf = shelf or Shelf()
+        self.shelf = shelf or TaskCache()
         self.early = early
         self.lag_ms = lag_ms  # how far the newest event of a micro-batch is behind the clock
         self.watermark_ms = 0
@@ -196,19 +201,19 @@ class Stream:
             for lane in range(chain.lanes_of(stage))
         }
         self.timers: dict[Place, int | None] = dict.fromkeys(self.stores)
-        self.delivered: list[Packed] = []
+        self.delivered: list[PackedTable] = []
         self.events = self.late = self.before_cut = 0
         self.checks_gap = False
         self.oldest: float | None = None  # event of the last micro-batch
         self.newest_ms: int | None = None
-        self.version: Version | None = None  # of what is asked, where that changes
+        self.version: SubscriptionVersion | None = None  # of what is asked, where that changes
         self.wall_ms = 0
-        self.shed: list[Counters] = []  # of lanes that have given up something
+        self.shed: list[TaskCounters] = []  # of lanes that have given up something
 
-    def begin_with(self, history: pa.Table, cut: Cut, *, tasks: int = 1) -> None:
+    def begin_with(self, history: pa.Table, cut: BackfillCut, *, tasks: int = 1) -> None:
         """A history before the first micro-batch, read by some tasks."""
         source, types = self.workload.source, self.workload.types
-        history, _ = with_time(history, source.shape, self.bad_events, types, finite=True)
+        history, _ = drop_bad_times(history, source.shape, self.bad_events, types, finite=True)
         self.checks_gap = True
         for number, chain in enumerate(self.workload.chains):
             rows = history.num_rows
@@ -216,16 +221,16 @@ class Stream:
             sent = [
                 sliced
                 for begin_, end in pairwise(cuts)
-                for sliced in packed_past(chain, history.slice(begin_, end - begin_), cut, begin_)
+                for sliced in pack_history(chain, history.slice(begin_, end - begin_), cut, begin_)
             ]
             for place in self._places(number):
                 sent += self._past(place, sent, cut)
             self._deliver(chain, [sliced.packed for sliced in sent])
 
-    def _past(self, place: Place, sent: list[Sliced], cut: Cut) -> list[Sliced]:
+    def _past(self, place: Place, sent: list[PackedSlice], cut: BackfillCut) -> list[PackedSlice]:
         chain, number = self.workload.chains[place[0]], place[1]
-        lane = PastLane(chain, number, cut)
-        found: list[Sliced] = []
+        lane = BackfillTask(chain, number, cut)
+        found: list[PackedSlice] = []
         for slice in sorted({sliced.slice for sliced in sent}):
             blobs = _for(place, [sliced.packed for sliced in sent if sliced.slice == slice])
             if blobs:
@@ -234,15 +239,15 @@ class Stream:
         saved = lane.saved()
         for k, part in enumerate(saved.parts):
             of = (k, len(saved.parts))
-            begin(self.stores[place], chain, number, of, part, saved.timer)
+            import_part(self.stores[place], chain, number, of, part, saved.timer)
         self.timers[place] = saved.timer
         return found
 
     def feed(self, events: pa.Table) -> None:
         """A micro-batch with these events. The watermark they bring counts from the next one."""
         source, types = self.workload.source, self.workload.types
-        events, _ = with_time(events, source.shape, self.bad_events, types, finite=True)
-        times = ends(events, source.shape)
+        events, _ = drop_bad_times(events, source.shape, self.bad_events, types, finite=True)
+        times = get_end_times(events, source.shape)
         self.oldest = times.min().item() if len(times) else None
         newest_ms = self.newest_ms = source.clock.newest_ms(times)
         self.wall_ms = (newest_ms or 0) + self.lag_ms()
@@ -260,7 +265,7 @@ class Stream:
         that get something of these."""
         self.newest_ms = self.version = None
         for number, chain in enumerate(self.workload.chains):
-            sent: list[Packed] = []
+            sent: list[PackedTable] = []
             for place in self._places(number):
                 timer = self.timers[place]
                 due = timer is not None and timer <= self.watermark_ms
@@ -271,14 +276,14 @@ class Stream:
     def end(self) -> dict[Name, pa.Table]:
         """All matches by output, with those that only waited for the stream to end."""
         for number, chain in enumerate(self.workload.chains):
-            sent: list[Packed] = []
+            sent: list[PackedTable] = []
             for place in self._places(number):
                 store = self.stores[place]
                 head, stage = store.head(), place[1]
                 given = (chain, *place[1:])
-                lane = Lane(*given) if head is None else rebuilt(store, head, *given)
+                lane = Task(*given) if head is None else rebuild_task(store, head, *given)
                 lane.accept(_for(place, sent))
-                sent += packed_outputs(chain, stage, lane.finish())
+                sent += pack_outputs(chain, stage, lane.finish())
             self._deliver(chain, sent)
         return {
             output.name: tables_of(self.delivered, output.number, output.schema)
@@ -296,35 +301,37 @@ class Stream:
 
     def shed_keys(self) -> list[dict[str, Any]]:
         """The keys that were given up, with their intervals."""
-        found = [table_of(p.blob)[1] for p in self.delivered if p.number == SHED]
+        found = [unpack_table(p.blob)[1] for p in self.delivered if p.number == SHED]
         return [row for table in found for row in table.to_pylist()]
 
     def _places(self, number: int) -> list[Place]:
         return [place for place in self.stores if place[0] == number]
 
-    def _sent(self, chain: Chain, events: pa.Table) -> list[Packed]:
+    def _sent(self, chain: Pipeline, events: pa.Table) -> list[PackedTable]:
         arriving = self._arriving(chain, events)
         if chain.spreads is None:
-            return list(packed_events(chain, arriving))
+            return list(pack_events(chain, arriving))
         batch = MicroBatch("stream", self.batches)
         spread = chain.spreads.spread(events, chain.lanes_of(0), batch)
         self.version = spread.version
-        return list(packed_spread(chain, arriving, spread))
+        return list(pack_routed_events(chain, arriving, spread))
 
-    def _arriving(self, chain: Chain, events: pa.Table) -> pa.Table:
+    def _arriving(self, chain: Pipeline, events: pa.Table) -> pa.Table:
         if chain.split_by_spark:
             return events
         rows = np.arange(events.num_rows)
         events = events.append_column(BATCH, pa.array(np.full(len(rows), self.batches)))
         return events.append_column(ROW, pa.array(rows))
 
-    def _run(self, place: Place, sent: list[Packed], next_ms: int | None) -> list[Packed]:
+    def _run(
+        self, place: Place, sent: list[PackedTable], next_ms: int | None
+    ) -> list[PackedTable]:
         if self.forget():
             forget_live()
         chain = self.workload.chains[place[0]]
         given = (self.stores[place], chain, place[1], self.watermark_ms)
         checked = self.checks_gap and place[1:] == (0, 0)
-        outcome = run_lane(
+        outcome = run_task(
             *given, _for(place, sent), next_ms, self.shelf,
             self.oldest if checked else None, self.newest_ms,
             require_no_gap=checked, wall_ms=self.wall_ms, place=place[2], version=self.version,
@@ -337,18 +344,18 @@ class Stream:
         self.before_cut += outcome.counters.before_cut
         return outcome.sent
 
-    def _deliver(self, chain: Chain, sent: list[Packed]) -> None:
+    def _deliver(self, chain: Pipeline, sent: list[PackedTable]) -> None:
         self.delivered += [p for p in sent if p.stage == len(chain.stages)]
 
 
-def _for(place: Place, sent: list[Packed]) -> list[bytes]:
+def _for(place: Place, sent: list[PackedTable]) -> list[bytes]:
     return [packed.blob for packed in sent if (packed.stage, packed.lane) == place[1:]]
 
 
-def tables_of(packed: Sequence[Packed], number: int, schema: pa.Schema) -> pa.Table:
+def tables_of(packed: Sequence[PackedTable], number: int, schema: pa.Schema) -> pa.Table:
     """The rows of one output among packed tables."""
-    tables = [table_of(p.blob)[1].cast(schema) for p in packed if p.number == number]
-    return pa.concat_tables([no_rows(schema), *tables])
+    tables = [unpack_table(p.blob)[1].cast(schema) for p in packed if p.number == number]
+    return pa.concat_tables([create_empty_table(schema), *tables])
 
 
 def later_watermark(watermark_ms: int, next_ms: int | None) -> int:
@@ -357,4 +364,4 @@ def later_watermark(watermark_ms: int, next_ms: int | None) -> int:
     >>> later_watermark(0, -5), later_watermark(7, 5), later_watermark(7, None)
     (0, 7, 7)
     """
-    return watermark_ms if next_ms is None else max(watermark_ms, min(next_ms, FURTHEST_MS))
+    return watermark_ms if next_ms is None else max(watermark_ms, min(next_ms, MAX_WATERMARK_MS))

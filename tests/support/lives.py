@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 
 API = "/api/v1"
 PATIENCE = 120.0  # seconds before a test that waits for something has failed
@@ -66,7 +66,7 @@ class Lives:
         self._there = asyncio.Event()
         self._ended = asyncio.Event()
         self._exit = 0
-        self._client = httpx.AsyncClient(timeout=PATIENCE)
+        self._client = httpx2.AsyncClient(timeout=PATIENCE)
         self.died: Counter[str] = Counter()  # by how
         self.unanswered = 0  # requests that had to be made again
         self.over = False  # the last life has begun
@@ -174,18 +174,18 @@ class Lives:
 
     async def _answer(
         self, method: str, path: str, request: Mapping[str, Any]
-    ) -> httpx.Response | None:
+    ) -> httpx2.Response | None:
         address = await self.address()
         try:
             return await self._client.request(method, address + API + path, **request)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return None
 
     @asynccontextmanager
-    async def stream(self, path: str, **request: Any) -> AsyncIterator[httpx.Response]:
+    async def stream(self, path: str, **request: Any) -> AsyncIterator[httpx2.Response]:
         """A response that does not end by itself."""
         address = await self.address()
-        patient = httpx.Timeout(PATIENCE, read=None)
+        patient = httpx2.Timeout(PATIENCE, read=None)
         async with self._client.stream(
             "GET", address + API + path, timeout=patient, **request
         ) as answer:

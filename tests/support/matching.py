@@ -2,16 +2,16 @@
 
 import pyarrow as pa
 
-from ensue.workload.prepared import Prepared
-from ensue.workload.queries.work import matched
-from ensue.workload.timed_out import Bundle
-from ensue.workload.work import Progress
+from ensue.operators.match.match_operator import match_queries
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.stage import Progress
+from ensue.runtime.timeout_rewrite import TimeoutQueries
 
 
 def match_in_order(
-    queries: Bundle | Prepared, events: pa.Table, progress: Progress | None = None
+    queries: TimeoutQueries | CompiledQuery, events: pa.Table, progress: Progress | None = None
 ) -> pa.Table:
     """All matches of a query, or of one with its timed-out partial matches."""
-    if isinstance(queries, Prepared):
-        return matched((queries,), events, progress).tables[0]
-    return queries.merged(matched(queries.queries, events, progress).tables)
+    if isinstance(queries, CompiledQuery):
+        return match_queries((queries,), events, progress).tables[0]
+    return queries.merged(match_queries(queries.queries, events, progress).tables)

@@ -6,8 +6,8 @@ Every choice is taken from the generator that is passed in, as in `support.queri
 from dataclasses import dataclass, field
 from random import Random
 
-from ensue.algebra.window import ByEvents, ByTime, ByUnits, Window
-from ensue.plan.towers.modules import Module
+from ensue.ir.selection import ByEvents, ByTime, ByUnits, Window
+from ensue.planner.hierarchy_modules import HierarchyModule
 from support.streams import PLAIN, TYPES, Nature
 
 DEEPEST = 4  # levels, the query on top among them
@@ -15,7 +15,9 @@ MOST_EVENTS = 7  # variables of a query
 SECOND = 1_000_000_000
 
 
-def random_tower(random: Random, nature: Nature = PLAIN) -> tuple[str, tuple[Module, ...]]:
+def random_tower(
+    random: Random, nature: Nature = PLAIN
+) -> tuple[str, tuple[HierarchyModule, ...]]:
     """The text of a flat query, and the modules that its parts come from.
 
     >>> text, modules = random_tower(Random(86))
@@ -45,7 +47,7 @@ class _Part:
 class _Writer:
     random: Random
     nature: Nature
-    modules: list[Module] = field(default_factory=list)
+    modules: list[HierarchyModule] = field(default_factory=list)
     plain: list[str] = field(default_factory=list)
     negated: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
@@ -114,7 +116,7 @@ class _Writer:
             within = self.within(inside, random.choice((1, 2, 3, 4, 6, 8)))
         elif random.random() < 0.2:
             within = ByEvents(5)  # says nothing here: it is no condition of the query
-        module = Module(f"M{self.boxes}", box, inside.variables, within, level, precursor)
+        module = HierarchyModule(f"M{self.boxes}", box, inside.variables, within, level, precursor)
         self.modules.insert(place, module)
         return inside
 

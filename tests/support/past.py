@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 import ensue
-from ensue.algebra.check.correlation import check_correlation
-from ensue.archives.contract import Wanted
-from ensue.columns.stream import in_order
-from ensue.engine.reference_events import events_of
-from ensue.runners.tables import stream_of
-from ensue.semantics import correlated
-from ensue.workload.correlations.pieces import as_times
+from ensue.analyzer.join_checks import check_archive_join
+from ensue.archives.archive import ArchiveRead
+from ensue.backends.input_tables import read_event_table
+from ensue.engine.reference_events import read_events
+from ensue.operators.archive_join.archive_ranges import convert_bounds
+from ensue.reference import join_matches
+from ensue.vector.event_table import sort_events
 
 
 def judged(
@@ -26,20 +26,20 @@ def judged(
     **_: Any,
 ) -> pa.Table:
     """The rows by the reference semantics: a struct for each event, a list for Kleene."""
-    table, shape = stream_of(events, time=time, type=type)
-    live = in_order(table, shape)
+    table, shape = read_event_table(events, time=time, type=type)
+    live = sort_events(table, shape)
     shapes = {name: one.shape for name, one in archives.items()}
     schemas = {name: one.schema for name, one in shapes.items()}
-    checked = check_correlation(ensue.parse(query), shape.schema, schemas)
+    checked = check_archive_join(ensue.parse(query), shape.schema, schemas)
     past = {name: whole(one) for name, one in archives.items()}
     if archive is not None:
         both = [past[archive], live.cast(past[archive].schema)]
-        past[archive] = in_order(pa.concat_tables(both), shapes[archive])
+        past[archive] = sort_events(pa.concat_tables(both), shapes[archive])
 
-    rows = correlated(
+    rows = join_matches(
         checked,
-        events_of(live, shape.schema, shape.unit),
-        {n: events_of(t, shapes[n].schema, shapes[n].unit) for n, t in past.items()},
+        read_events(live, shape.schema, shape.unit),
+        {n: read_events(t, shapes[n].schema, shapes[n].unit) for n, t in past.items()},
     )
     wanted = ensue.match(live.slice(0, 0), query, time=time, type=type, archives=archives).schema
     columns = {}
@@ -54,8 +54,8 @@ def judged(
 def whole(archive: Any) -> pa.Table:
     """All events of an archive."""
     kind = archive.shape.arrow.field(archive.shape.schema.end).type
-    open_ = pa.nulls(1, as_times(np.array([0]), kind, "us", up=True).type)
-    return archive.read(Wanted(pa.table({"since": open_, "until": open_}))).events
+    open_ = pa.nulls(1, convert_bounds(np.array([0]), kind, "us", up=True).type)
+    return archive.read(ArchiveRead(pa.table({"since": open_, "until": open_}))).events
 
 
 def _bound(events: Any, type: pa.DataType) -> Any:

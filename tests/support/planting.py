@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import ensue
-from ensue.service.brokers.mqtt import Session, Wanted
-from ensue.service.endpoints import Access, Server
+from ensue.service.brokers.mqtt_client import MqttSession, SessionOptions
+from ensue.service.endpoints import BrokerAccess, ServerAddress
 from support.lives import PATIENCE, Lives
 from support.services import DEPOT, HERE, LEFT, POINTS, point
 
@@ -170,7 +170,7 @@ class Mqtt:
     client = "killed"
 
     def __init__(
-        self, session: Session, server: str, objects: Sequence[int], chance: Random
+        self, session: MqttSession, server: str, objects: Sequence[int], chance: Random
     ) -> None:
         self._session = session
         self._chance = chance
@@ -243,12 +243,12 @@ async def nats_way(server: str, objects: Sequence[int], chance: Random) -> Async
 async def mqtt_way(server: str, objects: Sequence[int], chance: Random) -> AsyncIterator[Mqtt]:
     """The way by MQTT."""
     host, _, port = server.partition(":")
-    access = Access((Server(host, int(port)),))
+    access = BrokerAccess((ServerAddress(host, int(port)),))
     # The broker keeps messages for the source from now on, though it was never there.
-    reserved = await Session(access, Wanted(Mqtt.client, expires=3_600)).open()
+    reserved = await MqttSession(access, SessionOptions(Mqtt.client, expires=3_600)).open()
     await reserved.subscribe("events/#")
     await reserved.close()
-    session = await Session(access, Wanted()).open()
+    session = await MqttSession(access, SessionOptions()).open()
     try:
         yield Mqtt(session, server, objects, chance)
     finally:

@@ -4,7 +4,10 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
+
+from standardwebhooks import Webhook
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,12 @@ class Request:
     @property
     def id(self) -> str:
         return self.headers["webhook-id"]
+
+    def is_signed_with(self, secret: str) -> bool:
+        """Whether a signature is the secret's, however old it is."""
+        signed_at = datetime.fromtimestamp(int(self.headers["webhook-timestamp"]), UTC)
+        expected = Webhook(secret).sign(self.id, signed_at, self.body.decode())
+        return expected in self.headers["webhook-signature"].split(" ")
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ from itertools import product
 import pyarrow as pa
 import pytest
 
-from ensue.algebra.query import Query
+from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.adaptive import Advice
 from ensue.engine.engine import Engine
 from ensue.errors import QueryError
-from ensue.plan.choose import choose
-from ensue.plan.physical import Plan, Reference
-from ensue.plan.planning import Planning
+from ensue.ir.query import Query
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.planner.planner import choose_plan
+from ensue.planner.planner_options import PlannerOptions
 from ensue.schema import Schema
-from ensue.source.operator_functions import run_as_python
 
 STRUCTURES = ("stacks", "runs", "tree", "compact")
 RULES = ((), ("join_order",), ("window", "push_negation"), ("predicate_placement",))  # left out
@@ -25,18 +25,18 @@ class Restless:
 
     changes = 0  # of all engines
 
-    def __init__(self, _: object, query: Query, schema: Schema, planning: Planning) -> None:
-        python = run_as_python(query)
-        first = choose(query, schema, planning, python=python)
+    def __init__(self, _: object, query: Query, schema: Schema, planning: PlannerOptions) -> None:
+        python = find_uncompilable(query)
+        first = choose_plan(query, schema, planning, python=python)
         self.plans = [first]
         for structure, off in product(STRUCTURES, RULES):
             wanted = replace(planning, structure=structure).without(off)
             try:
-                plan = choose(query, schema, wanted, python=python)
+                plan = choose_plan(query, schema, wanted, python=python)
             except QueryError:
                 continue
             same = plan.residual == first.residual and plan.query == first.query
-            if same and plan not in self.plans and not isinstance(plan.structure, Reference):
+            if same and plan not in self.plans and not isinstance(plan.structure, ReferencePlan):
                 self.plans.append(plan)
         self.number = 0
 
@@ -49,15 +49,15 @@ class Restless:
         Restless.changes += 1
         return Advice(plan, str(self.number), "restless")
 
-    def recall(self, memo: str) -> Plan:
+    def recall(self, memo: str) -> PhysicalPlan:
         self.number = int(memo)
         return self.plans[self.number]
 
 
-def restless(monkeypatch: pytest.MonkeyPatch, piece: int = 3) -> Planning:
+def restless(monkeypatch: pytest.MonkeyPatch, piece: int = 3) -> PlannerOptions:
     """Lets all adaptive engines be so."""
-    monkeypatch.setattr("ensue.workload.prepared.Watchful", Restless)
+    monkeypatch.setattr("ensue.engine.adaptive.CostBasedAdviser", Restless)
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", piece)
-    monkeypatch.setattr("ensue.engine.recent_events.FEW", 0)
+    monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
     monkeypatch.setattr(Restless, "changes", 0)
-    return Planning(adaptive=True)
+    return PlannerOptions(adaptive=True)

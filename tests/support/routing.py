@@ -10,20 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.algebra.evaluate import like
-from ensue.algebra.event_test import EventTest, RegionTest
-from ensue.algebra.places import hull_of, satisfies
-from ensue.algebra.places import shape_of as region_of
-from ensue.algebra.subscription import Predicate, PredicateType, Region, Where
-from ensue.algebra.values import compare
-from ensue.columns.regions import Regions
-from ensue.columns.stream import Shape, shape_of
-from ensue.workload.subscriptions.routing.index import AtomIndex
+from ensue.functions.interpreter import compile_like
+from ensue.geo.geometry import build_hull, evaluate_relation
+from ensue.geo.geometry import parse_region as region_of
+from ensue.ir.subscription import (
+    EventTest,
+    Predicate,
+    PredicateType,
+    Region,
+    RegionTest,
+    SpatialRelation,
+)
+from ensue.ir.values import compare
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.vector.event_table import StreamSchema, create_schema
+from ensue.vector.geo_regions import Regions
 
 Event = dict[str, Any]
 Place = list[tuple[float, float]]  # corners; none: no place
 
-WHERE = tuple(Where)
+WHERE = tuple(SpatialRelation)
 SPACES = ("plane", "earth")
 TYPE_COLUMN = "kind"
 
@@ -56,7 +62,7 @@ def _holds(predicate: Predicate, event: Event) -> bool:
         assert isinstance(predicate.value, tuple)
         return any(compare("=", value, option) for option in predicate.value)
     if predicate.operator == "LIKE":
-        return bool(like(predicate.value).fullmatch(value))
+        return bool(compile_like(predicate.value).fullmatch(value))
     return bool(compare(predicate.operator, value, predicate.value))
 
 
@@ -64,10 +70,10 @@ def _placed(test: RegionTest, place: Place, space: int) -> bool:
     if any(isnan(x) or isnan(y) for x, y in place):
         return False
     name = SPACES[space]
-    return satisfies(
+    return evaluate_relation(
         test.where,
         region_of(test.region.text, name),
-        hull_of(place),
+        build_hull(place),
         test.comparison,
         test.number,
         test.tolerance,
@@ -92,8 +98,8 @@ SCHEMA = pa.schema(
 )
 
 
-def shape(schema: pa.Schema = SCHEMA, type: str | None = TYPE_COLUMN) -> Shape:
-    return shape_of(schema, time="t", type=type, order=())
+def shape(schema: pa.Schema = SCHEMA, type: str | None = TYPE_COLUMN) -> StreamSchema:
+    return create_schema(schema, time="t", type=type, order=())
 
 
 EPOCH = datetime(2026, 1, 1)
@@ -196,7 +202,7 @@ def region(rng: random.Random, space: int) -> RegionTest:
         corners = [(x, y), (x + w, y), (x + w, y + w / 2), (x, y + w / 2), (x, y)]
         text = f"POLYGON (({', '.join(f'{a!r} {b!r}' for a, b in corners)}))"
     number = rng.choice([0.0, 0.5, 5.0]) * (1e5 if space == 1 else 1)
-    if where is Where.DISTANCE:
+    if where is SpatialRelation.DISTANCE:
         return RegionTest(where, Region(text), rng.choice("<=>"), number, 0.5)
     return RegionTest(where, Region(text), None, number)
 
@@ -214,7 +220,7 @@ def atom(rng: random.Random, space: int) -> EventTest:
 # ---- an index and what it must find
 
 
-def index_of(*atoms: EventTest, space: int = 0, of: Shape | None = None) -> AtomIndex:
+def index_of(*atoms: EventTest, space: int = 0, of: StreamSchema | None = None) -> AtomIndex:
     """An index with atoms in the slots 0, 1, ..."""
     index = AtomIndex(of or shape(), Regions(SPACES[space]), space)
     for slot, one in enumerate(atoms):

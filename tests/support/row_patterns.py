@@ -7,65 +7,60 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.algebra.check.row_patterns import checked
-from ensue.algebra.predicate import Binary, Expr, Field, IsNull, Literal
-from ensue.algebra.row_patterns.pattern import (
+from ensue.analyzer.row_pattern_checks import check_row_pattern
+from ensue.engine.row_match.row_partitions import partition_rows
+from ensue.engine.row_match.search import RowMatchFinder, SearchState
+from ensue.errors import SkipError
+from ensue.ir.expression import Binary, Expr, FieldRef, IsNull, Literal
+from ensue.ir.row_pattern import (
+    CLASSIFIER,
+    OPERAND,
+    ROW,
     Alternation,
-    Anchor,
     Concatenation,
+    Define,
+    EmptyRowPattern,
     Exclusion,
-    Nothing,
+    MatchNumber,
+    Measure,
+    Navigation,
+    PartitionAnchor,
+    PartitionKey,
     Permutation,
     Repetition,
-    Row,
-    RowTerm,
-    variables_of,
-)
-from ensue.algebra.row_patterns.recognition import (
-    Define,
-    Key,
-    Measure,
-    Recognition,
-    Rows,
-    Skip,
-    SkipTo,
-)
-from ensue.algebra.row_patterns.values import (
-    CLASSIFIER,
-    REACHED,
-    ROW,
-    MatchNumber,
-    Navigation,
-    OrderedBy,
-    Reach,
     RowAggregate,
-    RowValue,
+    RowExpression,
+    RowOperand,
+    RowPatternQuery,
+    RowSkip,
+    RowSkipTarget,
+    RowSortKey,
+    RowsPerMatch,
+    RowTerm,
+    RowVariable,
+    collect_variables,
 )
-from ensue.columns.arrow_kinds import fields_of
-from ensue.engine.row_patterns.finding import Finder
-from ensue.engine.row_patterns.found import Search
-from ensue.engine.row_patterns.partitions import partitions_of
-from ensue.errors import SkipError
-from ensue.plan.row_patterns.plan import RowPlan
-from ensue.results.row_patterns.table import ResultTable
-from ensue.schema import Kind
-from ensue.semantics.row_patterns import results
+from ensue.planner.row_pattern_plan import RowPatternPlan
+from ensue.projection.row_pattern_output import RowPatternProjection
+from ensue.reference.row_pattern_matches import build_output_rows
+from ensue.schema import ValueKind
+from ensue.vector.arrow_types import get_field_kinds
 
-COLUMNS = {"k": Kind.STRING, "id": Kind.INTEGER, "x": Kind.STRING, "v": Kind.INTEGER,
-           "f": Kind.FLOAT}  # fmt: skip
+COLUMNS = {"k": ValueKind.STRING, "id": ValueKind.INTEGER, "x": ValueKind.STRING, "v": ValueKind.INTEGER,
+           "f": ValueKind.FLOAT}  # fmt: skip
 NAMES = "ABCD"
 
 
-def column(name: str) -> Field:
-    return Field(ROW, name)
+def column(name: str) -> FieldRef:
+    return FieldRef(ROW, name)
 
 
-def value_of(expr: Expr, *reaches: Reach) -> RowValue:
-    return RowValue(expr, reaches)
+def value_of(expr: Expr, *reaches: RowOperand) -> RowExpression:
+    return RowExpression(expr, reaches)
 
 
-def reached(number: int = 0) -> Field:
-    return Field(REACHED, str(number))
+def reached(number: int = 0) -> FieldRef:
+    return FieldRef(OPERAND, str(number))
 
 
 def a_pattern(rng: random.Random, depth: int = 3) -> RowTerm:
@@ -73,10 +68,10 @@ def a_pattern(rng: random.Random, depth: int = 3) -> RowTerm:
     kind = rng.random()
     if depth == 0 or kind < 0.3:
         if rng.random() < 0.05:
-            return Nothing()
+            return EmptyRowPattern()
         if rng.random() < 0.06:
-            return Anchor(rng.choice(["start", "end"]))
-        return Row(rng.choice(NAMES))
+            return PartitionAnchor(rng.choice(["start", "end"]))
+        return RowVariable(rng.choice(NAMES))
     if kind < 0.55:
         return Concatenation(tuple(a_pattern(rng, depth - 1) for _ in range(rng.randint(2, 3))))
     if kind < 0.7:
@@ -124,7 +119,7 @@ def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) ->
 
 def a_condition(
     rng: random.Random, variable: str, variables: tuple[str, ...], how: str
-) -> RowValue:
+) -> RowExpression:
     """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
     own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
     letter = Binary("=", reached(0), Literal(variable))
@@ -153,7 +148,7 @@ def a_condition(
     return value_of(compared, here, other)
 
 
-def a_measure(rng: random.Random, variables: tuple[str, ...]) -> RowValue:
+def a_measure(rng: random.Random, variables: tuple[str, ...]) -> RowExpression:
     kind = rng.random()
     if kind < 0.4:
         return value_of(reached(), a_navigation(rng, variables, ["id", "x", "v", "f"], True))
@@ -173,28 +168,40 @@ def a_measure(rng: random.Random, variables: tuple[str, ...]) -> RowValue:
     )
 
 
-def a_clause(rng: random.Random, how: str = "alone", streaming: bool = False) -> Recognition:
+def a_clause(rng: random.Random, how: str = "alone", streaming: bool = False) -> RowPatternQuery:
     """A clause over rows of `some_rows`."""
     while True:
         pattern = a_pattern(rng)
-        variables = variables_of(pattern)
+        variables = collect_variables(pattern)
         text = repr(pattern)
         if variables and not (streaming and "at='end'" in text):
             break
     defines = [
         Define(v, a_condition(rng, v, variables, how)) for v in variables if rng.random() < 0.85
     ]
-    rows = rng.choice(list(Rows))
-    if rows is Rows.ALL_AND_UNMATCHED and "Exclusion" in repr(pattern):
-        rows = Rows.ALL
-    to = rng.choice([SkipTo.PAST_LAST, SkipTo.PAST_LAST, SkipTo.NEXT, SkipTo.FIRST, SkipTo.LAST])
+    rows = rng.choice(list(RowsPerMatch))
+    if rows is RowsPerMatch.ALL_AND_UNMATCHED and "Exclusion" in repr(pattern):
+        rows = RowsPerMatch.ALL
+    to = rng.choice(
+        [
+            RowSkipTarget.PAST_LAST,
+            RowSkipTarget.PAST_LAST,
+            RowSkipTarget.NEXT,
+            RowSkipTarget.FIRST,
+            RowSkipTarget.LAST,
+        ]
+    )
     name = rng.choice(variables)
-    skip = Skip(to, name, (name,)) if to in (SkipTo.FIRST, SkipTo.LAST) else Skip(to)
+    skip = (
+        RowSkip(to, name, (name,))
+        if to in (RowSkipTarget.FIRST, RowSkipTarget.LAST)
+        else RowSkip(to)
+    )
     within = rng.choice([2, 4, 7]) if how == "matched" and rng.random() < 0.25 else None
-    return Recognition(
+    return RowPatternQuery(
         pattern,
-        (Key(column("k"), "k"),) if rng.random() < 0.7 else (),
-        (OrderedBy(column("id")),),
+        (PartitionKey(column("k"), "k"),) if rng.random() < 0.7 else (),
+        (RowSortKey(column("id")),),
         tuple(Measure(a_measure(rng, variables), f"m{n}") for n in range(rng.randint(1, 4))),
         rows,
         skip,
@@ -218,22 +225,26 @@ def some_rows(rng: random.Random, most: int = 12) -> pa.Table:
     )
 
 
-def written(clause: Recognition) -> Recognition:
+def written(clause: RowPatternQuery) -> RowPatternQuery:
     """The clause as it can be written: groups of variables have names."""
     groups = {
         reach.variables
         for value in clause.values
-        for reach in value.reaches
+        for reach in value.operands
         if not isinstance(reach, MatchNumber) and len(reach.variables) > 1
     }
     named = {f"S{k}": group for k, group in enumerate(sorted(groups))}
     return replace(clause, subsets=tuple(named.items()))
 
 
-def streamed_clause(rng: random.Random, how: str) -> Recognition:
+def streamed_clause(rng: random.Random, how: str) -> RowPatternQuery:
     """A clause over rows of which several may be of one time."""
     clause = written(a_clause(rng, how, streaming=True))
-    ties = [(), (OrderedBy(column("v")),), (OrderedBy(column("v"), True), OrderedBy(column("x")))]
+    ties = [
+        (),
+        (RowSortKey(column("v")),),
+        (RowSortKey(column("v"), True), RowSortKey(column("x"))),
+    ]
     return replace(clause, order=(*clause.order, *rng.choice(ties)))
 
 
@@ -248,12 +259,12 @@ def tied_rows(rng: random.Random) -> pa.Table:
     return table
 
 
-def recognized(table: pa.Table, recognition: Recognition) -> pa.Table:
+def recognized(table: pa.Table, recognition: RowPatternQuery) -> pa.Table:
     """The table that a clause gives by its meaning: keys, row, measures, under their own names.
 
     Of ids, which have no meaning, there are none.
     """
-    clause = checked(recognition, fields_of(table.schema))
+    clause = check_row_pattern(recognition, get_field_kinds(table.schema))
     order = [by.expr.name for by in clause.order]
     keys = [key.column for key in clause.partition]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -261,14 +272,14 @@ def recognized(table: pa.Table, recognition: Recognition) -> pa.Table:
         partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
     found = []
     for key, rows in partitions.items():
-        for place, measures in results(clause, rows):
+        for place, measures in build_output_rows(clause, rows):
             own = dict(zip((k.name for k in clause.partition), key, strict=True))
             named = dict(zip((m.name for m in clause.measures), measures, strict=True))
-            found.append((own if clause.rows is Rows.ONE else rows[place]) | own | named)
+            found.append((own if clause.rows is RowsPerMatch.ONE else rows[place]) | own | named)
     return pa.Table.from_pylist(found) if found else pa.table({})
 
 
-def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
+def meant(recognition: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
     """The rows that a clause gives by its meaning: its key, its row, its measures."""
     keys = [key.column for key in recognition.partition]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -276,23 +287,23 @@ def meant(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
         partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
     found = []
     for key, rows in partitions.items():
-        for place, measures in results(recognition, rows):
-            of = () if recognition.rows is Rows.ONE else (rows[place]["id"],)
+        for place, measures in build_output_rows(recognition, rows):
+            of = () if recognition.rows is RowsPerMatch.ONE else (rows[place]["id"],)
             found.append((*key, *of, *measures))
     return found
 
 
-def found(recognition: Recognition, table: pa.Table) -> list[tuple[Any, ...]]:
+def found(recognition: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
     """The same as it is found, by a finder of its own."""
-    plan = RowPlan(recognition, fields_of(table.schema))
+    plan = RowPatternPlan(recognition, get_field_kinds(table.schema))
     keys = [key.column for key in recognition.partition]
-    partitions = partitions_of(table, keys, recognition.order)
-    result = ResultTable(plan, table.schema)
+    partitions = partition_rows(table, keys, recognition.order)
+    result = RowPatternProjection(plan, table.schema)
     whole = result.whole(
-        partitions, Finder(plan).find(partitions, Search.whole(partitions.bounds))
+        partitions, RowMatchFinder(plan).find(partitions, SearchState.whole(partitions.bounds))
     )
     names = [*(key.name for key in recognition.partition)]
-    names += [] if recognition.rows is Rows.ONE else ["id"]
+    names += [] if recognition.rows is RowsPerMatch.ONE else ["id"]
     names += [measure.name for measure in recognition.measures]
     return [tuple(row[name] for name in names) for row in whole.to_pylist()]
 

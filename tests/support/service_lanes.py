@@ -5,12 +5,20 @@ import copy
 
 import pyarrow as pa
 
-from ensue.runners.spark.service_files import FOUND, FoundFiles, StepFiles, steps_in
-from ensue.runners.spark.service_lanes import KeptLane, steps_of, steps_packed
-from ensue.service.matching.spark import SparkMatching
-from ensue.service.store import batches
-from ensue.workload.lanes.shelf import Shelf, forget_live
+from ensue.backends.spark.service_tasks import (
+    RESULT_SCHEMA,
+    ResultFiles,
+    StepFiles,
+    StoredKeyGroup,
+    pack_steps,
+    read_steps,
+    unpack_steps,
+)
+from ensue.runtime.tasks.task_state import TaskCache
+from ensue.service.matching.spark_backend import SparkBackend
+from ensue.service.store import event_batches as batches
 from support.lanes import DictStore
+from support.shelves import forget_live
 
 
 class Here:
@@ -53,23 +61,24 @@ class Here:
         rows = [
             row
             for piece in StepFiles(self.folder).between(self.offset, last)
-            for row in steps_in(*piece).to_pylist()
+            for row in read_steps(*piece).to_pylist()
         ]
-        hands = [self.work.dealt(row["head"], row["body"]) for row in rows]
+        hands = [self.work.route_step(row["head"], row["body"]) for row in rows]
         stores = copy.deepcopy(self.stores)
         found = []
         for place in range(self.lanes):
             some = [(r["position"], r["head"], h[place]) for r, h in zip(rows, hands, strict=True)]
-            kept = KeptLane(stores[place], self.work, place, Shelf())
-            given = [steps_packed(some)]
-            tables = kept.take(steps_of(given))
+            kept = StoredKeyGroup(stores[place], self.work, place, TaskCache())
+            given = [pack_steps(some)]
+            tables = kept.take(unpack_steps(given))
             kept.keep(given)
             found += [(place, position, table, None) for position, table in tables]
             found.append((place, kept.lane.position, None, kept.lane.counted()))
         table = pa.Table.from_pylist(
-            [dict(zip(FOUND.names, row, strict=True)) for row in found], schema=FOUND
+            [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found],
+            schema=RESULT_SCHEMA,
         )
-        FoundFiles(self.folder).put(self.batch, table)
+        ResultFiles(self.folder).put(self.batch, table)
         if self.lose():  # whoever goes on does all of it again
             forget_live()
             self.repeated += 1
@@ -80,12 +89,12 @@ class Here:
 
 
 def on(here):
-    return lambda columns, limits, s: SparkMatching(columns, limits, s, here, here.lanes)
+    return lambda columns, limits, s: SparkBackend(columns, limits, s, here, here.lanes)
 
 
 async def answered(s, seconds=60.0):
     """Waits until all that was accepted is matched."""
     progress = s.core.matching.progress
     async with asyncio.timeout(seconds):
-        while progress.delivered < await s.look(batches.last_position):
+        while progress.delivered < await s.look(batches.get_last_position):
             await asyncio.sleep(0.01)

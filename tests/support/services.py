@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ensue.service.notes import Note
+from ensue.service.notification import Notification
 from ensue.service.service import Service
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ def point(t: int, id: int, x: float, y: float = 5.0) -> dict[str, Any]:
     return {"t": t, "id": id, "x": x, "y": y}
 
 
-async def all_notes(service: Service, **which: Any) -> list[Note]:
+async def all_notes(service: Service, **which: Any) -> list[Notification]:
     """Everything in the outbox."""
-    return await service.notes(0, 1_000_000, **which)
+    return await service.list_notifications(0, 1_000_000, **which)
 
 
 async def matches(service: Service, **which: Any) -> list[dict[str, Any]]:

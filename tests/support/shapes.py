@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.algebra.query import Query
-from ensue.columns.stream import Shape, shape_of
-from ensue.languages.patterns import parse
-from ensue.plan.limits import Limits
-from ensue.workload.live_matcher import LiveMatcher
-from ensue.workload.prepared import Prepared, prepare
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.fleet import Fleet
-from ensue.workload.subscriptions.matcher import FleetMatcher
+from ensue.ir.query import Query
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.parser.pattern_parser import parse
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.compiled_query import CompiledQuery, compile_query
+from ensue.runtime.live_matcher import LiveMatcher
+from ensue.vector.event_table import StreamSchema, create_schema
 from support.streams import Nature
 
 Members = tuple[int, ...]
@@ -40,25 +40,25 @@ def other_constants(text: str, random: Random) -> str:
     return _CONSTANT.sub(other, text)
 
 
-def shape_of_stream(events: pa.Table, nature: Nature, *, typed: bool = True) -> Shape:
+def shape_of_stream(events: pa.Table, nature: Nature, *, typed: bool = True) -> StreamSchema:
     kind = "type" if typed else None
-    return shape_of(events.schema, time=nature.columns, type=kind, order=())
+    return create_schema(events.schema, time=nature.columns, type=kind, order=())
 
 
-def prepared(text: str, shape: Shape) -> Prepared:
+def prepared(text: str, shape: StreamSchema) -> CompiledQuery:
     query = parse(text)
     assert isinstance(query, Query)
-    return prepare(query, shape)
+    return compile_query(query, shape)
 
 
 def matcher_of(
-    shape: Shape, texts: dict[str, str], *, lane: int = -1, lanes: int = 1
-) -> FleetMatcher:
+    shape: StreamSchema, texts: dict[str, str], *, lane: int = -1, lanes: int = 1
+) -> SubscriptionMatcher:
     """A matcher for subscriptions that were all there from the beginning."""
-    fleet = Fleet(shape, lanes=lanes)
+    fleet = SubscriptionSet(shape, lanes=lanes)
     for name, text in texts.items():
-        fleet.take(Change.add(name, text, language="patterns"), 1)
-    matcher = FleetMatcher(fleet, Limits(), lane)
+        fleet.take(SubscriptionChange.add(name, text, language="patterns"), 1)
+    matcher = SubscriptionMatcher(fleet, MatcherLimits(), lane)
     matcher.version = 1
     return matcher
 
@@ -74,7 +74,7 @@ def told(tables: Iterable[pa.Table]) -> dict[str, Counter[Members]]:
 
 
 def alone(
-    query: Prepared, pieces: Iterable[pa.Table], *, over: bool = True
+    query: CompiledQuery, pieces: Iterable[pa.Table], *, over: bool = True
 ) -> dict[Members, dict[str, Any]]:
     """What a query finds by itself: rows of events in their order, with the match."""
     matcher = LiveMatcher(query)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives.contract import SINCE, UNTIL, Layout, Read, Wanted
-from ensue.columns.stream import Shape, in_order, shape_of
+from ensue.archives.archive import SINCE, UNTIL, ArchiveLayout, ArchiveRead, ArchiveRows
+from ensue.vector.event_table import StreamSchema, create_schema, sort_events
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Shelved:
     broken: Path | None = None
 
     @property
-    def shape(self) -> Shape:
-        return shape_of(self.events.schema, time=self.time, type=self.type, order=())
+    def shape(self) -> StreamSchema:
+        return create_schema(self.events.schema, time=self.time, type=self.type, order=())
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -36,16 +36,16 @@ class Shelved:
     def described(self) -> dict[str, object]:
         return {"kind": "shelved", "version": "7"}
 
-    def layout(self) -> Layout:
+    def layout(self) -> ArchiveLayout:
         schema = self.shape.schema
         since = until = None
         if self.told and self.events.num_rows:
             since = pc.min(self.events.column(schema.start)).as_py()
             until = pc.max(self.events.column(schema.end)).as_py()
         rows = self.events.num_rows
-        return Layout("shelved", "memory", "7", rows, 1, self.events.nbytes, since, until)
+        return ArchiveLayout("shelved", "memory", "7", rows, 1, self.events.nbytes, since, until)
 
-    def read(self, wanted: Wanted) -> Read:
+    def read(self, wanted: ArchiveRead) -> ArchiveRows:
         schema = self.shape.schema
         only_times = set(wanted.columns or ("all",)) <= {schema.start, schema.end}
         if self.broken is not None and self.broken.exists() and not only_times:
@@ -62,5 +62,5 @@ class Shelved:
         if wanted.types is not None and schema.type_column is not None:
             types = pa.array(sorted(wanted.types), pa.string())
             kept &= pc.is_in(self.events.column(schema.type_column), types).to_numpy()
-        found = in_order(self.events.filter(pa.array(kept)), self.shape, "raise")
-        return Read(found if wanted.columns is None else found.select(list(wanted.columns)))
+        found = sort_events(self.events.filter(pa.array(kept)), self.shape, "raise")
+        return ArchiveRows(found if wanted.columns is None else found.select(list(wanted.columns)))

@@ -13,19 +13,26 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from ensue.plan.limits import Limits
-from ensue.workload.chain import Chain
-from ensue.workload.source import Source
-from ensue.workload.stage import BATCH, ROW, Output, Reads, Spread, Version
-from ensue.workload.subscriptions.catalogue.change import Kind
-from ensue.workload.subscriptions.catalogue.log import Log
-from ensue.workload.subscriptions.catalogue.pins import moment_of, pin
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.change import ChangeKind
+from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import (
+    BATCH,
+    ROW,
+    InputFilter,
+    OutputTable,
+    RoutedEvents,
+    SubscriptionVersion,
+)
 
 RESULT = pa.schema(
     {"match_id": pa.string(), "subscription": pa.string(), "at": pa.int64(), "n": pa.int64()}
 )
 EVENTS = pa.schema({"at": pa.int64(), "k": pa.string()})
-READS, LIMITS = Reads(None), Limits()
+READS, LIMITS = InputFilter(None), MatcherLimits()
 ADDED = pa.schema({"__who": pa.list_(pa.string())})
 
 
@@ -43,18 +50,20 @@ class CountingStage:
 
     folder: str
     version: int | None = None  # None: it changes
-    reads: Reads = READS
-    outputs: tuple = (Output(0, "", RESULT, 0, None),)
+    reads: InputFilter = READS
+    outputs: tuple = (OutputTable(0, "", RESULT, 0, None),)
     whole_stream: str | None = None
     takes: Mapping = field(default_factory=dict)
     hold: int = 0
     arrival: tuple = (BATCH, ROW)
-    limits: Limits = LIMITS
+    limits: MatcherLimits = LIMITS
     added: pa.Schema = ADDED
 
     def spread(self, events, lanes, batch):
-        log = Log(self.folder)
-        number = pin(log, batch.stream, batch.number) if batch is not None else self.version
+        log = CatalogLog(self.folder)
+        number = (
+            pin_version(log, batch.stream, batch.number) if batch is not None else self.version
+        )
         wanted = {}
         for name, (came, value) in asked_at(log, number).items():
             names = wanted.setdefault(value, {}).setdefault(lane_of(name, lanes), [])
@@ -67,16 +76,18 @@ class CountingStage:
                 who.append(names)
         version = None
         if batch is not None:
-            version = Version(number, moment_of(log, batch.stream, number).batch)
+            version = SubscriptionVersion(
+                number, find_version_start(log, batch.stream, number).batch
+            )
         added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
-        return Spread(np.array(rows, np.int64), np.array(places, np.int64), added, version)
+        return RoutedEvents(np.array(rows, np.int64), np.array(places, np.int64), added, version)
 
     def lane_matcher(self, lane, lanes):
         return Counting(self, lane, lanes)
 
     def lane_matched(self, given, lane, lanes):
         matcher = Counting(self, lane, lanes)
-        matcher.renew(Version(self.version, 0))
+        matcher.renew(SubscriptionVersion(self.version, 0))
         found = [*matcher.feed(given), *matcher.finish()]
         return [pa.concat_tables(found)]
 
@@ -96,12 +107,15 @@ class Counting:
         self.counts, self.version = {}, 0
 
     def renew(self, version):
-        log = Log(self.stage.folder)
+        log = CatalogLog(self.stage.folder)
         for came, change in log.changes(self.version, version.number):
-            if change.kind is not Kind.ADD:
+            if change.kind is not ChangeKind.ADD:
                 gone = [name for name in self.counts if name.startswith(f"{change.name}@")]
                 self.counts = {k: n for k, n in self.counts.items() if k not in gone}
-            if change.kind is not Kind.CANCEL and lane_of(change.name, self.lanes) == self.lane:
+            if (
+                change.kind is not ChangeKind.CANCEL
+                and lane_of(change.name, self.lanes) == self.lane
+            ):
                 self.counts[f"{change.name}@{came}"] = 0
         self.version = version.number
 
@@ -157,10 +171,10 @@ def _table(rows):
 
 def counting(folder, *, lanes=2, version=None, deliver_late=False):
     """The workload of one such stage, as far as runners ask for it."""
-    source = Source(EVENTS, "at")
+    source = SourceSchema(EVENTS, "at")
     stage = CountingStage(str(folder), version)
     text = json.dumps({"format": 2, "asked": [{"name": None, "number": 0, "query": "counting"}]})
-    chain = Chain((), source, (stage,), lanes, text, deliver_late)
+    chain = Pipeline((), source, (stage,), lanes, text, deliver_late)
     return SimpleNamespace(
         chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,
         works=(), asked=(), deliver_late=deliver_late,

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.runners.spark.batch import taken
-from ensue.workload.lanes.packing import Packed, packed_events
-from ensue.workload.stage import ARRIVAL
-from ensue.workload.workload import Workload
+from ensue.backends.spark.batch import match_packed
+from ensue.runtime.stage import ARRIVAL
+from ensue.runtime.tasks.wire_format import PackedTable, pack_events
+from ensue.runtime.workload import Workload
 from support.lanes import tables_of, workload_of
 
 EVENTS = {"time": "t", "type": "type"}
@@ -109,13 +109,13 @@ def job_of(text: Any, events: pa.Table, *, lanes: int = 3, **options: Any) -> Wo
 def staged(workload: Workload, events: pa.Table) -> dict[Any, pa.Table]:
     """The matches of each output, over lanes that know nothing of each other."""
     numbered = events.append_column(ARRIVAL, pa.array(np.arange(events.num_rows)))
-    delivered: list[Packed] = []
+    delivered: list[PackedTable] = []
     for chain in workload.chains:
-        sent = list(packed_events(chain, numbered))
+        sent = list(pack_events(chain, numbered))
         for number in range(len(chain.stages)):
             for lane in range(chain.lanes_of(number)):
                 mine = [p.blob for p in sent if (p.stage, p.lane) == (number, lane)]
-                sent += taken(chain, number, mine) if mine else ()
+                sent += match_packed(chain, number, mine) if mine else ()
         delivered += [p for p in sent if p.stage == len(chain.stages)]
     return {o.name: tables_of(delivered, o.number, o.schema) for o in workload.outputs}
 

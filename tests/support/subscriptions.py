@@ -11,30 +11,30 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from ensue.algebra.check.subscription import check_subscription, used_variables
-from ensue.algebra.subscription import (
-    Amid,
-    Atomic,
-    Both,
+from ensue.analyzer.subscription import check_subscription, get_used_variables
+from ensue.errors import QueryError
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
     Concurrent,
-    Either,
+    Conjunction,
+    Disjunction,
+    EventAtom,
     Expression,
-    FieldOf,
-    Moment,
-    Placed,
+    IntervalBetween,
+    IntervalSince,
     Predicate,
     PredicateType,
     Region,
     Select,
-    Since,
+    SpatialCondition,
+    SpatialRelation,
     Subscription,
-    Timed,
-    Use,
-    When,
-    Where,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    VariableField,
+    VariableUse,
 )
-from ensue.algebra.window import ByTime, ByUnits
-from ensue.errors import QueryError
 
 KINDS = ("a", "b", "c")
 REGIONS = {
@@ -95,7 +95,7 @@ class _Writer:
     def subscription(self) -> Subscription:
         root = self.expression(self.bounds.depth)
         made = self._with_options(Subscription(root, dict(self.variables)))
-        used = used_variables(made)
+        used = get_used_variables(made)
         kept = {name: part for name, part in self.variables.items() if name in used}
         made = replace(made, variables=kept)
         if self.bounds.fields:
@@ -129,7 +129,7 @@ class _Writer:
 
     def leaf(self) -> Expression:
         if self.here and (self.atoms <= 0 or self.chance(0.4)):
-            return Use(self.random.choice(self.here))
+            return VariableUse(self.random.choice(self.here))
         return self.atom()
 
     def leaf_or_variable(self, depth: int) -> Expression:
@@ -142,13 +142,13 @@ class _Writer:
         self.variables[name] = self.atom() if simple else self.expression(depth - 1)
         # What its definition has used stays; what it has made below negations does not.
         self.here = [*dict.fromkeys([*here, *self.here, name])]
-        return Use(name)
+        return VariableUse(name)
 
-    def atom(self) -> Atomic:
+    def atom(self) -> EventAtom:
         self.atoms -= 1
         makers = (self.number, self.kind, self.value)
         count = self.random.choice((1, 1, 2))
-        return Atomic(tuple(make() for make in self.random.sample(makers, count)))
+        return EventAtom(tuple(make() for make in self.random.sample(makers, count)))
 
     def number(self) -> Predicate:
         if self.chance(0.2):
@@ -172,24 +172,30 @@ class _Writer:
 
     def both(self, depth: int) -> Expression:
         parts = [self.expression(depth - 1) for _ in range(self.random.choice((2, 2, 3)))]
-        flat = [p for part in parts for p in (part.parts if isinstance(part, Both) else (part,))]
-        return Both(tuple(flat))
+        flat = [
+            p for part in parts for p in (part.parts if isinstance(part, Conjunction) else (part,))
+        ]
+        return Conjunction(tuple(flat))
 
     def either(self, depth: int) -> Expression:
         parts = [self.expression(depth - 1) for _ in range(2)]
-        flat = [p for part in parts for p in (part.parts if isinstance(part, Either) else (part,))]
-        return Either(tuple(flat))
+        flat = [
+            p for part in parts for p in (part.parts if isinstance(part, Disjunction) else (part,))
+        ]
+        return Disjunction(tuple(flat))
 
     # -------------------------------------------------------------------------------- time
 
     def timed(self, depth: int) -> Expression:
-        whens = [When.BETWEEN, When.BETWEEN, When.AFTER]
+        whens = [TemporalRelation.BETWEEN, TemporalRelation.BETWEEN, TemporalRelation.AFTER]
         if self.bounds.absences and self.negations < self.bounds.negations:
-            whens.append(When.ABSENT)
+            whens.append(TemporalRelation.ABSENT)
         when = self.random.choice(whens)
         interval = self.interval(depth)
-        part = self.absent(depth) if when is When.ABSENT else self.expression(depth - 1)
-        return Timed(when, interval, part)
+        part = (
+            self.absent(depth) if when is TemporalRelation.ABSENT else self.expression(depth - 1)
+        )
+        return TemporalCondition(when, interval, part)
 
     def absent(self, depth: int) -> Expression:
         """Below a negation variables are its own."""
@@ -200,14 +206,14 @@ class _Writer:
         self.here = outside
         return part
 
-    def interval(self, depth: int) -> Since | Amid:
+    def interval(self, depth: int) -> IntervalSince | IntervalBetween:
         match self.random.randrange(4 if self.bounds.moments else 3):
             case 0 if self.atoms > 2:
-                return Amid(self.expression(depth - 2), self.expression(depth - 2))
+                return IntervalBetween(self.expression(depth - 2), self.expression(depth - 2))
             case 3:
-                return Since(Moment(self.random.randint(0, 8)), self.length(6))
+                return IntervalSince(TimePoint(self.random.randint(0, 8)), self.length(6))
             case _:
-                return Since(self.expression(depth - 1), self.length(6))
+                return IntervalSince(self.expression(depth - 1), self.length(6))
 
     def length(self, most: int) -> ByUnits | ByTime:
         amount = self.random.randint(0, most)
@@ -220,17 +226,21 @@ class _Writer:
     # ------------------------------------------------------------------------------- space
 
     def placed(self, depth: int) -> Expression:
-        where = self.random.choice(list(Where))
+        where = self.random.choice(list(SpatialRelation))
         place = self.region() if self.chance(0.5) else self.expression(depth - 1)
         part = self.expression(depth - 1)
         match where:
-            case Where.DISTANCE:
+            case SpatialRelation.DISTANCE:
                 comparison = self.random.choice(("<", "=", ">"))
-                return Placed(where, place, part, comparison, float(self.random.randint(0, 6)))
-            case Where.SAME if self.chance(0.5):
-                return Placed(where, place, part, None, float(self.random.choice((1, 2, 4.5))))
+                return SpatialCondition(
+                    where, place, part, comparison, float(self.random.randint(0, 6))
+                )
+            case SpatialRelation.SAME if self.chance(0.5):
+                return SpatialCondition(
+                    where, place, part, None, float(self.random.choice((1, 2, 4.5)))
+                )
             case _:
-                return Placed(where, place, part)
+                return SpatialCondition(where, place, part)
 
     def region(self) -> Region:
         name = self.random.choice(list(REGIONS))
@@ -243,16 +253,16 @@ class _Writer:
         if not made.variables:
             return made
         variable = self.random.choice(list(made.variables))
-        read = FieldOf(variable, self.random.choice(("id", "v")))
+        read = VariableField(variable, self.random.choice(("id", "v")))
         operator = self.random.choice(("=", "=", "!=", "<"))
         asked = Predicate(PredicateType.ARITH, "id", operator, read)
         wanted = self.random.randrange(self.bounds.atoms)
         atoms = iter(range(1_000))
 
-        def asking(atom: Atomic) -> Atomic:
+        def asking(atom: EventAtom) -> EventAtom:
             if next(atoms) != wanted:
                 return atom
-            return Atomic((*atom.predicates, asked))
+            return EventAtom((*atom.predicates, asked))
 
         read_by = with_atoms(made, asking)
         try:
@@ -264,27 +274,29 @@ class _Writer:
         return self.random.random() < share
 
 
-def with_atoms(made: Subscription, change: Callable[[Atomic], Atomic]) -> Subscription:
+def with_atoms(made: Subscription, change: Callable[[EventAtom], EventAtom]) -> Subscription:
     """The same subscription with other atoms."""
 
     def changed(part: Expression) -> Expression:
         match part:
-            case Atomic():
+            case EventAtom():
                 return change(part)
-            case Use():
+            case VariableUse():
                 return part
-            case Timed(_, Amid(first, second), inside):
-                interval: Since | Amid = Amid(changed(first), changed(second))
+            case TemporalCondition(_, IntervalBetween(first, second), inside):
+                interval: IntervalSince | IntervalBetween = IntervalBetween(
+                    changed(first), changed(second)
+                )
                 return replace(part, interval=interval, part=changed(inside))
-            case Timed(_, Since(base, length), inside):
-                since = base if isinstance(base, Moment) else changed(base)
-                return replace(part, interval=Since(since, length), part=changed(inside))
+            case TemporalCondition(_, IntervalSince(base, length), inside):
+                since = base if isinstance(base, TimePoint) else changed(base)
+                return replace(part, interval=IntervalSince(since, length), part=changed(inside))
             case Concurrent(first, second):
                 return replace(part, first=changed(first), second=changed(second))
-            case Placed(_, place, inside):
+            case SpatialCondition(_, place, inside):
                 where = place if isinstance(place, Region) else changed(place)
                 return replace(part, place=where, part=changed(inside))
-            case Both(parts) | Either(parts):
+            case Conjunction(parts) | Disjunction(parts):
                 return replace(part, parts=tuple(changed(one) for one in parts))
 
     variables = {name: changed(part) for name, part in made.variables.items()}

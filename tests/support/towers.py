@@ -13,15 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.algebra.tower import types_of
-from ensue.algebra.towers.boxes import Choice
-from ensue.algebra.towers.inlining import Inlined, Path, inlined
-from ensue.algebra.towers.layers import Layer
-from ensue.columns.stream import Shape
-from ensue.engine.reference_events import events_of
+from ensue.analyzer.hierarchy_inlining import InlinedQuery, InlinedVariable, Path, inline_layer
+from ensue.analyzer.hierarchy_layers import Layer
+from ensue.engine.reference_events import read_events
+from ensue.ir.hierarchy import get_pattern_types
+from ensue.reference import (
+    Binding,
+    Event,
+    build_complex_events,
+    build_layer_stream,
+    find_matches,
+    nest_positions,
+)
+from ensue.reference.hierarchy_matches import NestedPositions, match_layer, resolve_layer_query
 from ensue.schema import Schema
-from ensue.semantics import Binding, Event, complex_events, layer_stream, matches, nested
-from ensue.semantics.towers import Nested, events_of_layer, meant
+from ensue.vector.event_table import StreamSchema
 from support.streams import PLAIN, TYPES, Nature, random_nature
 
 STRATEGIES = ("skip_till_next_match", "strict_contiguity", "partition_contiguity")
@@ -73,12 +79,12 @@ def random_crowd(random: Random) -> Nature:
     return replace(random_nature(random), steps=steps)
 
 
-def given_events(events: pa.Table, shape: Shape, untyped: str = "") -> list[Event]:
+def given_events(events: pa.Table, shape: StreamSchema, untyped: str = "") -> list[Event]:
     """The rows of a table in order, as events for `semantics.tower_matches`.
 
     Where each type has a table of its own, events have the fields of theirs only.
     """
-    found = events_of(events, shape.schema, shape.unit, untyped=untyped)
+    found = read_events(events, shape.schema, shape.unit, untyped=untyped)
     if shape.by_type is None:
         return found
     places = {name: dict(columns) for name, columns in shape.by_type.items()}
@@ -99,15 +105,15 @@ def few_enough(
     """As many of the first events as make no layer below the top too large for the semantics."""
     found: dict[str, list[Event]] = {}
     for layer in layers[:-1]:
-        found[layer.name] = events_of_layer(layer, events, found, schema)
+        found[layer.name] = match_layer(layer, events, found, schema)
         if len(found[layer.name]) > most:
             return few_enough(layers, events[: len(events) // 2], schema, most)
     return events
 
 
-def by_rows(members: Mapping[str, Any]) -> Nested:
+def by_rows(members: Mapping[str, Any]) -> NestedPositions:
     """The members of a match as `semantics.nested` writes them."""
-    found: list[tuple[str, tuple[int | Nested, ...]]] = []
+    found: list[tuple[str, tuple[int | NestedPositions, ...]]] = []
     for variable, value in members.items():
         several = [e for e in (value if isinstance(value, list) else [value]) if e]
         if not all("members" in e or "row" in e for e in several):
@@ -119,29 +125,32 @@ def by_rows(members: Mapping[str, Any]) -> Nested:
 
 
 def flat_matches(
-    layers: Sequence[Layer], gone: Collection[Choice], events: Sequence[Event], schema: Schema
-) -> list[Nested]:
+    layers: Sequence[Layer],
+    gone: Collection[InlinedVariable],
+    events: Sequence[Event],
+    schema: Schema,
+) -> list[NestedPositions]:
     """The matches of the query on top without some boxes, written as those of the tower are.
 
     Layers that are still there are found as always.
     """
     top = layers[-1]
-    flat = inlined(layers, gone, times=(schema.start, schema.end))
-    uses = tuple(t for t in types_of(flat.query) if t in {layer.name for layer in layers})
+    flat = inline_layer(layers, gone, times=(schema.start, schema.end))
+    uses = tuple(t for t in get_pattern_types(flat.query) if t in {layer.name for layer in layers})
     layer = replace(top, query=flat.query, uses=uses)
-    stream = layer_stream(layer, events, complex_events(layers[:-1], events, schema))
-    found = matches(meant(layer, schema), stream.events)
+    stream = build_layer_stream(layer, events, build_complex_events(layers[:-1], events, schema))
+    found = find_matches(resolve_layer_query(layer, schema), stream.events)
     return [
         regrouped(flat, {v: tuple(stream.origins[e.position] for e in es) for v, es in b.items()})
         for b in found
     ]
 
 
-def regrouped(flat: Inlined, binding: Binding, path: Path = ()) -> Nested:
+def regrouped(flat: InlinedQuery, binding: Binding, path: Path = ()) -> NestedPositions:
     """A match of a flat query with its events in the boxes they came from."""
     inside = {v: binding[now] for v, now in flat.leaves[path].items() if now in binding}
     boxes = [box.path for box in flat.boxes if box.path[:-1] == path]
-    found = dict(nested(inside)) | {p[-1]: (regrouped(flat, binding, p),) for p in boxes}
+    found = dict(nest_positions(inside)) | {p[-1]: (regrouped(flat, binding, p),) for p in boxes}
     return tuple(sorted(found.items()))
 
 

@@ -9,8 +9,8 @@ import pandas  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import ensue.runners.spark.batch
-import ensue.runners.spark.lanes  # noqa: F401
+import ensue.backends.spark.batch
+import ensue.backends.spark.state_store  # noqa: F401
 
 if __name__ == "__main__":
     manager()

@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from ensue.source import cache
+from ensue.codegen import kernel_cache as cache
 from support.restless import Restless, restless
+from support.seeds import of_round
 from support.towers import Habits
 from towers import test_layers, test_timeouts
 
@@ -17,10 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled,
 def test_layers_that_change_their_plans(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))
-    counts = [
-        test_layers.agree(seed, Habits(), planning, "all")
-        for seed in range(round * 10, round * 10 + 10)
-    ]
+    counts = [test_layers.agree(seed, Habits(), planning, "all") for seed in of_round(round, 10)]
     assert max(counts) >= 0
     assert Restless.changes > 3
 
@@ -30,6 +28,6 @@ def test_layers_that_change_their_plans(round, monkeypatch):
 def test_what_times_out_in_layers_that_change_their_plans(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     planning = restless(monkeypatch, Random(round).choice((1, 2, 5)))
-    counts = [test_timeouts.agree(seed, planning) for seed in range(round * 15, round * 15 + 15)]
+    counts = [test_timeouts.agree(seed, planning) for seed in of_round(round, 15)]
     assert max(counts) >= 0
     assert Restless.changes > 3

@@ -9,31 +9,28 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from ensue import semantics
-from ensue.algebra import operator
-from ensue.algebra.tower import Tower
-from ensue.algebra.towers.layers import layers
-from ensue.columns.stream import shape_of
+from ensue import reference as semantics
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.languages.towers import parse_text
-from ensue.plan.planning import Planning
-from ensue.source import cache
-from ensue.workload.stage import Fed
-from ensue.workload.towers.live_tower import LiveTower
-from ensue.workload.towers.prepare import prepare_tower
+from ensue.ir import user_operator as operator
+from ensue.ir.hierarchy import Hierarchy
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
+from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
+from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.stage import StageInput
+from ensue.vector.event_table import create_schema
 from support.edges import random_edges
 from support.lifted import random_lifted
+from support.seeds import of_round
 from support.streams import Nature, random_events, random_slices
-from support.towers import (
-    Habits,
-    by_rows,
-    few_enough,
-    given_events,
-    random_crowd,
-    random_tower,
-)
+from support.towers import Habits, by_rows, few_enough, given_events, random_crowd, random_tower
 
-UP, DOWN = Planning(off=frozenset({"top_down"})), Planning(off=frozenset({"bottom_up"}))
+UP, DOWN = (
+    PlannerOptions(off=frozenset({"top_down"})),
+    PlannerOptions(off=frozenset({"bottom_up"})),
+)
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
@@ -52,13 +49,13 @@ def known(value: object) -> object:
 
 def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     """The levels of a tower whose events come in pieces, with its state saved in between."""
-    live = LiveTower(prepared)
+    live = HierarchyMatcher(prepared)
     rounds = []
     for piece in random_slices(random, events):
-        rounds.append(live.feed(Fed.of(piece)))
+        rounds.append(live.feed(StageInput.of(piece)))
         if random.random() < 0.3:
             saved = live.save()
-            live = LiveTower(prepared)
+            live = HierarchyMatcher(prepared)
             live.restore(saved)
         if random.random() < 0.3 and piece.num_rows:
             ends = (
@@ -74,7 +71,9 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
     }
 
 
-def agree(seed: int | str, habits: Habits, planning: Planning, levels: str | None = None) -> int:
+def agree(
+    seed: int | str, habits: Habits, planning: PlannerOptions, levels: str | None = None
+) -> int:
     """Compares a random tower with its meaning; gives the number of matches on top."""
     random = Random(seed)
     nature = random_crowd(random)
@@ -83,15 +82,15 @@ def agree(seed: int | str, habits: Habits, planning: Planning, levels: str | Non
 
 
 def agree_on(
-    text: str, nature: Nature, random: Random, planning: Planning, levels: str | None = None
+    text: str, nature: Nature, random: Random, planning: PlannerOptions, levels: str | None = None
 ) -> int:
     """Compares a tower with its meaning on random events; gives the number of matches on top."""
-    shape = shape_of(random_events(random, 1, nature).schema, **stream_of(nature))
+    shape = create_schema(random_events(random, 1, nature).schema, **stream_of(nature))
     try:
-        tower = parse_text(text)
-        assert isinstance(tower, Tower)
-        meant = layers(tower, all_levels=levels == "all")
-        prepared = prepare_tower(tower, shape, planning, levels=levels, trace=True)
+        tower = parse_pattern_text(text)
+        assert isinstance(tower, Hierarchy)
+        meant = build_layers(tower, all_levels=levels == "all")
+        prepared = compile_hierarchy(tower, shape, planning, levels=levels, trace=True)
     except QueryError:
         return -1
     found = 0
@@ -99,7 +98,7 @@ def agree_on(
         events = random_events(random, random.randint(6, 14), nature)
         given = few_enough(meant, given_events(events, shape), shape.schema, most=20)
         events = events.slice(0, len(given))
-        wanted = semantics.complex_events(meant, given, shape.schema)
+        wanted = semantics.build_complex_events(meant, given, shape.schema)
         with np.errstate(over="ignore"):
             levels_found = run(prepared, events, random)
         for name, table in levels_found.items():
@@ -107,7 +106,7 @@ def agree_on(
             rows = table.to_pylist()
             mine = Counter((by_rows(m["members"]), *(known(m[f]) for f in fields)) for m in rows)
             theirs = Counter(
-                (semantics.nested(e.match), *(known(e.values[f]) for f in fields))
+                (semantics.nest_positions(e.match), *(known(e.values[f]) for f in fields))
                 for e in wanted[name]
             )
             assert mine == theirs, f"{name} of {text}"
@@ -123,7 +122,7 @@ def stream_of(nature: Nature) -> dict:
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(30))
 def test_layers_from_the_bottom_up(round):
-    counts = [agree(seed, Habits(), UP, "all") for seed in range(round * 20, round * 20 + 20)]
+    counts = [agree(seed, Habits(), UP, "all") for seed in of_round(round, 20)]
     assert any(c > 0 for c in counts)
 
 
@@ -131,14 +130,14 @@ def test_layers_from_the_bottom_up(round):
 @pytest.mark.parametrize("round", range(30))
 def test_boxes_from_the_top_down(round):
     habits = Habits(flat=True)
-    counts = [agree(seed, habits, DOWN) for seed in range(round * 20, round * 20 + 20)]
+    counts = [agree(seed, habits, DOWN) for seed in of_round(round, 20)]
     assert any(c > 0 for c in counts)
 
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(15))
 def test_boxes_top_down_where_that_is_possible(round):
-    counts = [agree(seed, Habits(), DOWN) for seed in range(round * 20, round * 20 + 20)]
+    counts = [agree(seed, Habits(), DOWN) for seed in of_round(round, 20)]
     assert any(c > 0 for c in counts)
 
 
@@ -147,7 +146,7 @@ def test_boxes_top_down_where_that_is_possible(round):
 @pytest.mark.parametrize("round", range(10))
 def test_absences_with_intervals(round, planning):
     habits = Habits(intervals=True)
-    counts = [agree(f"{round} {k}", habits, planning, "all") for k in range(30)]
+    counts = [agree(f"{round} {k}", habits, planning, "all") for k in of_round(round, 30)]
     assert any(c > 0 for c in counts)
 
 
@@ -158,7 +157,7 @@ def test_absences_with_intervals(round, planning):
 def test_any_query_over_complex_events(round, planning, writers):
     """Fields of complex events may be missing, as those of events that come in need not be."""
     counts = []
-    for seed in range(round * 40, round * 40 + 40):
+    for seed in of_round(round, 40):
         random = Random(f"lifted {seed}")
         nature = random_crowd(random)
         text = random_lifted(random, nature, *writers)
@@ -168,7 +167,7 @@ def test_any_query_over_complex_events(round, planning, writers):
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert sum(c > 0 for c in counts) > 3
+    assert sum(c > 0 for c in counts) > len(counts) / 13
 
 
 def test_boxes_are_open_in_random_towers():
@@ -177,11 +176,11 @@ def test_boxes_are_open_in_random_towers():
     for seed in range(60):
         random = Random(seed)
         nature = random_crowd(random)
-        shape = shape_of(random_events(random, 1, nature).schema, **stream_of(nature))
+        shape = create_schema(random_events(random, 1, nature).schema, **stream_of(nature))
         try:
-            tower = parse_text(random_tower(random, nature, Habits(flat=True)))
-            assert isinstance(tower, Tower)
-            prepared = prepare_tower(tower, shape, DOWN)
+            tower = parse_pattern_text(random_tower(random, nature, Habits(flat=True)))
+            assert isinstance(tower, Hierarchy)
+            prepared = compile_hierarchy(tower, shape, DOWN)
         except QueryError:
             continue
         opened += sum(box.top_down for box in prepared.boxes)
@@ -198,16 +197,18 @@ def test_an_open_box_beside_events_that_are_known_at_the_end_only():
         "EVENT Both AS SEQ(Late l, Pair p) WITHIN 20; SEQ(Both x, C c) WITHIN 30"
     )
     events = pa.table({"t": range(8), "row": range(8), "type": list("AAXABXCC")})
-    shape = shape_of(events.schema, time="t", type="type", order=())
-    tower = parse_text(text)
-    prepared = prepare_tower(tower, shape, DOWN, trace=True)
+    shape = create_schema(events.schema, time="t", type="type", order=())
+    tower = parse_pattern_text(text)
+    prepared = compile_hierarchy(tower, shape, DOWN, trace=True)
     assert any(box.top_down for box in prepared.boxes)
     assert all(p.waits == p.waits and p.settles == p.settles for p in prepared.layers)  # no NaN
-    wanted = semantics.tower_matches(layers(tower), given_events(events, shape), shape.schema)
+    wanted = semantics.match_hierarchy(
+        build_layers(tower), given_events(events, shape), shape.schema
+    )
     found = run(prepared, events, Random(0))
     mine = Counter(by_rows(m) for m in found[""]["members"].to_pylist())
     assert mine
-    assert mine == Counter(semantics.nested(binding) for binding in wanted[""])
+    assert mine == Counter(semantics.nest_positions(binding) for binding in wanted[""])
 
 
 # ------------------------------------------------------------------------- operators of users
@@ -280,7 +281,7 @@ def random_pattern(
 @pytest.mark.parametrize("round", range(20))
 def test_operators_over_complex_events(round, planning):
     counts = []
-    for seed in range(40):
+    for seed in of_round(round, 40):
         random = Random(f"{round} {seed}")
         text = random_text(random)
         nature = Nature(intervals=random.random() < 0.2, steps=random.choice(((0, 1), (0, 0, 1))))
@@ -289,7 +290,7 @@ def test_operators_over_complex_events(round, planning):
         except Exception as error:
             error.add_note(text)
             raise
-    assert sum(count > 0 for count in counts) > 5
+    assert sum(count > 0 for count in counts) > len(counts) / 8
 
 
 @pytest.mark.usefixtures("operators")

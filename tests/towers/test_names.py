@@ -41,7 +41,7 @@ EVENTS = pa.table({"t": [1, 2, 3], "type": list("ABC"), "x": [1.5, 2.5, 3.5]})
 @pytest.fixture
 def uncompiled(monkeypatch):
     """What a match holds is the same, and compiling takes seconds."""
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 @pytest.mark.parametrize(

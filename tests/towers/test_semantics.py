@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ensue
-from ensue import semantics
-from ensue.algebra.check.query import check
-from ensue.algebra.text import show_expr, show_pattern
-from ensue.algebra.tower import Tower, types_of
-from ensue.algebra.towers.boxes import boxes_of
-from ensue.algebra.towers.inlining import inlined
-from ensue.algebra.towers.layers import layers
-from ensue.columns.stream import shape_of
+from ensue import reference as semantics
+from ensue.analyzer.hierarchy_inlining import find_inlinable, inline_layer
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.analyzer.query import check_query
 from ensue.errors import QueryError
-from ensue.languages.towers import parse_text
-from ensue.workload.towers.prepare import prepare_tower
+from ensue.ir.hierarchy import Hierarchy, get_pattern_types
+from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
+from ensue.parser.definitions import parse_pattern_text
+from ensue.printing.expression_printer import format_expr
+from ensue.printing.pattern_printer import format_pattern
+from ensue.vector.event_table import create_schema
 from support.streams import random_events
 from support.towers import (
     Habits,
@@ -32,15 +32,15 @@ from support.towers import (
 
 
 def towered(text: str):
-    found = parse_text(text)
-    assert isinstance(found, Tower)
-    return layers(found)
+    found = parse_pattern_text(text)
+    assert isinstance(found, Hierarchy)
+    return build_layers(found)
 
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     """Kernels are generated, but not compiled."""
-    monkeypatch.setattr("ensue.source.cache.interpreted", True)
+    monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
 
 
 def found_in(text: str, events: str, **columns) -> dict[str, list]:
@@ -51,12 +51,12 @@ def found_in(text: str, events: str, **columns) -> dict[str, list]:
     time = ("start", "end") if "start" in columns else "at"
     columns = {"row": range(len(events)), "type": events, "at": range(len(events))} | columns
     table = pa.table({n: list(c) if isinstance(c, str) else c for n, c in columns.items()})
-    shape = shape_of(table.schema, time=time, type="type", order=())
-    found = semantics.tower_matches(towered(text), given_events(table, shape), shape.schema)
+    shape = create_schema(table.schema, time=time, type="type", order=())
+    found = semantics.match_hierarchy(towered(text), given_events(table, shape), shape.schema)
     run = ensue.match(table, text, time=time, type="type", levels="all", trace=True)
     for name, made in found.items():
         rows = run[name]["members"].to_pylist()
-        assert sorted(map(by_rows, rows)) == sorted(map(semantics.nested, made)), name
+        assert sorted(map(by_rows, rows)) == sorted(map(semantics.nest_positions, made)), name
     return {name: [short(binding) for binding in made] for name, made in found.items()}
 
 
@@ -296,11 +296,11 @@ def test_a_misspelt_field_shows_no_internal_names():
 
 def test_what_the_events_of_a_layer_carry():
     table = pa.table({"at": [3, 4, 5], "type": list("ABC"), "v": [1, 2, 3]})
-    shape = shape_of(table.schema, time="at", type="type", order=())
+    shape = create_schema(table.schema, time="at", type="type", order=())
     text = (
         "EVENT P AS SEQ(A a, B b) RETURN a.v + b.v AS sum, 7 AS end; SEQ(P x, C y) WHERE x.sum=3"
     )
-    found = semantics.complex_events(
+    found = semantics.build_complex_events(
         towered(text + " and x.end = 7 and x.start = 3"),
         given_events(table, shape),
         shape.schema,
@@ -316,10 +316,10 @@ def test_what_the_events_of_a_layer_carry():
 
 def flat_text(text: str) -> tuple[str, set[str]]:
     tower = towered(text)
-    whys = boxes_of(tower)
+    whys = find_inlinable(tower)
     assert set(whys.values()) == {None}, whys
-    flat = inlined(tower, whys)
-    return show_pattern(flat.query.pattern), {show_expr(c) for c in flat.query.where}
+    flat = inline_layer(tower, whys)
+    return format_pattern(flat.query.pattern), {format_expr(c) for c in flat.query.where}
 
 
 def test_a_box_becomes_its_pattern():
@@ -352,7 +352,7 @@ def test_boxes_in_boxes():
         "greatest(x_p_b[x_p_b.LEN].end, x_c.end) - least(x_p_a2.start, x_c.start) <= 9",
     }
     tower = towered(text)
-    flat = inlined(tower, boxes_of(tower))
+    flat = inline_layer(tower, find_inlinable(tower))
     assert [(b.path, b.name, b.box, b.variables, b.level, b.precursor) for b in flat.boxes] == [
         (("x",), "Q", "x", ("x_p_a2", "x_p_b", "x_c"), 2, None),
         (("x", "p"), "P", "x_p", ("x_p_a2", "x_p_b"), 3, "x"),
@@ -401,14 +401,14 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_why_a_box_stays(reason):
-    whys = [why for why in boxes_of(towered(REASONS[reason])).values() if why is not None]
+    whys = [why for why in find_inlinable(towered(REASONS[reason])).values() if why is not None]
     assert whys
     assert reason.strip() in whys[-1]
 
 
 def test_who_says_so_may_inline_what_is_delivered():
     tower = towered(PAIR + "SEQ(P x, C c); EMIT P")
-    assert boxes_of(tower, delivered_too=True) == {("", "x"): None}
+    assert find_inlinable(tower, delivered_too=True) == {("", "x"): None}
 
 
 def test_a_missing_event_of_a_box_is_null():
@@ -416,10 +416,10 @@ def test_a_missing_event_of_a_box_is_null():
     for condition, known in (("x.v > 1", 0), ("x.v is null", 1)):
         tower = towered(text.format(condition))
         table = pa.table({"at": [1, 2], "type": list("AC"), "v": [1, 1]})
-        shape = shape_of(table.schema, time="at", type="type", order=())
+        shape = create_schema(table.schema, time="at", type="type", order=())
         events = given_events(table, shape)
-        assert len(semantics.tower_matches(tower, events, shape.schema)[""]) == known
-        assert len(flat_matches(tower, boxes_of(tower), events, shape.schema)) == known
+        assert len(semantics.match_hierarchy(tower, events, shape.schema)[""]) == known
+        assert len(flat_matches(tower, find_inlinable(tower), events, shape.schema)) == known
 
 
 # ------------------------------------------------------------------------------- random towers
@@ -433,18 +433,20 @@ def assert_flat_is_equal(random: Random, habits: Habits) -> str:
         tower = towered(text)
     except QueryError:
         return "refused"
-    free = [choice for choice, why in boxes_of(tower, delivered_too=True).items() if why is None]
+    free = [
+        choice for choice, why in find_inlinable(tower, delivered_too=True).items() if why is None
+    ]
     outcome = "nothing"
     for _ in range(3):
         events = random_events(random, random.randint(6, 12), nature)
-        shape = shape_of(events.schema, time=nature.columns, type="type", order=())
+        shape = create_schema(events.schema, time=nature.columns, type="type", order=())
         raw = few_enough(tower, given_events(events, shape), shape.schema)
-        found = semantics.tower_matches(tower, raw, shape.schema)[tower[-1].name]
-        expected = sorted(semantics.nested(binding) for binding in found)
+        found = semantics.match_hierarchy(tower, raw, shape.schema)[tower[-1].name]
+        expected = sorted(semantics.nest_positions(binding) for binding in found)
         gone = free if random.random() < 0.7 else [c for c in free if random.random() < 0.5]
-        flat = inlined(tower, gone, times=(shape.schema.start, shape.schema.end))
-        if not {layer.name for layer in tower} & set(types_of(flat.query)):
-            check(flat.query, shape.schema)
+        flat = inline_layer(tower, gone, times=(shape.schema.start, shape.schema.end))
+        if not {layer.name for layer in tower} & set(get_pattern_types(flat.query)):
+            check_query(flat.query, shape.schema)
         given = sorted(flat_matches(tower, gone, raw, shape.schema))
         assert given == expected, f"{text}\n{gone}\n{events.to_pydict()}"
         if found:
@@ -478,8 +480,11 @@ def test_the_smallest_tower_that_is_not_its_flat_query(random):
 def test_layers_do_not_wait_for_a_fixed_moment_on_a_stream():
     schema = pa.schema({"at": pa.int64(), "type": pa.string()})
     text = "EVENT Q AS AND(A a, !B b FROM a.end TO {}) WITHIN 5; SEQ(Q q, C c) WITHIN 9"
-    shape = shape_of(schema, time="at", type="type", order=())
+    shape = create_schema(schema, time="at", type="type", order=())
     with pytest.raises(QueryError, match="in the definition of Q: an absence until a fixed"):
-        prepare_tower(parse_text(text.format("9")), shape, streaming=True)
-    waits = [p.waits for p in prepare_tower(parse_text(text.format("a.end + 3")), shape).layers]
+        compile_hierarchy(parse_pattern_text(text.format("9")), shape, streaming=True)
+    waits = [
+        p.waits
+        for p in compile_hierarchy(parse_pattern_text(text.format("a.end + 3")), shape).layers
+    ]
     assert waits == [0, 3]

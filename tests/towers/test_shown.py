@@ -8,14 +8,18 @@ from xml.etree import ElementTree
 import pytest
 
 import ensue
-from ensue.algebra.towers.joined import joined
-from ensue.columns.stream import in_order, shape_of
-from ensue.languages.towers import parse_text
-from ensue.plan.planning import Planning
-from ensue.source import cache
-from ensue.workload.towers.analysed import PIECE, analysed_tower
-from ensue.workload.towers.explained import explained, pictured
-from ensue.workload.towers.prepare import prepare_tower
+from ensue.analyzer.hierarchy_merge import merge_hierarchies
+from ensue.codegen import kernel_cache as cache
+from ensue.operators.hierarchy.hierarchy_explain import (
+    PIECE,
+    analyze_hierarchy,
+    draw_compiled_hierarchy,
+    explain_compiled_hierarchy,
+)
+from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
+from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.planner_options import PlannerOptions
+from ensue.vector.event_table import create_schema, sort_events
 from support.stages import EVENTS, TOWERS, readings
 from support.towers import Habits, random_tower
 
@@ -28,9 +32,9 @@ def interpreted(monkeypatch):
 
 
 def prepared_over(events, text, planning=None, **options):
-    tower = parse_text(text) if isinstance(text, str) else text
-    shape = shape_of(events.schema, order=(), **EVENTS)
-    return prepare_tower(tower, shape, planning or Planning(), **options)
+    tower = parse_pattern_text(text) if isinstance(text, str) else text
+    shape = create_schema(events.schema, order=(), **EVENTS)
+    return compile_hierarchy(tower, shape, planning or PlannerOptions(), **options)
 
 
 # ------------------------------------------------------------------------------------ analysis
@@ -39,11 +43,11 @@ def prepared_over(events, text, planning=None, **options):
 @pytest.mark.parametrize("name", TOWERS)
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
-    monkeypatch.setattr("ensue.workload.towers.analysed.PIECE", 20)
+    monkeypatch.setattr("ensue.operators.hierarchy.hierarchy_explain.PIECE", 20)
     events = readings(Random(name), 70)
-    planning = Planning(off=frozenset({off}))
+    planning = PlannerOptions(off=frozenset({off}))
     prepared = prepared_over(events, TOWERS[name], planning, levels="all")
-    text = analysed_tower(prepared, events)
+    text = analyze_hierarchy(prepared, events)
     found = ensue.match(events, TOWERS[name], **EVENTS, levels="all", off=off)
     counts = re.findall(r"matches in the result: ([\d,]+)", text)
     assert [int(n.replace(",", "")) for n in counts] == [
@@ -51,14 +55,14 @@ def test_the_analysis_counts_what_is_found(name, off, monkeypatch):
     ]
     assert sum(t.num_rows for t in found.values()) > 0
     assert text.count("analysis of ") == text.count("time: this layer") == len(prepared.layers)
-    assert text.splitlines()[-1].startswith("the tower in 70 events: compiling ")
+    assert text.splitlines()[-1].startswith("the hierarchy in 70 events: compiling ")
 
 
 def test_the_plan_is_told_as_without_running_it():
     events = readings(Random(1), 60)
     prepared = prepared_over(events, TOWERS["factory"])
-    told = [line for line in explained(prepared).splitlines() if line]
-    run = analysed_tower(prepared, events).splitlines()
+    told = [line for line in explain_compiled_hierarchy(prepared).splitlines() if line]
+    run = analyze_hierarchy(prepared, events).splitlines()
     places = [run.index(line) for line in told[:12]]
     assert places == sorted(places)
     assert set(told) <= set(run)
@@ -66,17 +70,17 @@ def test_the_plan_is_told_as_without_running_it():
 
 def test_no_events_are_analysed_too():
     events = readings(Random(1), 5).slice(0, 0)
-    text = analysed_tower(prepared_over(events, TOWERS["no key"]), events)
+    text = analyze_hierarchy(prepared_over(events, TOWERS["no key"]), events)
     assert "analysis of 0 events" in text
 
 
 def test_events_of_the_same_time_stay_together(monkeypatch):
-    monkeypatch.setattr("ensue.workload.towers.analysed.PIECE", 1)
+    monkeypatch.setattr("ensue.operators.hierarchy.hierarchy_explain.PIECE", 1)
     assert PIECE > 1
     events = readings(Random(3), 80)
     prepared = prepared_over(events, TOWERS["one key"])
-    shape = shape_of(events.schema, order=(), **EVENTS)
-    text = analysed_tower(prepared, in_order(events, shape))
+    shape = create_schema(events.schema, order=(), **EVENTS)
+    text = analyze_hierarchy(prepared, sort_events(events, shape))
     wanted = ensue.match(events, TOWERS["one key"], **EVENTS).num_rows
     assert f"matches in the result: {wanted}" in text
 
@@ -93,15 +97,17 @@ def texts_of(svg: str) -> list[str]:
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_picture_has_every_matcher(name, off):
     events = readings(Random(1), 5)
-    prepared = prepared_over(events, TOWERS[name], Planning(off=frozenset({off})), levels="all")
-    texts = texts_of(pictured(prepared))
+    prepared = prepared_over(
+        events, TOWERS[name], PlannerOptions(off=frozenset({off})), levels="all"
+    )
+    texts = texts_of(draw_compiled_hierarchy(prepared))
     titles = {f"{p.layer.name}, delivered" for p in prepared.layers if p.layer.name}
     assert titles | {"the query", "raw events"} <= set(texts)
 
 
 def test_arrows_say_what_goes_up():
     events = readings(Random(1), 5)
-    texts = texts_of(pictured(prepared_over(events, TOWERS["factory"])))
+    texts = texts_of(draw_compiled_hierarchy(prepared_over(events, TOWERS["factory"])))
     assert {"Incident x, y", "Stop s", "Outage o, p", "Repair r", "Reading a, b"} <= set(texts)
 
 
@@ -111,24 +117,27 @@ def test_what_is_found_from_the_top_down_is_in_one_frame():
         "EVENT Low AS SEQ(Reading a, Reading b) WHERE [sensor] WITHIN 5; "
         "SEQ(Low x, Low y, Stop s) WHERE [sensor] WITHIN 15"
     )
-    prepared = prepared_over(events, one, Planning(off=frozenset({"bottom_up"})))
-    texts = texts_of(pictured(prepared))
+    prepared = prepared_over(events, one, PlannerOptions(off=frozenset({"bottom_up"})))
+    texts = texts_of(draw_compiled_hierarchy(prepared))
     assert "finds with it, from the top down: Low x, Low y" in texts
     assert "Low" not in texts
 
 
 def test_several_queries_are_in_one_picture():
-    own = {"alarm": parse_text(TOWERS["factory"]), "report": parse_text(TOWERS["one cut"])}
-    ((tower, _),) = joined(own)
-    texts = texts_of(pictured(prepared_over(readings(Random(1), 5), tower)))
+    own = {
+        "alarm": parse_pattern_text(TOWERS["factory"]),
+        "report": parse_pattern_text(TOWERS["one cut"]),
+    }
+    ((tower, _),) = merge_hierarchies(own)
+    texts = texts_of(draw_compiled_hierarchy(prepared_over(readings(Random(1), 5), tower)))
     assert {"the query alarm", "the query report"} <= set(texts)
     assert texts.count("Incident") == 1
 
 
 def test_the_picture_is_the_same_each_time():
     events = readings(Random(1), 5)
-    first = pictured(prepared_over(events, TOWERS["waiting"]))
-    assert first == pictured(prepared_over(events, TOWERS["waiting"]))
+    first = draw_compiled_hierarchy(prepared_over(events, TOWERS["waiting"]))
+    assert first == draw_compiled_hierarchy(prepared_over(events, TOWERS["waiting"]))
 
 
 def test_the_text_of_a_tower_gives_it_back():

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
+from ensue.backends.spark.frames import WholeStreamWarning
 from ensue.errors import StateError
-from ensue.runners.spark.frames import WholeStreamWarning
 from support.stages import EVENTS, TOWERS, readings, rows_of, shuffled
 
 DELAY = 4
@@ -36,7 +36,7 @@ def local(tower: str, given: pa.Table) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(
     "tower", ["factory", *(pytest.param(t, marks=pytest.mark.slow) for t in list(TOWERS)[1:])]
 )
-@pytest.mark.filterwarnings("ignore::ensue.runners.spark.frames.WholeStreamWarning")
+@pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning")
 def test_a_dataframe_has_the_matches_of_a_table(spark, tower):
     given = events()
     frame = spark.createDataFrame(given)

@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 
 import ensue
-from ensue import semantics
-from ensue.algebra.towers.layers import layers
+from ensue import reference as semantics
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError
-from ensue.source import cache
-from ensue.workload.workload import Workload
+from ensue.runtime.workload import Workload
 from support.lanes import Stream
-from support.stages import (
-    EVENTS,
-    TOWERS,
-    job_of,
-    readings,
-    rows_of,
-    shuffled,
-    staged,
-)
+from support.stages import EVENTS, TOWERS, job_of, readings, rows_of, shuffled, staged
 from support.streams import random_events, random_nature, random_slices
 from support.towers import by_rows, given_events, random_tower
 
@@ -111,8 +103,10 @@ def random_stages(seed):
         count = len(job.chains[0].stages)
     except QueryError:
         return None
-    wanted = semantics.tower_matches(
-        layers(job.asked[0].query), given_events(events, job.source.shape), job.source.shape.schema
+    wanted = semantics.match_hierarchy(
+        build_layers(job.asked[0].query),
+        given_events(events, job.source.shape),
+        job.source.shape.schema,
     )
     with np.errstate(over="ignore"):
         if not streaming:
@@ -126,7 +120,7 @@ def random_stages(seed):
             found = stream.end()
     for name, table in found.items():
         mine = Counter(by_rows(m) for m in table["members"].to_pylist())
-        theirs = Counter(semantics.nested(binding) for binding in wanted[name])
+        theirs = Counter(semantics.nest_positions(binding) for binding in wanted[name])
         assert mine == theirs, f"{seed}: {name} of {text}"
     if streaming:
         again = Workload.read(job.texts)

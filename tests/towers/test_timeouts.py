@@ -8,21 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensue import semantics
-from ensue.algebra.check.query import check
-from ensue.algebra.tower import Tower
-from ensue.algebra.towers.layers import layers
-from ensue.columns.stream import shape_of
+from ensue import reference as semantics
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.analyzer.query import check_query
+from ensue.codegen import kernel_cache as cache
 from ensue.errors import QueryError, StateError
-from ensue.languages.towers import parse_text
-from ensue.plan.planning import Planning
-from ensue.source import cache
-from ensue.workload.stage import Fed
-from ensue.workload.towers.layer_timeouts import keyed
-from ensue.workload.towers.live_tower import LiveTower
-from ensue.workload.towers.prepare import prepare_layers, prepare_tower
-from ensue.workload.workload import Workload
+from ensue.ir.hierarchy import Hierarchy
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher
+from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy, compile_layers
+from ensue.operators.hierarchy.layer_stream import add_plan_keys
+from ensue.parser.definitions import parse_pattern_text
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.stage import StageInput
+from ensue.runtime.workload import Workload
+from ensue.vector.event_table import create_schema
 from support.lanes import Stream
+from support.seeds import of_round
 from support.stages import job_of, staged
 from support.streams import random_events, random_nature, random_slices
 from support.towers import Habits, by_rows, few_enough, given_events, random_crowd, random_tower
@@ -40,12 +41,12 @@ def events_of(types: str, x: list[int]) -> pa.Table:
 
 def found(text: str, events: pa.Table, **options):
     """The levels of a tower, its events all at once."""
-    tower = parse_text(text)
-    prepared = prepare_tower(
-        tower, shape_of(events.schema, **SHAPE), emit_timeouts=True, **options
+    tower = parse_pattern_text(text)
+    prepared = compile_hierarchy(
+        tower, create_schema(events.schema, **SHAPE), emit_timeouts=True, **options
     )
-    live = LiveTower(prepared)
-    rounds = [live.feed(Fed.of(events)), live.finish()]
+    live = HierarchyMatcher(prepared)
+    rounds = [live.feed(StageInput.of(events)), live.finish()]
     return {
         name: pa.concat_tables([tables[k] for tables in rounds])
         for k, name in enumerate(prepared.delivered)
@@ -79,11 +80,14 @@ def test_only_what_is_delivered_times_out():
 def test_a_stream_tells_as_soon_as_the_window_is_over():
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
     events = events_of("TT", [1, 2])
-    prepared = prepare_tower(
-        parse_text(text), shape_of(events.schema, **SHAPE), streaming=True, emit_timeouts=True
+    prepared = compile_hierarchy(
+        parse_pattern_text(text),
+        create_schema(events.schema, **SHAPE),
+        streaming=True,
+        emit_timeouts=True,
     )
-    live = LiveTower(prepared)
-    assert live.feed(Fed.of(events))[0].num_rows == 0
+    live = HierarchyMatcher(prepared)
+    assert live.feed(StageInput.of(events))[0].num_rows == 0
     assert live.deadline() == 9
     assert live.advance(9)[0].num_rows == 0
     assert live.advance(10)[0]["timed_out"].to_pylist() == [True]
@@ -100,9 +104,13 @@ def test_members_of_what_timed_out():
 def test_matches_keep_their_ids():
     events = events_of("TTXXXXSTTXXXXXXXXXXX", [1, 2, *[0] * 5, 1, 2, *[0] * 11])
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
-    live = LiveTower(prepare_tower(parse_text(text), shape_of(events.schema, **SHAPE)))
+    live = HierarchyMatcher(
+        compile_hierarchy(parse_pattern_text(text), create_schema(events.schema, **SHAPE))
+    )
     alone = [
-        m for t in (live.feed(Fed.of(events)), live.finish()) for m in t[0]["match_id"].to_pylist()
+        m
+        for t in (live.feed(StageInput.of(events)), live.finish())
+        for m in t[0]["match_id"].to_pylist()
     ]
     rows = found(text, events)[""].to_pylist()
     assert [r["match_id"] for r in rows if not r["timed_out"]] == alone
@@ -121,33 +129,38 @@ def test_a_level_that_cannot_time_out_is_refused_by_name():
 
 def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
     events = events_of("TT", [1, 2])
-    shape, tower = shape_of(events.schema, **SHAPE), parse_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9")
-    planning = Planning(off=frozenset({"top_down"}))
-    without = LiveTower(prepare_tower(tower, shape, planning))
-    without.feed(Fed.of(events))
+    shape, tower = (
+        create_schema(events.schema, **SHAPE),
+        parse_pattern_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9"),
+    )
+    planning = PlannerOptions(off=frozenset({"top_down"}))
+    without = HierarchyMatcher(compile_hierarchy(tower, shape, planning))
+    without.feed(StageInput.of(events))
     with pytest.raises(StateError, match="emit_timeouts"):
-        LiveTower(prepare_tower(tower, shape, emit_timeouts=True)).restore(without.save())
+        HierarchyMatcher(compile_hierarchy(tower, shape, emit_timeouts=True)).restore(
+            without.save()
+        )
 
 
 # ----------------------------------------------------------------------------------- property
 
 
-def wanted(tower: Tower, shape, given, all_levels: bool) -> dict[str, tuple[Counter, Counter]]:
+def wanted(tower: Hierarchy, shape, given, all_levels: bool) -> dict[str, tuple[Counter, Counter]]:
     """The matches and the timed-out partial matches of each level, by its meaning."""
-    meant = layers(tower, all_levels=all_levels)
-    prepared = prepare_layers(tower, shape, all_levels=all_levels)
-    below = semantics.complex_events(meant, given, shape.schema)
+    meant = build_layers(tower, all_levels=all_levels)
+    prepared = compile_layers(tower, shape, all_levels=all_levels)
+    below = semantics.build_complex_events(meant, given, shape.schema)
     result = {}
     for layer in meant:
         if not layer.delivered:
             continue
         one = prepared[layer.name]
-        query = keyed(check(layer.query, one.stream.shape.schema), one.prepared)
+        query = add_plan_keys(check_query(layer.query, one.stream.shape.schema), one.prepared)
         split = replace(layer, query=replace(layer.query, equivalence=query.equivalence))
-        late = semantics.layer_timeouts(split, given, below, shape.schema)
+        late = semantics.find_layer_timeouts(split, given, below, shape.schema)
         result[layer.name] = (
-            Counter(semantics.nested(e.match) for e in below[layer.name]),
-            Counter(map(semantics.nested, late)),
+            Counter(semantics.nest_positions(e.match) for e in below[layer.name]),
+            Counter(map(semantics.nest_positions, late)),
         )
     return result
 
@@ -166,30 +179,30 @@ def compare(tables, expected, note) -> int:
     return count
 
 
-def agree(seed: int, planning: Planning) -> int:
+def agree(seed: int, planning: PlannerOptions) -> int:
     """Compares a random tower with its meaning; gives the number of timed-out partial matches."""
     random = Random(seed)
     nature = random_crowd(random)
     text = random_tower(random, nature, Habits(unions=False, depth=2))
     all_levels = random.random() < 0.3
     options = {"levels": "all" if all_levels else None, "trace": True, "emit_timeouts": True}
-    shape = shape_of(random_events(random, 1, nature).schema, time=nature.columns, **TYPED)
+    shape = create_schema(random_events(random, 1, nature).schema, time=nature.columns, **TYPED)
     try:
-        tower = parse_text(text)
-        prepared = prepare_tower(tower, shape, planning, **options)
+        tower = parse_pattern_text(text)
+        prepared = compile_hierarchy(tower, shape, planning, **options)
     except QueryError:
         return -1
-    meant = layers(tower, all_levels=all_levels)
+    meant = build_layers(tower, all_levels=all_levels)
     events = random_events(random, random.randint(6, 12), nature)
     given = few_enough(meant, given_events(events, shape), shape.schema)
     events = events.slice(0, len(given))
-    live, rounds = LiveTower(prepared), []
+    live, rounds = HierarchyMatcher(prepared), []
     with np.errstate(over="ignore"):
         for piece in random_slices(random, events):
-            rounds.append(live.feed(Fed.of(piece)))
+            rounds.append(live.feed(StageInput.of(piece)))
             if random.random() < 0.3:
                 saved = live.save()
-                live = LiveTower(prepared)
+                live = HierarchyMatcher(prepared)
                 live.restore(saved)
             if random.random() < 0.3 and piece.num_rows:
                 ends = piece["t"]
@@ -211,8 +224,8 @@ TYPED = {"type": "type", "order": ()}
 @pytest.mark.parametrize("round", range(20))
 def test_random_towers_time_out_as_they_mean(round, off, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
-    planning = Planning(off=frozenset({off}))
-    counts = [agree(seed, planning) for seed in range(round * 30, round * 30 + 30)]
+    planning = PlannerOptions(off=frozenset({off}))
+    counts = [agree(seed, planning) for seed in of_round(round, 30)]
     assert sum(count > 0 for count in counts) > 0
 
 
@@ -234,7 +247,7 @@ def in_stages(seed: int) -> int:
     assert stages
     assert Workload.read(job.texts).wishes.emit_timeouts
     tower = job.asked[0].query
-    meant = layers(tower, all_levels=all_levels)
+    meant = build_layers(tower, all_levels=all_levels)
     given = few_enough(meant, given_events(events, job.source.shape), job.source.shape.schema)
     events = events.slice(0, len(given))
     with np.errstate(over="ignore"):
@@ -255,5 +268,5 @@ def in_stages(seed: int) -> int:
 @pytest.mark.parametrize("round", range(20))
 def test_random_towers_in_stages_time_out_as_they_mean(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
-    counts = [in_stages(seed) for seed in range(round * 30, round * 30 + 30)]
+    counts = [in_stages(seed) for seed in of_round(round, 30)]
     assert sum(count > 0 for count in counts) > 0

@@ -10,24 +10,32 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensue.archives.delta import archive_at, deltalake, opened
-from ensue.archives.delta_types import as_stored
-from ensue.archives.footers import place_of, unreadable
-from ensue.archives.given import Given
-from ensue.archives.own import BUCKET, DAY
-from ensue.archives.stored import FileArchive
-from ensue.archives.writing import WRITER, action_of, clustering_of, transact
-from ensue.archives.written_files import Added, discard, write
+from ensue.archives.archive import BUCKET, DAY, ArchiveOptions
+from ensue.archives.delta import (
+    cast_to_stored,
+    import_deltalake,
+    open_delta_archive,
+    open_delta_table,
+)
+from ensue.archives.delta_writer import (
+    WRITER,
+    build_add_action,
+    commit_transaction,
+    get_clustering,
+)
+from ensue.archives.file_archive import FileArchive
+from ensue.archives.parquet_metadata import build_file_error, split_path
+from ensue.archives.parquet_writer import AddedFile, remove_files, write_parquet
 from ensue.errors import StateError
 
-FEWEST = 4  # files of a day and bucket that are worth one
-RETENTION = 168  # hours that files stay which no version needs any more
+MIN_FILES = 4  # files of a day and bucket that are worth one
+RETENTION_HOURS = 168  # hours that files stay which no version needs any more
 _AT_ONCE = 2_000_000  # events that are rewritten in one commit
 _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did."""
 
     parts: int = 0  # days and buckets
@@ -36,8 +44,8 @@ class Compacted:
     rows: int = 0
     skipped: int = 0  # parts that somebody else rewrote meanwhile
 
-    def __add__(self, other: "Compacted") -> "Compacted":
-        return Compacted(
+    def __add__(self, other: "CompactionResult") -> "CompactionResult":
+        return CompactionResult(
             self.parts + other.parts,
             self.before + other.before,
             self.after + other.after,
@@ -56,26 +64,26 @@ class _Part:
     partition: dict[str, str | None]
 
 
-def compact(place: str | Path, *, fewest: int = FEWEST) -> Compacted:
+def compact(place: str | Path, *, fewest: int = MIN_FILES) -> CompactionResult:
     """Rewrites days and buckets that have `fewest` files or more, each into one sorted file.
 
     Events stay as they are, with their order. Streams may go on writing: each commit is tried
     again if another one came between. Files are not removed: see `vacuum`.
     """
-    archive = archive_at(str(place), Given(None))
-    clustering_of(archive)  # raises if it is a table of others
-    done = Compacted()
-    for group in _groups(_parts(opened(archive.place), max(2, fewest))):
+    archive = open_delta_archive(str(place), ArchiveOptions(None))
+    get_clustering(archive)  # raises if it is a table of others
+    done = CompactionResult()
+    for group in _groups(_parts(open_delta_table(archive.place), max(2, fewest))):
         done += _rewritten(archive, group)
     return done
 
 
-def vacuum(place: str | Path, *, hours: int = RETENTION) -> int:
+def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
     """Removes files that no version of the last hours needs, also those never committed.
 
     Whoever reads an older version gets an error that says so. Returns how many files went.
     """
-    table = opened(str(place))
+    table = open_delta_table(str(place))
     owner = table.metadata().configuration.get(WRITER)
     if owner and hours < 1:
         raise StateError(
@@ -119,54 +127,58 @@ def _groups(parts: list[_Part]) -> Iterator[list[_Part]]:
         yield group
 
 
-def _rewritten(archive: FileArchive, group: list[_Part]) -> Compacted:
-    made: list[tuple[_Part, list[Added]]] = []
+def _rewritten(archive: FileArchive, group: list[_Part]) -> CompactionResult:
+    made: list[tuple[_Part, list[AddedFile]]] = []
     try:
         made = [(part, _one_file(archive, part)) for part in group]
         return _committed(archive, made)
     except BaseException:
-        discard(archive.place, [one for _, added in made for one in added])
+        remove_files(archive.place, [one for _, added in made for one in added])
         raise
 
 
-def _one_file(archive: FileArchive, part: _Part) -> list[Added]:
+def _one_file(archive: FileArchive, part: _Part) -> list[AddedFile]:
     columns = pa.schema([f for f in archive.stored.schema if f.name not in (DAY, BUCKET)])
     tables = [_read(archive.place, path, columns) for path in part.paths]
-    return write(archive.place, clustering_of(archive), pa.concat_tables(tables), "compact")
+    return write_parquet(
+        archive.place, get_clustering(archive), pa.concat_tables(tables), "compact"
+    )
 
 
 def _read(place: str, path: str, columns: pa.Schema) -> pa.Table:
-    system, base = place_of(place)
+    system, base = split_path(place)
     name = f"{base}/{unquote(path)}"
     try:
         with system.open_input_file(name) as source:
             table = pq.ParquetFile(source).read()
     except (OSError, pa.ArrowException) as error:
-        raise unreadable(name, error) from error
-    return as_stored(table, columns, f"the archive {place}")
+        raise build_file_error(name, error) from error
+    return cast_to_stored(table, columns, f"the archive {place}")
 
 
-def _committed(archive: FileArchive, made: list[tuple[_Part, list[Added]]]) -> Compacted:
+def _committed(
+    archive: FileArchive, made: list[tuple[_Part, list[AddedFile]]]
+) -> CompactionResult:
     """One transaction for all parts whose files are still there."""
-    package = deltalake()
+    package = import_deltalake()
     for _ in range(_TRIES):
-        table = opened(archive.place)
+        table = open_delta_table(archive.place)
         there = set(pa.table(table.get_add_actions()).column("path").to_pylist())
         still = [(part, added) for part, added in made if there.issuperset(part.paths)]
         lost = [(part, added) for part, added in made if not there.issuperset(part.paths)]
         actions: list[Any] = []
         for part, added in still:
-            actions += [action_of(one, new=False) for one in added]
+            actions += [build_add_action(one, new=False) for one in added]
             actions += _removals(part)
         if actions:
             # as it was read: what another compaction removed must not come back
             properties = package.CommitProperties(max_commit_retries=0)
             try:
-                transact(table, actions, properties)
+                commit_transaction(table, actions, properties)
             except package.exceptions.CommitFailedError:
                 continue
-        discard(archive.place, [one for _, added in lost for one in added])
-        return Compacted(
+        remove_files(archive.place, [one for _, added in lost for one in added])
+        return CompactionResult(
             len(still),
             sum(len(part.paths) for part, _ in still),
             sum(len(added) for _, added in still),

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ensue.archives.files import Bounds, Files, local
-from ensue.archives.footers import place_of, unreadable
+from ensue.archives.archive import ColumnBounds, FileList, get_local_path
+from ensue.archives.parquet_metadata import build_file_error, split_path
 from ensue.errors import EventError
-from ensue.extras import needed
+from ensue.optional_deps import require_extra
 
 _KEPT = 16  # snapshots whose lists of files are kept
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class IcebergSnapshot:
     """A snapshot of an Iceberg table. Its metadata never change, so it is pinned by itself."""
 
     metadata: str  # where its metadata lie
@@ -36,7 +36,7 @@ class Snapshot:
     def version(self) -> str | None:
         return None if self.number is None else str(self.number)
 
-    def pinned(self) -> "Snapshot":
+    def pinned(self) -> "IcebergSnapshot":
         """Itself: whatever is written later has other metadata."""
         return self
 
@@ -47,7 +47,7 @@ class Snapshot:
     def partitioned_by(self) -> tuple[str, ...]:
         return tuple(part.name for part in self._table().spec().fields)
 
-    def files(self) -> Files:
+    def files(self) -> FileList:
         """The files of the snapshot."""
         name = (self.metadata, self.number)
         with _lock:
@@ -66,7 +66,7 @@ class Snapshot:
 
         return StaticTable.from_metadata(self.metadata, self.properties)
 
-    def _listed(self) -> Files:
+    def _listed(self) -> FileList:
         table = self._table()
         tasks: list[Any] = []
         if self.number is not None:
@@ -79,8 +79,8 @@ class Snapshot:
                 ) from error
         tasks.sort(key=lambda task: str(task.file.file_path))
         files = [task.file for task in tasks]
-        return Files(
-            paths=tuple(local(f.file_path) or f.file_path for f in files),
+        return FileList(
+            paths=tuple(get_local_path(f.file_path) or f.file_path for f in files),
             rows=np.array([f.record_count for f in files], np.int64),
             sizes=np.array([f.file_size_in_bytes for f in files], np.int64),
             bounds=_Statistics(table.schema(), files).of,
@@ -90,7 +90,7 @@ class Snapshot:
 
 
 _lock = Lock()
-_snapshots: OrderedDict[tuple[str, int | None], Files] = OrderedDict()
+_snapshots: OrderedDict[tuple[str, int | None], FileList] = OrderedDict()
 
 
 class _Statistics:
@@ -98,14 +98,14 @@ class _Statistics:
 
     def __init__(self, schema: Any, files: list[Any]) -> None:
         self._schema, self._files = schema, files
-        self._known: dict[str, Bounds | None] = {}
+        self._known: dict[str, ColumnBounds | None] = {}
 
-    def of(self, name: str) -> Bounds | None:
+    def of(self, name: str) -> ColumnBounds | None:
         if name not in self._known:
             self._known[name] = self._read(name)
         return self._known[name]
 
-    def _read(self, name: str) -> Bounds | None:
+    def _read(self, name: str) -> ColumnBounds | None:
         from pyiceberg.conversions import from_bytes
 
         column = self._schema.find_field(name)
@@ -117,7 +117,7 @@ class _Statistics:
             raw = [(getattr(f, side) or {}).get(column.field_id) for f in self._files]
             values = [None if r is None else from_bytes(column.field_type, r) for r in raw]
             ends.append(_typed(values, arrow))
-        return None if ends[0] is None or ends[1] is None else Bounds(ends[0], ends[1])
+        return None if ends[0] is None or ends[1] is None else ColumnBounds(ends[0], ends[1])
 
 
 def _typed(values: list[Any], type: pa.DataType) -> pa.Array | None:
@@ -135,7 +135,7 @@ def _left(tasks: list[Any]) -> dict[str, npt.NDArray[np.bool_]]:
     """Which rows of files are left by files of deleted positions."""
     found: dict[str, npt.NDArray[np.bool_]] = {}
     for task in tasks:
-        path = local(task.file.file_path) or task.file.file_path
+        path = get_local_path(task.file.file_path) or task.file.file_path
         for deletes in task.delete_files:
             positions = _deleted(deletes, task.file.file_path)
             left = found.setdefault(path, np.ones(task.file.record_count, np.bool_))
@@ -150,16 +150,16 @@ def _deleted(deletes: Any, path: str) -> npt.NDArray[np.int64]:
             "supported\n  hint: rewrite its data files, which applies the deletions"
         )
     try:
-        system, inside = place_of(deletes.file_path)
+        system, inside = split_path(deletes.file_path)
         with system.open_input_file(inside) as source:
             table = pq.read_table(source, columns=["file_path", "pos"])
     except (OSError, pa.ArrowException) as error:
-        raise unreadable(deletes.file_path, error) from error
+        raise build_file_error(deletes.file_path, error) from error
     rows = table.filter(pc.equal(table.column("file_path"), path))
     return np.asarray(rows.column("pos").to_numpy(), np.int64)
 
 
-def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema]:
+def open_iceberg_table(table: Any, version: int | str | None) -> tuple[IcebergSnapshot, pa.Schema]:
     """A table of pyiceberg's, and its columns."""
     if not hasattr(table, "metadata_location"):
         raise EventError(
@@ -169,9 +169,9 @@ def of_table(table: Any, version: int | str | None) -> tuple[Snapshot, pa.Schema
     return _made(table, dict(table.io.properties), version)
 
 
-def of_path(place: str, version: int | str | None) -> tuple[Snapshot, pa.Schema]:
+def open_iceberg_path(place: str, version: int | str | None) -> tuple[IcebergSnapshot, pa.Schema]:
     """The table whose metadata lie at a place, and its columns."""
-    with needed("an Iceberg table", "archive", EventError):
+    with require_extra("an Iceberg table", "archive", EventError):
         from pyiceberg.table import StaticTable
     try:
         table = StaticTable.from_metadata(place)
@@ -186,7 +186,7 @@ def of_path(place: str, version: int | str | None) -> tuple[Snapshot, pa.Schema]
 
 def _made(
     table: Any, properties: dict[str, str], version: int | str | None
-) -> tuple[Snapshot, pa.Schema]:
+) -> tuple[IcebergSnapshot, pa.Schema]:
     place = table.metadata_location
     if version is None:
         current = table.current_snapshot()
@@ -203,7 +203,7 @@ def _made(
     _refuse_renamed(table, place)
     schema = table.schema() if number is None else _schema_of(table, number)
     columns = pa.schema([pa.field(f.name, f.type) for f in schema.as_arrow()])
-    return Snapshot(place, number, properties), columns
+    return IcebergSnapshot(place, number, properties), columns
 
 
 def _schema_of(table: Any, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""`ensue archive create|append|compact|show|release`: tables of past events."""
+"""`ensue archive create|append|compact|show|release`."""
 
 import time
 from argparse import Namespace
@@ -10,75 +10,77 @@ from rich.table import Table
 from rich.text import Text
 
 import ensue
-from ensue.archives.clustering import cost_of
+from ensue.archives.archive import ArchiveLayout
 from ensue.archives.compaction import compact, vacuum
-from ensue.archives.contract import Layout
-from ensue.archives.writing import append, create, release, writer_of
+from ensue.archives.delta_writer import append, create, get_writer, release
+from ensue.archives.pruning import describe_scan_cost
 from ensue.cli import event_files
-from ensue.cli.stream_counters import many
-from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.cli.text_options import spelling_of
+from ensue.cli.options import get_text_options
+from ensue.cli.stream_progress import format_count
+from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
-def run_create(options: Namespace) -> Exit:
-    """Makes an archive with the columns of the events, and puts them in."""
+def run_create(options: Namespace) -> ExitCode:
+    """Create an archive with the columns of the events, and append the events."""
     events = _read(options)
-    given = {"type": options.type, "key": options.key, "order": options.order}
+    columns = {"type": options.type, "key": options.key, "order": options.order}
     create(
         options.place,
         events.schema,
-        time=_time(options.time) or event_files.guessed_time(events),
+        time=_time(options.time) or event_files.guess_time_column(events),
         buckets=options.buckets,
         day=options.day,
-        **given,
+        **columns,
     )
     if options.empty:
-        notice(f"created {options.place}, without events")
-        return Exit.FINE
+        print_notice(f"created {options.place}, without events")
+        return ExitCode.FINE
     try:
         return _append(options.place, events)
     except ensue.EnsueError:
-        notice(f"{options.place} was created, and is empty")
+        print_notice(f"{options.place} was created, and is empty")
         raise
 
 
-def run_append(options: Namespace) -> Exit:
-    """Puts events into an archive."""
+def run_append(options: Namespace) -> ExitCode:
+    """Append events to an archive."""
     return _append(options.place, _read(options))
 
 
-def _append(place: str, events: pa.Table) -> Exit:
+def _append(place: str, events: pa.Table) -> ExitCode:
     began = time.perf_counter()
     count = append(place, events)
     seconds = time.perf_counter() - began
-    notice(f"{many(count, 'event', 'events')} put into {place} in {seconds:.2f} s")
-    return Exit.FINE
+    print_notice(
+        f"appended {format_count(count, 'event', 'events')} to {place} in {seconds:.2f} s"
+    )
+    return ExitCode.FINE
 
 
-def run_compact(options: Namespace) -> Exit:
-    """Rewrites parts that have many files; removes old files if asked to."""
+def run_compact(options: Namespace) -> ExitCode:
+    """Merge the files of parts with many files; with --vacuum, delete old files."""
     if options.vacuum is not None and options.vacuum < 0:
-        raise UsageError("--vacuum takes hours, 0 or more; 168 are a week")
+        raise UsageError("--vacuum needs a number of hours, 0 or more; 168 is a week")
     began = time.perf_counter()
     done = compact(options.place, fewest=options.fewest)
     seconds = time.perf_counter() - began
     if done.parts:
-        notice(
-            f"{many(done.before, 'file', 'files')} of {many(done.parts, 'part', 'parts')} are "
-            f"{done.after:,} now, with {many(done.rows, 'event', 'events')}, in {seconds:.2f} s"
+        print_notice(
+            f"merged {format_count(done.before, 'file', 'files')} of {format_count(done.parts, 'part', 'parts')} "
+            f"into {done.after:,}, with {format_count(done.rows, 'event', 'events')}, in {seconds:.2f} s"
         )
     else:
-        notice(f"nothing to do: no day and bucket has {options.fewest} files")
+        print_notice(f"nothing to do: no day and bucket has {options.fewest} files")
     if options.vacuum is not None:
-        gone = vacuum(options.place, hours=options.vacuum)
-        notice(f"{many(gone, 'file', 'files')} removed that no version needs any more")
-    return Exit.FINE
+        deleted = vacuum(options.place, hours=options.vacuum)
+        print_notice(f"deleted {format_count(deleted, 'file', 'files')} that no version needs")
+    return ExitCode.FINE
 
 
-def run_show(options: Namespace) -> Exit:
-    """Prints the layout of an archive, and warns if reads will be dear."""
+def run_show(options: Namespace) -> ExitCode:
+    """Print the layout of an archive, and warn if reads will be expensive."""
     archive = ensue.archive(
         options.place,
         time=_time(options.time),
@@ -87,44 +89,46 @@ def run_show(options: Namespace) -> Exit:
         order=options.order,
     )
     layout = archive.layout()
-    writer = writer_of(options.place) if layout.buckets is not None else None
-    output().print(_drawn(layout, archive, writer))
-    warning = cost_of(layout)
+    writer = get_writer(options.place) if layout.buckets is not None else None
+    get_output_console().print(_describe(layout, archive, writer))
+    warning = describe_scan_cost(layout)
     if warning is not None and archive.key:
-        notice(f"warning: {warning}")
-    return Exit.FINE
+        print_notice(f"warning: {warning}")
+    return ExitCode.FINE
 
 
-def run_release(options: Namespace) -> Exit:
-    """Forgets which stream writes an archive."""
+def run_release(options: Namespace) -> ExitCode:
+    """Clear the stream that writes an archive."""
     owner = release(options.place)
-    said = "no stream writes" if owner is None else f"stream {owner} does not write any more"
-    notice(f"{said}: {options.place}")
-    return Exit.FINE
+    if owner is None:
+        print_notice(f"no stream writes to {options.place}")
+    else:
+        print_notice(f"stream {owner} no longer writes to {options.place}")
+    return ExitCode.FINE
 
 
-def _drawn(layout: Layout, archive: Any, writer: str | None) -> Table:
+def _describe(layout: ArchiveLayout, archive: Any, writer: str | None) -> Table:
     schema = archive.shape.schema
     times = schema.end if schema.start == schema.end else f"{schema.start} to {schema.end}"
     kind = layout.kind if layout.version is None else f"{layout.kind}, version {layout.version}"
     if layout.buckets is not None:
-        apart = f"by day and {layout.buckets} buckets"
+        partitioning = f"by day and {layout.buckets} buckets"
     else:
-        apart = f"by {', '.join(layout.partitioned_by)}" if layout.partitioned_by else ""
-    laid_out = [
-        apart,
+        partitioning = f"by {', '.join(layout.partitioned_by)}" if layout.partitioned_by else ""
+    parts = [
+        partitioning,
         f"sorted by {', '.join(layout.sorted_by)}" if layout.sorted_by else "",
-        "" if layout.clustered or not archive.key else "objects are not stored together",
+        "" if layout.clustered or not archive.key else "not clustered by key",
     ]
-    files = many(layout.files, "file", "files")
+    files = format_count(layout.files, "file", "files")
     size = "" if layout.bytes is None else f", {_size(layout.bytes)}"
     facts = {
         "archive": f"{layout.place} ({kind})",
         "events": "not known" if layout.rows is None else f"{layout.rows:,}",
-        "from": _moment(layout.since),
-        "to": _moment(layout.until),
+        "from": None if layout.since is None else str(layout.since),
+        "to": None if layout.until is None else str(layout.until),
         "files": f"{files}{size}",
-        "layout": ", ".join(part for part in laid_out if part) or "as it came",
+        "layout": ", ".join(part for part in parts if part) or "in arrival order",
         "time": times,
         "type": schema.type_column,
         "key": ", ".join(archive.key),
@@ -141,12 +145,8 @@ def _drawn(layout: Layout, archive: Any, writer: str | None) -> Table:
     return table
 
 
-def _moment(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
 def _size(count: int) -> str:
-    """A number of bytes as a person reads it.
+    """Format a number of bytes.
 
     >>> _size(999), _size(50_080_806)
     ('999 bytes', '50.1 MB')
@@ -165,11 +165,11 @@ def _time(text: str | None) -> str | tuple[str, str] | None:
 
 
 def _read(options: Namespace) -> pa.Table:
-    files = event_files.event_files(options.events)
-    events = event_files.read_local(files, spelling_of(options))
+    files = event_files.resolve_event_files(options.events)
+    events = event_files.read_local(files, get_text_options(options))
     if isinstance(events, Mapping):
         raise UsageError(
-            "the events of an archive are one table: TYPE=PATH is not allowed\n"
+            "an archive is a single table: TYPE=PATH is not allowed\n"
             "  hint: add a column with the type to the files, and name it with --type"
         )
     return events

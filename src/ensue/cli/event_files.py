@@ -1,4 +1,4 @@
-"""Event files: CSV, JSON lines, Parquet and Arrow, read by Arrow or by Spark."""
+"""Reads the event files of a command line with Arrow or Spark."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,34 +7,34 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.cli.terminal import UsageError, notice
-from ensue.errors import EventError
-from ensue.runners.event_files import (
-    FORMS,
-    TEXTS,
+from ensue.backends.event_files import (
+    FORMATS,
+    TEXT_FORMATS,
     EventFile,
-    expanded,
-    files_inside,
+    expand_pattern,
+    glob_paths,
     is_hidden,
-    matching_paths,
-    read_alike,
-    read_columns,
-    require,
-    unpacked,
+    list_event_files,
+    read_columnar_file,
+    read_files,
+    require_files,
+    strip_compression_suffix,
 )
-from ensue.runners.text_columns import PLAIN, Spelling
-from ensue.runners.text_files import concatenated
+from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
+from ensue.backends.text_files import concat_event_tables
+from ensue.cli.terminal import UsageError, print_notice
+from ensue.errors import EventError
 
 Events = Any  # an Arrow table or a Spark DataFrame, or one for each event type
 _TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
 
 
-def event_files(
+def resolve_event_files(
     arguments: Sequence[str], option: str = "--events", *, patterns: bool = True
 ) -> tuple[EventFile, ...]:
-    """What the `--events` options name; `patterns`: files that are there may be named by one.
+    """Resolve the values of `--events`; `patterns` allows glob patterns.
 
-    >>> event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
+    >>> resolve_event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
     EventFile(path='exit.csv', type='Exit')
     """
     files = tuple(
@@ -47,120 +47,128 @@ def event_files(
 
 
 def _event_file(argument: str, *, patterns: bool = True) -> list[EventFile]:
-    """The files that one argument names: a pattern, such as data/2026-*.csv, may name several."""
+    """Resolve one argument, which may be a pattern such as data/2026-*.csv."""
     path, type = argument, None
     typed = _TYPED.fullmatch(argument)
-    # A folder of a partitioned table may itself be named day=2026-03-14.
-    if typed and not Path(argument).exists() and not (patterns and matching_paths(argument)):
+    # A folder of a partitioned table may be named day=2026-03-14.
+    if typed and not Path(argument).exists() and not (patterns and glob_paths(argument)):
         type, path = typed[1], typed[2]
-    return [EventFile(one, type) for one in (expanded(path) if patterns else [path])]
+    return [EventFile(name, type) for name in (expand_pattern(path) if patterns else [path])]
 
 
-def table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
-    """What options name as tables of SQL; those without a name are called like their files.
+def resolve_table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
+    """Resolve options that name SQL tables; a table without a name has that of its file.
 
-    >>> [file.type for file in table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
+    >>> [
+    ...     file.type
+    ...     for file in resolve_table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])
+    ... ]
     ['prices', 'trades', 'trades']
     """
-    spelled: dict[str, str] = {}  # table names must differ in more than case
-    named = []
+    names: dict[str, str] = {}  # table names must differ in more than case
+    files = []
     for file in (file for argument in arguments for file in _event_file(argument)):
         name = file.type or _stem(Path(file.path))
-        named.append(EventFile(file.path, spelled.setdefault(name.lower(), name)))
-    return tuple(named)
+        files.append(EventFile(file.path, names.setdefault(name.lower(), name)))
+    return tuple(files)
 
 
 def _stem(path: Path) -> str:
-    name = unpacked(path)
-    return name.stem if name.suffix.lower() in FORMS else name.name
+    name = strip_compression_suffix(path)
+    return name.stem if name.suffix.lower() in FORMATS else name.name
 
 
 def read_local(
-    files: Sequence[EventFile], spelling: Spelling = PLAIN, *, rows: int | None = None
+    files: Sequence[EventFile],
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+    *,
+    rows: int | None = None,
 ) -> Events:
-    """The events as Arrow tables; with `rows`, only the first ones, to know the columns."""
-    require(files, notice)
+    """Read the events into Arrow tables, or only the first `rows` to get the columns."""
+    require_files(files, print_notice)
     tables: dict[str | None, list[pa.Table]] = {}
-    for type, form, alike in _alike(files, spelling):
-        tables.setdefault(type, []).extend(read_alike(form, alike, spelling, notice, rows))
-    joined = {type: concatenated(parts) for type, parts in tables.items()}
-    return joined.get(None, joined)
+    for type, form, group in _group_files(files, spelling):
+        tables.setdefault(type, []).extend(read_files(form, group, spelling, print_notice, rows))
+    by_type = {type: concat_event_tables(parts) for type, parts in tables.items()}
+    return by_type.get(None, by_type)
 
 
-def read_spark(files: Sequence[EventFile], spelling: Spelling = PLAIN) -> Events:
-    """The events as DataFrames of an embedded Spark session."""
-    from ensue.runners.spark import session as spark_session
+def read_spark(
+    files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> Events:
+    """Read the events into DataFrames of an embedded Spark session."""
+    from ensue.backends.spark import session as spark_session
 
-    require(files, notice)
-    groups = _alike(files, spelling)
-    paths = [[as_spark_reads(file) for file in alike] for _, _, alike in groups]
-    session = spark_session.embedded()
+    require_files(files, print_notice)
+    groups = _group_files(files, spelling)
+    paths = [[to_spark_path(file) for file in group] for _, _, group in groups]
+    session = spark_session.get_or_create_session()
     frames: dict[str | None, Any] = {}
-    for (type, form, alike), named in zip(groups, paths, strict=True):
+    for (type, form, group), spark_paths in zip(groups, paths, strict=True):
         if form == "arrow":  # Spark has no reader for it
-            read = [session.createDataFrame(read_columns(file, form, None)) for file in alike]
-        elif form in TEXTS:
-            read = [spark_session.read_text(session, named, form, spelling)]
+            parts = [
+                session.createDataFrame(read_columnar_file(file, form, None)) for file in group
+            ]
+        elif form in TEXT_FORMATS:
+            parts = [spark_session.read_text_events(session, spark_paths, form, spelling)]
         else:
-            read = [spark_session.read(session, path, form) for path in named]
-        for frame in read:
-            known = frames.get(type)
-            frames[type] = frame if known is None else known.unionByName(frame)
+            parts = [spark_session.read_events(session, path, form) for path in spark_paths]
+        for frame in parts:
+            previous = frames.get(type)
+            frames[type] = frame if previous is None else previous.unionByName(frame)
     return frames.get(None, frames)
 
 
-def _alike(
-    files: Sequence[EventFile], spelling: Spelling
+def _group_files(
+    files: Sequence[EventFile], spelling: TextFileOptions
 ) -> list[tuple[str | None, str, list[EventFile]]]:
-    """The files by type and form: what a column of text files is, shows in all of them."""
-    found: dict[tuple[str | None, str], list[EventFile]] = {}
+    """Group files by event type and format, since text files share their column types."""
+    groups: dict[tuple[str | None, str], list[EventFile]] = {}
     for file in files:
-        found.setdefault((file.type, file.form), []).append(file)
-    forms = {form for _, form in found}
+        groups.setdefault((file.type, file.form), []).append(file)
+    forms = {form for _, form in groups}
     if spelling.delimiter is not None and not forms & {"csv", "tsv"}:
-        raise UsageError("--delimiter says something of CSV files, and there is none")
-    if spelling != PLAIN and not forms & set(TEXTS):
-        said = "--null" if spelling.nulls else "--time-format"
-        raise UsageError(
-            f"{said} says something of text files, CSV or JSON lines, and there is none"
-        )
-    return [(type, form, alike) for (type, form), alike in found.items()]
+        raise UsageError("--delimiter is for CSV files, and there is none")
+    if spelling != DEFAULT_TEXT_OPTIONS and not forms & set(TEXT_FORMATS):
+        option = "--null" if spelling.nulls else "--time-format"
+        raise UsageError(f"{option} is for CSV and JSON lines files, and there is none")
+    return [(type, form, group) for (type, form), group in groups.items()]
 
 
-def as_spark_reads(file: EventFile) -> str:
-    """The path of a file or folder that is there; behind :// only Spark can look."""
-    from ensue.runners.spark.paths import literal
+def to_spark_path(file: EventFile) -> str:
+    """Check a local file or folder and return its path for Spark; other URLs are not checked."""
+    from ensue.backends.spark.paths import escape_path
 
     if "://" in file.path:
         return file.path
     path = Path(file.path)
-    if any(inside.suffix == ".zst" for inside in files_inside(path)):
+    if any(inside.suffix == ".zst" for inside in list_event_files(path)):
         raise EventError(
-            f"Spark cannot unpack .zst files, as in {file.path}\n"
-            "  hint: take --engine local, or pack them as .gz or .bz2"
+            f"Spark cannot decompress .zst files, as in {file.path}\n"
+            "  hint: use --engine local, or compress them as .gz or .bz2"
         )
     if path.is_file() and is_hidden(Path(path.name)):
         raise EventError(
             f"Spark ignores files whose names start with _ or ., such as {file.path}\n"
             "  hint: rename it, or use --engine local"
         )
-    return literal(file.path)
+    return escape_path(file.path)
 
 
 def _columns_of(events: Events, what: str) -> list[str]:
-    """The columns of a kind, in every table if there are several; `what`: timestamp or date."""
+    """Return the timestamp or date columns that all tables have."""
     if isinstance(events, Mapping):
-        every = [_columns_of(table, what) for table in events.values()]
-        return [name for name in every[0] if all(name in names for names in every)]
+        by_table = [_columns_of(table, what) for table in events.values()]
+        return [name for name in by_table[0] if all(name in names for names in by_table)]
     if isinstance(events, pa.Table):
-        is_one = pa.types.is_timestamp if what == "timestamp" else pa.types.is_date
-        return [f.name for f in events.schema if is_one(f.type)]
+        has_type = pa.types.is_timestamp if what == "timestamp" else pa.types.is_date
+        return [f.name for f in events.schema if has_type(f.type)]
     return [f.name for f in events.schema.fields if f.dataType.typeName().startswith(what)]
 
 
-def guessed_time(events: Events) -> str:
-    """The only column that can be the time of an event, or a UsageError: one of timestamps, or
-    one of dates where nothing is finer."""
+def guess_time_column(events: Events) -> str:
+    """Return the only timestamp column, or else the only date column; raise UsageError if there
+    is no such column."""
     for what in ("timestamp", "date"):
         names = _columns_of(events, what)
         if len(names) == 1:
@@ -168,10 +176,10 @@ def guessed_time(events: Events) -> str:
         if names:
             raise UsageError(
                 f"several columns hold {what}s: {', '.join(names)}\n"
-                "  hint: say which one is the time of an event, --time COLUMN, or --time START,END"
+                "  hint: name the time of an event with --time COLUMN, or --time START,END"
             )
     raise UsageError(
         "no column holds timestamps or dates\n"
-        "  hint: name the column with the time of an event, --time COLUMN; it may be numeric, and "
-        "--time-format says how times are written"
+        "  hint: name the time of an event with --time COLUMN; it may be numeric, and "
+        "--time-format sets the format of times"
     )

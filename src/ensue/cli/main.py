@@ -1,4 +1,4 @@
-"""The command line: its options, its commands, and how it ends."""
+"""The command line: commands, options and exit codes."""
 
 import os
 import sys
@@ -6,37 +6,43 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from ensue.cli.archive_options import archive_options
-from ensue.cli.limits import limits_options
-from ensue.cli.parameters import parameter_option
-from ensue.cli.past_options import past_options
-from ensue.cli.planning import planning_options
-from ensue.cli.serve_options import serve_options, token_options
-from ensue.cli.sql_options import table_option
-from ensue.cli.terminal import Exit, UsageError, complain, plain_warnings
-from ensue.cli.text_options import Files, take_query, text_options
+from ensue.cli.command_options import (
+    add_archive_actions,
+    add_serve_options,
+    add_table_option,
+    add_token_options,
+)
+from ensue.cli.options import (
+    FilesAction,
+    add_archive_options,
+    add_limit_options,
+    add_parameter_option,
+    add_planning_options,
+    add_text_options,
+    take_query,
+)
+from ensue.cli.terminal import ExitCode, UsageError, plain_warnings, print_error
 from ensue.errors import EnsueError, EventError, RunnerError
 
 _ENGINES = ("local", "spark")
 _FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
-  0    fine, whether there were matches or not
-  1    demos only: the result is not what was planted
-  2    wrong usage, or a query that cannot be run
-  3    events that cannot be read
+  0    success, with or without matches
+  2    wrong usage, or an invalid query
+  3    unreadable events
   4    the engine is not available (no Spark, no Java) or failed
-  130  interrupted by Ctrl-C, which is how a stream is stopped
+  130  interrupted by Ctrl-C, the usual way to stop a stream
 """
 _FIRST = """\
 Finds patterns of events in files and streams: complex event processing.
 
   ensue run theft.ensue --events readings.parquet --time ts --type reader
-        prints the matches of a query: a file, or its text in quotes
+        prints the matches of a query, given as a file or as quoted text
   ensue explain theft.ensue
-        shows how a query will be run
+        shows the execution plan of a query
 
-`ensue COMMAND --help` tells the options of a command, `ensue demo` shows what it can do.
+`ensue COMMAND --help` lists the options of a command.
 """
 _EXAMPLES = """\
 more examples:
@@ -59,32 +65,37 @@ Finds the matches of a query in event files or in a stream, or the rows of SQL.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit code."""
+    """Run a command and return its exit code."""
+    return run_parsed(_parser(), arguments)
+
+
+def run_parsed(parser: ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Parse the arguments and run their `command`; errors become messages and exit codes."""
     try:
-        options = _parser().parse_args(arguments)
-        command: Callable[[Namespace], Exit] = options.command
+        options = parser.parse_args(arguments)
+        command: Callable[[Namespace], int] = options.command
         with plain_warnings():
             return int(command(options))
     except KeyboardInterrupt:
-        complain("interrupted")
-        return Exit.INTERRUPTED
+        print_error("interrupted")
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough (`ensue run ... | head`); Python would complain at its exit.
+        # The reader closed the pipe (`ensue run ... | head`); Python would report it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FINE
+        return ExitCode.FINE
     except (EnsueError, UsageError) as error:
-        complain(str(error))
+        print_error(str(error))
         return _exit(error)
 
 
-def _exit(error: Exception) -> Exit:
+def _exit(error: Exception) -> ExitCode:
     match error:
         case EventError():
-            return Exit.EVENTS
+            return ExitCode.EVENTS
         case RunnerError():
-            return Exit.ENGINE
+            return ExitCode.ENGINE
         case _:
-            return Exit.WRONG
+            return ExitCode.WRONG
 
 
 def _parser() -> ArgumentParser:
@@ -102,58 +113,49 @@ def _parser() -> ArgumentParser:
 
     def command(
         name: str,
-        does: str,
-        runs: Callable[[Namespace], Exit] | None = None,
+        summary: str,
+        function: Callable[[Namespace], ExitCode] | None = None,
         *,
         grouped: bool = False,
     ) -> ArgumentParser:
         added = commands.add_parser(
             name,
-            help=does,
-            description=f"{does[0].upper()}{does[1:]}.",
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
             epilog=_ENDING,
             formatter_class=RawDescriptionHelpFormatter,
             add_help=not grouped,
         )
-        added.set_defaults(command=runs)
+        added.set_defaults(command=function)
         return added
 
     run = command("run", "find the matches of a query in files or in a stream", _run, grouped=True)
     run.usage, run.description = "ensue run QUERY --events FILE [options]", _RUN
     _run_options(run)
-    explain = command("explain", "show how a query runs", _explain, grouped=True)
+    explain = command("explain", "show the execution plan of a query", _explain, grouped=True)
     _query_and_events(explain, needed=False)
-    shown = explain.add_argument_group("what is shown")
-    shown.add_argument("--picture", metavar="FILE.svg", help="also draw the plan")
+    shown = explain.add_argument_group("output")
+    shown.add_argument("--picture", metavar="FILE.svg", help="also draw the plan as SVG")
     shown.add_argument(
         "--analyze",
         action="store_true",
-        help="run the query on all --events, and show estimates next to actual figures",
+        help="run the query on all --events, and show estimates and actual numbers",
     )
     shown.add_argument(
         "--kernel", action="store_true", help="also print the source of the compiled kernel"
     )
-    planning_options(explain)
-    past_options(explain)
+    add_planning_options(explain)
+    add_archive_options(explain)
     check = command("check", "check whether a query can run", _check, grouped=True)
     _query_and_events(check, needed=False)
-    past_options(check)
-    _demo_options(
-        command("demo", "find the thefts in a shop's day, and the alarms in a market's", _demo)
+    add_archive_options(check)
+    add_serve_options(
+        command("serve", "run the subscription service, with an HTTP API and a console", _serve)
     )
-    _demo_archive_options(
-        command(
-            "demo-archive",
-            "find speeders in a Kafka stream that uses its own archive",
-            _demo_archive,
-        )
+    add_token_options(command("token", "create a token for a user of a service", _token))
+    add_archive_actions(
+        command("archive", "create, append to, compact and show archives of past events")
     )
-    _bench_options(command("bench", "measure a few queries on this machine", _bench))
-    serve_options(
-        command("serve", "take events and subscriptions over HTTP, and notify subscribers", _serve)
-    )
-    token_options(command("token", "create a token for a user of a service", _token))
-    archive_options(command("archive", "create, fill, compact and show tables of past events"))
     for grouped in (run, explain, check):
         _help_option(grouped)
     for name, added in (("explain", explain), ("check", check)):
@@ -162,30 +164,30 @@ def _parser() -> ArgumentParser:
 
 
 def _help_option(parser: ArgumentParser) -> None:
-    """Last of all, not first: whoever reads it knows the option."""
+    """Add --help as the last option instead of the first."""
     group = parser.add_argument_group("help")
-    group.add_argument("-h", "--help", action="help", help="show this and exit")
+    group.add_argument("-h", "--help", action="help", help="show this help and exit")
 
 
 def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
-    said = "a file, the text itself, or - for stdin"
-    group = parser.add_argument_group("the query and its events")
+    forms = "a file, the query text, or - for stdin"
+    group = parser.add_argument_group("query and events")
     if needed:
         group.add_argument(
-            "query", metavar="QUERY", nargs="*", help=f"{said}; several share a scan"
+            "query", metavar="QUERY", nargs="*", help=f"{forms}; several queries share a scan"
         )
     else:
-        group.add_argument("query", metavar="QUERY", nargs="?", help=said)
+        group.add_argument("query", metavar="QUERY", nargs="?", help=forms)
     events = group.add_mutually_exclusive_group() if needed else group
     events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
-        action=Files,
+        action=FilesAction,
         default=None if needed else [],
-        help="CSV, JSON lines, Parquet or Arrow, also packed as .gz, .bz2 or .zst: a file, a "
-        "folder or a pattern such as 'data/2026-*.csv'; several times for several files; "
-        "TYPE=PATH where each event type has a file of its own; for SQL a table each, called like "
-        "its file",
+        help="CSV, JSON lines, Parquet or Arrow, also compressed as .gz, .bz2 or .zst: a file, a "
+        "folder or a pattern such as 'data/2026-*.csv'; repeat it for several files; "
+        "TYPE=PATH if each event type has its own file; for SQL, each file is a table with the "
+        "name of the file",
     )
     if needed:
         events.add_argument(
@@ -199,29 +201,29 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
     group.add_argument(
         "--time",
         metavar="COLUMN",
-        help="the time of an event, or START,END for events that last; "
-        "by default the only timestamp column, or of dates",
+        help="the time of an event, or START,END for events with a duration; "
+        "default: the only timestamp or date column",
     )
     group.add_argument(
         "--type",
         metavar="COLUMN",
-        help="the column with the type of an event; by default all events have one type",
+        help="the event type; by default all events have the same type",
     )
     group.add_argument(
         "--order",
         metavar="COLUMN",
         action="append",
         default=[],
-        help="orders events with the same time; repeat it for several columns",
+        help="the order of events with the same time; repeat it for several columns",
     )
-    parameter_option(parser)
-    table_option(parser)
-    text_options(parser)
+    add_parameter_option(parser)
+    add_table_option(parser)
+    add_text_options(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:
     _query_and_events(parser, needed=True)
-    result = parser.add_argument_group("what comes out")
+    result = parser.add_argument_group("output")
     result.add_argument(
         "--output",
         metavar="PATH",
@@ -233,22 +235,26 @@ def _run_options(parser: ArgumentParser) -> None:
         "--format", choices=_FORMATS, help="default: by the extension of --output, otherwise table"
     )
     result.add_argument(
-        "--limit", metavar="N", type=_count, default=20, help="rows of a table, default: 20"
+        "--limit",
+        metavar="N",
+        type=count,
+        default=20,
+        help="rows to print as a table; default: 20",
     )
     result.add_argument(
         "--flat",
         action="store_true",
-        help="plain columns in the place of whole events: a.price, a.volume, ...",
+        help="scalar columns instead of nested events: a.price, a.volume, ...",
     )
     result.add_argument(
         "--full-ids",
         action="store_true",
-        help="show match ids in full; on a terminal they are short, elsewhere always full",
+        help="show full match ids, which a terminal abbreviates",
     )
     result.add_argument(
         "--trace",
         metavar="N",
-        type=_count,
+        type=count,
         help="expand the first N matches down to their events",
     )
     result.add_argument(
@@ -257,9 +263,9 @@ def _run_options(parser: ArgumentParser) -> None:
     result.add_argument(
         "--timeouts",
         action="store_true",
-        help="also return partial matches whose window ended before they were complete",
+        help="also return partial matches that timed out",
     )
-    rare = parser.add_argument_group("more")
+    rare = parser.add_argument_group("more options")
     rare.add_argument("--engine", choices=_ENGINES, help="default: local")
     rare.add_argument(
         "--bad-events",
@@ -267,15 +273,15 @@ def _run_options(parser: ArgumentParser) -> None:
         default="raise",
         help="what to do with events without a usable time; default: raise",
     )
-    _tower_options(parser)
-    planning_options(parser)
-    limits_options(parser)
-    past_options(parser)
+    _hierarchy_options(parser)
+    add_planning_options(parser)
+    add_limit_options(parser)
+    add_archive_options(parser)
     _stream_options(parser)
 
 
-def _tower_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("queries that define events (EVENT Name AS ...; ...)")
+def _hierarchy_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("queries with definitions (EVENT Name AS ...; ...)")
     group.add_argument(
         "--levels",
         metavar="all|NAME,NAME",
@@ -284,23 +290,23 @@ def _tower_options(parser: ArgumentParser) -> None:
 
 
 def _stream_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("streams (--stream), on Spark, until Ctrl-C")
+    group = parser.add_argument_group("streams (--stream), which run on Spark until Ctrl-C")
     group.add_argument(
         "--watermark",
         metavar="LENGTH",
-        help='how far an event may be behind the newest one: "10 seconds", or a number '
+        help='how late an event may be, compared to the newest one: "10 seconds", or a number '
         "if the time column holds numbers; every stream needs one",
     )
     group.add_argument(
         "--max-ahead",
         metavar="LENGTH",
-        help='how far ahead of the clock an event may be, "1 hour" or none: others are left out '
+        help='how far ahead of the clock an event may be, "1 hour" or none: others are dropped '
         "and counted; default: a day, if the time column holds timestamps",
     )
     group.add_argument(
         "--checkpoint",
         metavar="FOLDER",
-        help="where the stream's state is kept, to continue after a stop; "
+        help="folder for the state of the stream, to continue after a stop; "
         "by default a temporary folder",
     )
     group.add_argument(
@@ -311,11 +317,11 @@ def _stream_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--history",
         metavar="PLACE",
-        help="a table of past events to begin with: a folder of Parquet files, a Delta table; "
+        help="past events to start with: a folder of Parquet files or a Delta table; "
         "the stream continues where it ends",
     )
     group.add_argument(
-        "--since", metavar="TIME", help="with --history: leave out events before this time"
+        "--since", metavar="TIME", help="with --history: skip events before this time"
     )
     group.add_argument(
         "--allow-gap",
@@ -329,52 +335,23 @@ def _stream_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--flush",
         action="store_true",
-        help="with --once: treat the stream as ended, and deliver what is still waiting",
+        help="with --once: end the stream, and deliver matches that wait for its end",
     )
     group.add_argument(
-        "--every", metavar="LENGTH", help="time between micro-batches; default: none"
+        "--every", metavar="LENGTH", help="trigger interval of micro-batches; default: none"
     )
-    group.add_argument("--packages", metavar="MAVEN", help="for Spark, such as Kafka's connector")
-    group.add_argument("--jars", metavar="FILES", help="for Spark, separated by commas")
-
-
-def _demo_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--folder", metavar="DIR", help="where to write; default: a temporary one")
-    parser.add_argument(
-        "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
+    group.add_argument(
+        "--packages", metavar="MAVEN", help="Maven packages for Spark, such as the Kafka connector"
     )
-    parser.add_argument(
-        "--engine", choices=_ENGINES, help="default: spark, and local where Spark does not start"
-    )
+    group.add_argument("--jars", metavar="FILES", help="jar files for Spark, separated by commas")
 
 
-def _demo_archive_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--folder",
-        metavar="DIR",
-        help="a new folder to write to; default: a temporary one, which is removed",
-    )
-    parser.add_argument(
-        "--passes", metavar="N", type=_count, default=50_000, help="default: 50000"
-    )
-
-
-def _bench_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--events", metavar="N", type=_count, default=1_000_000, help="default: 1000000"
-    )
-    parser.add_argument("--symbols", metavar="N", type=_count, default=1_000, help="default: 1000")
-    parser.add_argument("--output", metavar="FILE.json", help="also write the figures as JSON")
-
-
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Parse a positive number; argparse shows the name of this function in errors."""
     number = int(text.replace("_", "").replace(",", ""))
     if number < 1:
         raise ValueError
     return number
-
-
-_count.__name__ = "count"  # argparse puts it into its message: invalid count value
 
 
 def _version() -> str:
@@ -384,10 +361,10 @@ def _version() -> str:
         return "(not installed)"
 
 
-# The commands load Arrow and more, so each is imported when it is the one to run.
+# Commands import Arrow and more, so each one is imported only when it runs.
 
 
-def _run(options: Namespace) -> Exit:
+def _run(options: Namespace) -> ExitCode:
     take_query(options)
     if len(options.query) > 1:
         if options.stream is not None:
@@ -395,7 +372,7 @@ def _run(options: Namespace) -> Exit:
                 "a --stream on the command line takes one query\n"
                 "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
             )
-        from ensue.cli.several import run_several
+        from ensue.cli.run import run_several
 
         return run_several(options)
     options.query = options.query[0]
@@ -408,45 +385,27 @@ def _run(options: Namespace) -> Exit:
     return run(options)
 
 
-def _explain(options: Namespace) -> Exit:
+def _explain(options: Namespace) -> ExitCode:
     take_query(options)
     from ensue.cli.run import explain
 
     return explain(options)
 
 
-def _check(options: Namespace) -> Exit:
+def _check(options: Namespace) -> ExitCode:
     take_query(options)
     from ensue.cli.run import check
 
     return check(options)
 
 
-def _demo(options: Namespace) -> Exit:
-    from ensue.cli.demo import demo
-
-    return demo(options)
-
-
-def _demo_archive(options: Namespace) -> Exit:
-    from ensue.cli.demo_archive import demo_archive
-
-    return demo_archive(options)
-
-
-def _serve(options: Namespace) -> Exit:
+def _serve(options: Namespace) -> ExitCode:
     from ensue.cli.serve import serve
 
     return serve(options)
 
 
-def _token(options: Namespace) -> Exit:
-    from ensue.cli.serve import token
+def _token(options: Namespace) -> ExitCode:
+    from ensue.cli.serve import create_token
 
-    return token(options)
-
-
-def _bench(options: Namespace) -> Exit:
-    from ensue.cli.bench import bench
-
-    return bench(options)
+    return create_token(options)

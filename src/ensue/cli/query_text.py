@@ -1,49 +1,49 @@
-"""The QUERY of a command line: a file, the text itself, or standard input."""
+"""Reads the QUERY argument: a file, the query text, or standard input."""
 
 import re
 import sys
 from pathlib import Path
 
-from ensue.algebra.correlation import Correlation
-from ensue.algebra.query import Query
-from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.algebra.subscription import Subscription
-from ensue.algebra.tower import Tower
 from ensue.cli.terminal import UsageError
 from ensue.errors import QueryError
-from ensue.languages.parameters import Parameters
-from ensue.languages.query_files import SUFFIXES, is_file, meant, names_a_file
-from ensue.languages.sql.clauses import claims_sql, read_sql
-from ensue.languages.sql.query import SqlQuery
-from ensue.languages.sql.tokens import Dialect
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.ir.subscription import Subscription
+from ensue.parser.parameters import Parameters
+from ensue.parser.query_files import SUFFIXES, is_file, is_file_name, suggest_file
+from ensue.parser.sql.clause_finder import claims_sql, parse_sql
+from ensue.parser.sql.sql_query import SqlQuery
+from ensue.parser.sql.sql_tokens import Dialect
 
 _SQL = re.compile(r"(?>\s|--[^\n]*|/\*[\s\S]*?\*/|\()*(?:SELECT|WITH|FROM)\b", re.IGNORECASE)
 
 
-def read_pattern(argument: str, parameters: Parameters) -> Query | Tower | Correlation:
-    """The query, or the tower of definitions with a query on top, where SQL has no place."""
-    read = read_query(argument, parameters)
-    if isinstance(read, SqlQuery | Recognition):
+def read_pattern(argument: str, parameters: Parameters) -> Query | Hierarchy | ArchiveJoinQuery:
+    """Read a pattern query or a hierarchy; SQL raises UsageError."""
+    query = read_query(argument, parameters)
+    if isinstance(query, SqlQuery | RowPatternQuery):
         raise UsageError(
             "this is SQL, but a pattern is expected here\n"
             "  hint: ensue run takes one SQL query at a time, over files: --table NAME=PATH"
         )
-    return read
+    return query
 
 
 def read_query(
     argument: str, parameters: Parameters, engine: str | None = None
-) -> Query | Tower | Correlation | Recognition | SqlQuery:
-    """A query in any language. What a file imports is looked for beside it, what another text
-    imports in the current folder. The SQL around clauses is that of the engine."""
-    from ensue.languages import table
+) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | SqlQuery:
+    """Read a query in any language. Imports are relative to the file, or to the current folder.
+    The engine determines the dialect of SQL around clauses."""
+    from ensue.parser import registry as table
 
-    text = query_text(argument)
+    text = read_query_text(argument)
     if claims_sql(text):
-        return read_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
+        return parse_sql(text, Dialect.SPARK if engine == "spark" else Dialect.DUCKDB, parameters)
     folder = Path(argument).parent if is_file(argument) else None
     try:
-        read = table.parse(text, folder, parameters=parameters)
+        query = table.parse(text, folder, parameters=parameters)
     except QueryError:
         if _SQL.match(text) is None:
             raise
@@ -51,20 +51,20 @@ def read_query(
             "this is SQL without MATCH_RECOGNIZE\n"
             "  hint: a SQL query needs one: SELECT ... FROM name MATCH_RECOGNIZE (...)"
         ) from None
-    if isinstance(read, Subscription):
+    if isinstance(query, Subscription):
         raise UsageError(
             "this is a subscription, but a query is expected here\n"
             "  hint: put it into ensue.Subscriptions, in Python"
         )
-    return read
+    return query
 
 
-def query_text(argument: str) -> str:
-    """The text of a query.
+def read_query_text(argument: str) -> str:
+    """Return the text of a query argument.
 
-    >>> query_text("SEQ(A a, B b) WITHIN 5 minutes")
+    >>> read_query_text("SEQ(A a, B b) WITHIN 5 minutes")
     'SEQ(A a, B b) WITHIN 5 minutes'
-    >>> query_text("queries/missing.ensue")
+    >>> read_query_text("queries/missing.ensue")
     Traceback (most recent call last):
     ensue.cli.terminal.UsageError: there is no query file queries/missing.ensue
       hint: there is no folder queries (the current one is ...)
@@ -73,11 +73,11 @@ def query_text(argument: str) -> str:
         return sys.stdin.read()
     if is_file(argument):
         return _read(Path(argument))
-    if names_a_file(argument):
+    if is_file_name(argument):
         path = Path(argument)
         if path.is_dir():
             raise UsageError(f"{argument} is a folder, not a query file")
-        raise UsageError(f"there is no query file {argument}\n  hint: {meant(path)}")
+        raise UsageError(f"there is no query file {argument}\n  hint: {suggest_file(path)}")
     if argument.isidentifier():
         _require_no_file(argument)
     if not argument.strip():
@@ -86,7 +86,7 @@ def query_text(argument: str) -> str:
 
 
 def _require_no_file(word: str) -> None:
-    """A word is a query for all events of a type; where a file goes by it, that may be meant."""
+    """Reject a single word, a query for all events of a type, if a query file has its name."""
     if Path(word).is_dir():
         raise UsageError(f"{word} is a folder, not a query file")
     file = next((f"{word}{s}" for s in SUFFIXES if Path(f"{word}{s}").is_file()), None)

@@ -1,4 +1,4 @@
-"""`ensue run`, `ensue explain`, `ensue check`: a query, with or without events."""
+"""`ensue run`, `ensue explain` and `ensue check`."""
 
 import time
 from argparse import Namespace
@@ -7,93 +7,112 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.algebra.correlation import Correlation
-from ensue.algebra.query import Query
-from ensue.algebra.row_patterns.recognition import Recognition
-from ensue.algebra.tower import Tower
-from ensue.cli import event_files, levels, matches, sql
-from ensue.cli.limits import limits_of
-from ensue.cli.parameters import parameters_of
-from ensue.cli.past_options import past_of
-from ensue.cli.planning import MEASURE, planning_of
-from ensue.cli.query_text import read_query
-from ensue.cli.sql_options import require_no_stream, require_pattern_options
-from ensue.cli.stream_counters import many
-from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.cli.text_options import spelling_of
-from ensue.languages.sql.query import SqlQuery
-from ensue.runners.event_files import EventFile
+from ensue.backends.event_files import EventFile
+from ensue.cli import event_files
+from ensue.cli import hierarchy_output as levels
+from ensue.cli import output as matches
+from ensue.cli import sql_command as sql
+from ensue.cli.hierarchy_output import (
+    ALL,
+    check_levels,
+    choose_format_of_several,
+    name_outputs,
+    write_each,
+)
+from ensue.cli.options import (
+    MEASURE,
+    get_archive_arguments,
+    get_limit_arguments,
+    get_planning_arguments,
+    get_text_options,
+    parse_parameters,
+)
+from ensue.cli.query_text import read_pattern, read_query
+from ensue.cli.sql_command import require_no_stream, require_pattern_options
+from ensue.cli.stream_progress import format_count
+from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.parser.parameters import Parameters
+from ensue.parser.query_files import is_file
+from ensue.parser.sql.sql_query import SqlQuery
 
-_ENOUGH_TO_KNOW_THE_COLUMNS = 1_000
+_SCHEMA_ROWS = 1_000
 
 
-def run(options: Namespace) -> Exit:
-    """Finds the matches and writes them."""
-    # a mistake in the query shows before a large file is read
-    query = _asked_for(options, options.engine)
-    if isinstance(query, SqlQuery | Recognition):
+def run(options: Namespace) -> ExitCode:
+    """Find the matches of a query and write them."""
+    # report a mistake in the query before a large file is read
+    query = _read_query(options, options.engine)
+    if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.run(query, options)
     require_no_stream(options)
     require_pattern_options(options)
     require_events(options)
-    levels.checked(query)
-    asked = levels.delivery(options, query)
+    levels.check_levels(query)
+    arguments = levels.build_output_arguments(options, query)
     levels.require_folders(options, query)
-    form = matches.chosen_format(options.format, options.output)
-    if "levels" in asked or (isinstance(query, Tower) and query.emit):
-        form = levels.form_of_several(options, "several levels")
-    files = event_files.event_files(options.events)
+    form = matches.choose_format(options.format, options.output)
+    if "levels" in arguments or (isinstance(query, Hierarchy) and query.emit):
+        form = levels.choose_format_of_several(options, "several levels")
+    files = event_files.resolve_event_files(options.events)
     began = time.perf_counter()
     if options.engine == "spark":
-        found = _run_on_spark(query, files, options, form, asked)
+        result = _run_on_spark(query, files, options, form, arguments)
     else:
-        found = _run_here(query, files, options, asked)
+        events = event_files.read_local(files, get_text_options(options))
+        result = _match(events, query, options, arguments, progress=True)
     seconds = time.perf_counter() - began
     aside = options.output == "-" and form != "table"
-    match found:
+    match result:
         case None:
             pass
         case Mapping():
-            levels.write_each(found, options)
-            notice(f"{many(len(found), 'level', 'levels')} in {seconds:.2f} s")
-            levels.show_traces(found, query, options, aside=aside)
+            levels.write_each(result, options)
+            print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
+            levels.show_traces(result, query, options, aside=aside)
         case _:
-            shown = levels.without_members(found) if form in ("table", "csv") else found
-            matches.write(shown, options.output, form, options.limit, full_ids=options.full_ids)
-            rows = ("match", "matches") if "match_id" in found.column_names else ("row", "rows")
-            notice(f"{many(found.num_rows, *rows)} in {seconds:.2f} s")
-            levels.show_traces({"": found}, query, options, aside=aside)
+            shown = levels.drop_members(result) if form in ("table", "csv") else result
+            matches.write_matches(
+                shown, options.output, form, options.limit, full_ids=options.full_ids
+            )
+            rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
+            print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
+            levels.show_traces({"": result}, query, options, aside=aside)
     if options.output != "-":
-        notice(f"written to {options.output}")
-    return Exit.FINE
+        print_notice(f"written to {options.output}")
+    return ExitCode.FINE
 
 
-def _run_here(
-    query: Query | Tower | Correlation,
-    files: tuple[EventFile, ...],
+def _match(
+    events: Any,
+    queries: Any,
     options: Namespace,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
+    **further: Any,
 ) -> Any:
-    events = event_files.read_local(files, spelling_of(options))
+    """Call `ensue.match` for one query, or for several by name."""
     columns = event_columns(events, options)
-    planned = planning_of(options, query, events, columns)
+    if not isinstance(queries, dict):
+        further |= get_planning_arguments(options, queries, events, columns)
     return ensue.match(
         events,
-        query,
+        queries,
         **columns,
-        **planned,
-        **past_of(options, columns),
-        **limits_of(options),
-        **asked,
+        **get_archive_arguments(options, columns),
+        **get_limit_arguments(options),
+        **arguments,
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
         flat=options.flat,
-        progress=True,
+        **further,
     )
 
 
 def require_events(options: Namespace) -> None:
-    """A pattern is looked for in something."""
+    """Raise UsageError if a pattern query has no events."""
     if not options.events:
         raise UsageError(
             "there are no events\n"
@@ -102,113 +121,158 @@ def require_events(options: Namespace) -> None:
 
 
 def _run_on_spark(
-    query: Query | Tower | Correlation,
+    queries: Any,
     files: tuple[EventFile, ...],
     options: Namespace,
     form: str,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> Any:
-    from ensue.runners.spark import session as spark_session
+    from ensue.backends.spark import session as spark_session
 
-    notice("starting Spark ...")
-    events = event_files.read_spark(files, spelling_of(options))
-    columns = event_columns(events, options)
-    found = ensue.match(
-        events,
-        query,
-        **columns,
-        **planning_of(options, query, events, columns),
-        **past_of(options, columns),
-        **limits_of(options),
-        **asked,
-        bad_events=options.bad_events,
-        emit_timeouts=options.timeouts,
-        flat=options.flat,
-    )
-    if isinstance(found, Mapping):
-        found = found.cache() if hasattr(found, "cache") else found
-        return {name: spark_session.collect(found[name]) for name in found}
-    if form == "parquet" and options.output != "-" and not asked:
+    print_notice("starting Spark ...")
+    events = event_files.read_spark(files, get_text_options(options))
+    result = _match(events, queries, options, arguments)
+    if isinstance(result, Mapping):
+        result = result.cache() if hasattr(result, "cache") else result
+        return {name: spark_session.collect(result[name]) for name in result}
+    if form == "parquet" and options.output != "-" and not arguments:
         if Path(options.output).exists():
             raise UsageError(f"{options.output} exists; Spark writes a new folder")
-        spark_session.write_parquet(found, options.output)
+        spark_session.write_parquet(result, options.output)
         return None
-    return spark_session.collect(found)
+    return spark_session.collect(result)
 
 
-def _asked_for(
+def _read_query(
     options: Namespace, engine: str | None = None
-) -> Query | Tower | Correlation | Recognition | SqlQuery:
-    """The query of a command line, with the values of its parameters."""
-    parameters = parameters_of(options)
+) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | SqlQuery:
+    """Read the query of a command line, with the values of its parameters."""
+    parameters = parse_parameters(options)
     query = read_query(options.query, parameters, engine)
     if isinstance(query, SqlQuery):
-        sql.clauses(query)  # a mistake in one shows before a large file is read
+        sql.parse_clauses(query)  # report a mistake before a large file is read
     parameters.require_used()
     return query
 
 
-def explain(options: Namespace) -> Exit:
-    """Prints the plan, with --kernel its kernel; --picture writes it as SVG, --analyze runs it."""
-    query: Any = _asked_for(options)
-    if isinstance(query, SqlQuery | Recognition):
+def explain(options: Namespace) -> ExitCode:
+    """Print the plan of a query; --picture draws it, --analyze runs it."""
+    query: Any = _read_query(options)
+    if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.explain(query, options)
     require_pattern_options(options)
     if options.analyze and not options.events:
         raise UsageError("--analyze runs the query: name events with --events")
-    whole = options.analyze or options.statistics == MEASURE
-    events, columns = _known(options, rows=None if whole else _ENOUGH_TO_KNOW_THE_COLUMNS)
-    planned = planning_of(options, query, events, columns)
-    planned |= past_of(options, columns)
-    told = ensue.explain(
+    read_all = options.analyze or options.statistics == MEASURE
+    events, columns = _read_sample(options, rows=None if read_all else _SCHEMA_ROWS)
+    planned = get_planning_arguments(options, query, events, columns)
+    planned |= get_archive_arguments(options, columns)
+    text = ensue.explain(
         query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel
     )
-    output().print(told, markup=False, soft_wrap=True)
+    get_output_console().print(text, markup=False, soft_wrap=True)
     if options.picture:
         picture = ensue.picture(query, events, **columns, **planned)
         try:
             Path(options.picture).write_text(picture, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"cannot write to {options.picture}: {error.strerror}") from None
-        notice(f"picture written to {options.picture}")
-    return Exit.FINE
+        print_notice(f"picture written to {options.picture}")
+    return ExitCode.FINE
 
 
-def check(options: Namespace) -> Exit:
-    """Says whether the query can be run; with events, also whether it fits their columns."""
-    query = _asked_for(options)
-    if isinstance(query, SqlQuery | Recognition):
+def check(options: Namespace) -> ExitCode:
+    """Check whether the query can run and, with events, whether it fits their columns."""
+    query = _read_query(options)
+    if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.check(query, options)
     require_pattern_options(options)
-    levels.checked(query)
-    events, columns = _known(options)
+    levels.check_levels(query)
+    events, columns = _read_sample(options)
     if events is not None:
-        levels.fits(query, events, columns, past_of(options, columns))
+        levels.check_columns(query, events, columns, get_archive_arguments(options, columns))
     fits = "the query fits the events" if events is not None else "the query is valid"
-    output().print(f"ok: {fits}")
-    return Exit.FINE
+    get_output_console().print(f"ok: {fits}")
+    return ExitCode.FINE
 
 
-def _known(
-    options: Namespace, rows: int | None = _ENOUGH_TO_KNOW_THE_COLUMNS
+def _read_sample(
+    options: Namespace, rows: int | None = _SCHEMA_ROWS
 ) -> tuple[Any, dict[str, Any]]:
-    """The first events of each file, enough to know the columns, and which columns are which."""
+    """Read the first events of each file, and the columns of time, type and order."""
     if not options.events:
         if options.time or options.type or options.order:
             raise UsageError("--time, --type and --order need --events")
         return None, {}
-    files = event_files.event_files(options.events)
-    events = event_files.read_local(files, spelling_of(options), rows=rows)
+    files = event_files.resolve_event_files(options.events)
+    events = event_files.read_local(files, get_text_options(options), rows=rows)
     return events, event_columns(events, options)
 
 
 def event_columns(events: Any, options: Namespace) -> dict[str, Any]:
-    """The arguments of `ensue.match` that say which columns hold time, type and order."""
+    """Return the arguments time=, type= and order= of `ensue.match`."""
     if options.time is None:
-        time_column: str | tuple[str, str] = event_files.guessed_time(events)
-        notice(f"taking '{time_column}' as the time of an event (--time says otherwise)")
+        time_column: str | tuple[str, str] = event_files.guess_time_column(events)
+        print_notice(f"using '{time_column}' as the time of an event (change it with --time)")
     else:
         start, comma, end = options.time.partition(",")
         time_column = (start.strip(), end.strip()) if comma else start
     order = tuple(name.strip() for names in options.order for name in names.split(","))
     return {"time": time_column, "type": options.type, "order": order}
+
+
+# ---------------------------------------------------------------------- several queries
+
+_SINGLE_QUERY_OPTIONS = ("trace", "picture")
+
+
+def run_several(options: Namespace) -> ExitCode:
+    """Find the matches of several queries in one scan, and write those of each query."""
+    require_no_stream(options)
+    for name in _SINGLE_QUERY_OPTIONS:
+        if getattr(options, name):
+            raise UsageError(f"--{name} is for a single query")
+    parameters = parse_parameters(options)
+    queries = named_queries(options.query, parameters)
+    parameters.require_used()
+    require_pattern_options(options)
+    if options.output != "-":
+        name_outputs(queries)  # report invalid file names before events are read
+    choose_format_of_several(options, "several queries")
+    require_events(options)
+    files = event_files.resolve_event_files(options.events)
+    began = time.perf_counter()
+    arguments = _levels(options.levels)
+    if options.engine == "spark":
+        results = _run_on_spark(queries, files, options, "table", arguments)
+    else:
+        events = event_files.read_local(files, get_text_options(options))
+        results = _match(events, queries, options, arguments, progress=True)
+    seconds = time.perf_counter() - began
+    write_each(results, options)
+    print_notice(f"{len(queries)} queries in {seconds:.2f} s")
+    if options.output != "-":
+        print_notice(f"written to {options.output}")
+    return ExitCode.FINE
+
+
+def named_queries(
+    arguments: list[str], parameters: Parameters
+) -> dict[str, Query | Hierarchy | ArchiveJoinQuery]:
+    """Name the queries by their own names, or their files, or by number."""
+    parsed = [read_pattern(argument, parameters) for argument in arguments]
+    for query in parsed:
+        check_levels(query)
+    own = [(query.query if isinstance(query, Hierarchy) else query).name for query in parsed]
+    files = [Path(a).stem if is_file(a) else None for a in arguments]
+    for names in (own, files):
+        if None not in names and len(set(names)) == len(names):
+            return {str(name): query for name, query in zip(names, parsed, strict=True)}
+    return {f"query{number}": query for number, query in enumerate(parsed, 1)}
+
+
+def _levels(named: str | None) -> dict[str, Any]:
+    """Return the argument levels= of `ensue.match`."""
+    if named is None or named == ALL:
+        return {} if named is None else {"levels": ALL}
+    return {"levels": [name.strip() for name in named.split(",")]}

@@ -1,8 +1,7 @@
-"""`ensue serve`: the subscription service with its HTTP interface and console."""
+"""`ensue serve` and `ensue token`: the subscription service with its HTTP API and console."""
 
 import logging
 import re
-import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
@@ -11,19 +10,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.cli.terminal import Exit, UsageError, notice, output
-from ensue.extras import needed
+from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.errors import ServiceError, did_you_mean
+from ensue.optional_deps import require_extra
+from ensue.service.endpoints import parse_endpoint
+from ensue.service.sources import folder_source as folder
+from ensue.service.sources import kafka_source as kafka
+from ensue.service.sources import mqtt_source as mqtt
+from ensue.service.sources import nats_source as nats
+from ensue.service.sources.source import EventSource
 
-with needed("the service", "service"):
-    from ensue.console.background import Background
+with require_extra("the service", "service"):
+    from ensue.console.background_images import Background
     from ensue.console.pages import add_pages
     from ensue.service.access import add_token, add_user
     from ensue.service.database import Database
     from ensue.service.service import Service
-    from ensue.service.sources.table import source_of
-    from ensue.service.store.users import user_named
+    from ensue.service.store.user_store import find_user
     from ensue.service.web.app import Console
-    from ensue.service.web.server import Server
+    from ensue.service.web.server import HttpServer
 
 _TYPES = {
     "long": pa.int64(), "bigint": pa.int64(), "int": pa.int32(), "integer": pa.int32(),
@@ -34,30 +39,31 @@ _TYPES = {
 _COLUMN = re.compile(r'\s*(?:"(?P<quoted>[^"]+)"|(?P<name>\w+))[\s:]+(?P<type>[\w\[\]]+)\s*')
 
 
-def serve(options: Namespace) -> Exit:
-    """Runs a service until Ctrl-C."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("aiokafka", "httpx", "httpcore", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    if options.demo:
-        from ensue.cli.serve_demo import serve_demo
-
-        return serve_demo(options)
-    if options.file is None:
-        raise UsageError("name the file of the service, or try --demo")
+def serve(options: Namespace) -> ExitCode:
+    """Run a service until Ctrl-C."""
+    log_to_stderr()
     if not Path(options.file).exists() and options.schema is None and options.like is None:
         raise UsageError(
             f"{options.file} is new, so describe its events\n"
             '  hint: --schema "ts timestamp, id long, lon double, lat double" --time ts'
         )
-    service = Service(options.file, **said_of_events(options), **said_of_work(options))
-    server_of(service, options).run(_started)
-    return Exit.FINE
+    service = Service(
+        options.file, **get_event_arguments(options), **get_service_arguments(options)
+    )
+    build_server(service, options).run(_print_address)
+    return ExitCode.FINE
 
 
-def server_of(service: Service, options: Namespace) -> Server:
-    """The server that the options describe."""
-    return Server(
+def log_to_stderr() -> None:
+    """Log the messages of the service with their time, and only warnings of libraries."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for noisy in ("aiokafka", "httpx", "httpcore2", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def build_server(service: Service, options: Namespace) -> HttpServer:
+    """Build the server from the options."""
+    return HttpServer(
         service,
         host=options.host,
         port=options.port,
@@ -74,25 +80,23 @@ def _console(options: Namespace) -> Console:
     return partial(add_pages, background=Background.given(options.background))
 
 
-def _started(address: str) -> None:
-    output().print(f"listening on {address}")
-    notice("Ctrl-C stops it; what was answered is kept")
+def _print_address(address: str) -> None:
+    get_output_console().print(f"listening on {address}")
+    print_notice("Ctrl-C stops the service; acknowledged events are stored")
 
 
-def said_of_events(options: Namespace) -> dict[str, Any]:
-    """What the options say of the columns of events; nothing: the file knows it."""
+def get_event_arguments(options: Namespace) -> dict[str, Any]:
+    """Return the event arguments of the service; none if the file describes its events."""
     if options.schema is None and options.like is None:
-        given = ("time", "type", "location", "space", "key", "watermark", "idle")
-        for name in given:
+        for name in ("time", "type", "location", "space", "key", "watermark", "idle"):
             if getattr(options, name) is not None:
                 raise UsageError(
-                    f"--{name} goes with --schema or --like\n"
-                    "  hint: an existing file already has them"
+                    f"--{name} needs --schema or --like\n  hint: an existing file already has them"
                 )
         return {}
     if options.time is None:
-        raise UsageError("--time says when an event happened: a column, or START,END")
-    schema: Any = columns_of(options.schema) if options.schema else _like(options.like)
+        raise UsageError("--time is missing: the time column of an event, or START,END")
+    schema: Any = parse_schema(options.schema) if options.schema else _like(options.like)
     return {
         "schema": schema,
         "time": _one_or_two(options.time),
@@ -106,53 +110,54 @@ def said_of_events(options: Namespace) -> dict[str, Any]:
     }
 
 
-def said_of_work(options: Namespace) -> dict[str, Any]:
-    """What the options say of how it works."""
-    found: dict[str, Any] = {
+def get_service_arguments(options: Namespace) -> dict[str, Any]:
+    """Return the other arguments of the service."""
+    arguments: dict[str, Any] = {
         "regions": _pairs(options.region, "--region"),
         "limits": _limits(_pairs(options.limit, "--limit")),
         "synchronous": options.synchronous,
-        "sources": [source_of(url) for url in options.source],
+        "sources": [build_source(url) for url in options.source],
         "reset_watermark": options.reset_watermark,
         "secret_key_file": options.secret_key_file,
     }
     if options.spark is not None:
-        from ensue.service.matching.spark import on_spark
+        from ensue.service.matching.spark_backend import on_spark
 
-        found["matching"] = on_spark(master=options.spark)
-    return found
+        arguments["matching"] = on_spark(master=options.spark)
+    return arguments
 
 
-def columns_of(text: str) -> pa.Schema:
-    """Columns as they are written on the command line.
+def parse_schema(text: str) -> pa.Schema:
+    """Parse the columns of --schema.
 
-    >>> columns_of('ts timestamp, id long, "net weight" double').names
+    >>> parse_schema('ts timestamp, id long, "net weight" double').names
     ['ts', 'id', 'net weight']
     """
     fields = []
     for part in text.split(","):
-        found = _COLUMN.fullmatch(part)
-        if found is None:
+        parsed = _COLUMN.fullmatch(part)
+        if parsed is None:
             raise UsageError(
-                f"--schema: '{part.strip()}' is not a column definition\n  hint: as in: id long"
+                f"--schema: '{part.strip()}' is not a column definition\n"
+                "  hint: write it like: id long"
             )
-        kind = found["type"].lower()
+        kind = parsed["type"].lower()
         try:
             type = _TYPES[kind] if kind in _TYPES else pa.type_for_alias(kind)
         except ValueError:
             raise UsageError(
-                f"--schema: there is no type '{found['type']}'\n  hint: {', '.join(_TYPES)}"
+                f"--schema: there is no type '{parsed['type']}'\n  hint: {', '.join(_TYPES)}"
             ) from None
-        fields.append((found["quoted"] or found["name"], type))
+        fields.append((parsed["quoted"] or parsed["name"], type))
     return pa.schema(fields)
 
 
 def _like(path: str) -> pa.Schema:
+    from ensue.backends.event_files import EventFile
     from ensue.cli.event_files import read_local
-    from ensue.runners.event_files import EventFile
 
-    found: pa.Schema = read_local((EventFile(path),), rows=1_000).schema
-    return found
+    schema: pa.Schema = read_local((EventFile(path),), rows=1_000).schema
+    return schema
 
 
 def _one_or_two(text: str) -> str | tuple[str, str]:
@@ -170,47 +175,62 @@ def _watermark(text: str | None) -> str | float | None:
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"{option} {text}: it is NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
+            raise UsageError(f"{option} {text}: write it like NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
-def _limits(given: Mapping[str, str]) -> dict[str, Any]:
+def _limits(pairs: Mapping[str, str]) -> dict[str, Any]:
     lists = ("allow", "brokers")
-    return {n: tuple(v.split(",")) if n in lists else v for n, v in given.items()}
+    return {n: tuple(v.split(",")) if n in lists else v for n, v in pairs.items()}
 
 
 # -------------------------------------------------------------------------------- tokens
 
 
-def token(options: Namespace) -> Exit:
-    """Makes a token, and shows it this once."""
+def create_token(options: Namespace) -> ExitCode:
+    """Create a token and print it."""
     if not Path(options.file).exists():
         raise UsageError(
-            f"there is no {options.file}\n  hint: ensue serve makes it; run that once first"
+            f"there is no {options.file}\n  hint: run ensue serve once, which creates it"
         )
     database = Database(options.file)
     age = None if options.days is None else options.days * 86_400
     scopes = [scope.strip() for scope in options.scopes.split(",") if scope.strip()]
 
     def make(db: Any) -> str:
-        if user_named(db, options.user) is None:
+        if find_user(db, options.user) is None:
             add_user(db, options.user)
         return add_token(db, options.user, scopes=scopes, label=options.label, age=age).token
 
     try:
-        made = database.submit(make).result()
+        new_token = database.submit(make).result()
     finally:
         database.close()
-    output().print(made)
-    notice("it is shown only this once: Authorization: Bearer " + made[:8] + "...")
-    return Exit.FINE
+    get_output_console().print(new_token)
+    print_notice("the token is shown only once: Authorization: Bearer " + new_token[:8] + "...")
+    return ExitCode.FINE
 
 
-def temporary_file() -> Path:
-    """A file of a service in a folder of its own."""
-    return Path(tempfile.mkdtemp(prefix="ensue-demo-")) / "fleet.db"
+SOURCES = {
+    "folder": folder.make_folder_source,
+    "kafka": kafka.make_kafka_source,
+    "mqtt": mqtt.make_mqtt_source,
+    "nats": nats.make_nats_source,
+}
+
+
+def build_source(url: str) -> EventSource:
+    """Build the source of a URL.
+
+    >>> build_source("mqtt://localhost/trucks").name
+    'mqtt:trucks'
+    """
+    kind, config = parse_endpoint(url)
+    if kind not in SOURCES:
+        raise ServiceError(f"'{kind}' is not a source\n  hint: {did_you_mean(kind, SOURCES)}")
+    return SOURCES[kind](config)

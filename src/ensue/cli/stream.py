@@ -1,4 +1,4 @@
-"""`ensue run --stream`: a query over events that keep coming, until it is stopped."""
+"""`ensue run --stream`: runs a query over a stream until it is stopped."""
 
 import logging
 import shutil
@@ -15,55 +15,64 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.algebra.durations import parse_duration
-from ensue.cli import levels
-from ensue.cli.limits import limits_of
-from ensue.cli.parameters import parameters_of
-from ensue.cli.past_options import past_of
-from ensue.cli.planning import planning_of
+from ensue.backends.spark.paths import StreamFolder, require_separate
+from ensue.cli import hierarchy_output as levels
+from ensue.cli.options import (
+    get_archive_arguments,
+    get_limit_arguments,
+    get_planning_arguments,
+    get_text_options,
+    parse_parameters,
+)
 from ensue.cli.query_text import read_pattern
 from ensue.cli.run import event_columns
-from ensue.cli.sql_options import require_pattern_options
-from ensue.cli.stream_counters import Scale, Screen, many
-from ensue.cli.stream_ends import Folder as EventFolder
-from ensue.cli.stream_ends import Rate, Source, opened, require_output, sink, sources
-from ensue.cli.terminal import Exit, UsageError, notice
-from ensue.cli.text_options import spelling_of
-from ensue.runners.spark.apart import Folder, require_apart
+from ensue.cli.sql_command import require_pattern_options
+from ensue.cli.stream_endpoints import (
+    RateSource,
+    Source,
+    build_sink,
+    open_streams,
+    parse_sources,
+    require_stream_output,
+)
+from ensue.cli.stream_endpoints import WatchedFolder as EventFolder
+from ensue.cli.stream_progress import StreamScreen, TimeFormatter, format_count
+from ensue.cli.terminal import ExitCode, UsageError, print_notice
+from ensue.ir.values import parse_duration
 
-_GLANCE = 0.5  # seconds between two looks at the query
+_POLL_SECONDS = 0.5  # between two progress reports
 
 
-def run_stream(options: Namespace) -> Exit:
-    """Finds matches as events come, and shows how it goes."""
-    parameters = parameters_of(options)
+def run_stream(options: Namespace) -> ExitCode:
+    """Run a streaming query and show its progress."""
+    parameters = parse_parameters(options)
     query = read_pattern(options.query, parameters)
     parameters.require_used()
     require_pattern_options(options)
-    levels.checked(query)
-    asked = levels.delivery(options, query)
+    levels.check_levels(query)
+    arguments = levels.build_output_arguments(options, query)
     levels.require_folders(options, query)
-    watermark = _checked(options)
-    found = sources(options.stream, declared=options.schema is not None)
-    require_apart(_folders(found, options))
-    if all(isinstance(s, Rate) for several in found.values() for s in several):
+    watermark = _check_options(options)
+    sources_by_type = parse_sources(options.stream, declared=options.schema is not None)
+    require_separate(_folders(sources_by_type, options))
+    if all(isinstance(s, RateSource) for group in sources_by_type.values() for s in group):
         options.time, options.type = options.time or "ts", options.type or "type"
-    from ensue.runners.spark import failure as spark_failure
-    from ensue.runners.spark import session as spark_session
+    from ensue.backends.spark import session as spark_session
+    from ensue.backends.spark import spark_errors as spark_failure
 
-    notice("starting Spark ...")
-    session = spark_session.embedded(_settings(options))
-    events = opened(session, found, options.schema, spelling_of(options))
+    print_notice("starting Spark ...")
+    session = spark_session.get_or_create_session(_settings(options))
+    events = open_streams(session, sources_by_type, options.schema, get_text_options(options))
     columns = event_columns(events, options)
     with _warnings_as_notices():
         matches = ensue.match(
             events,
             query,
             **columns,
-            **planning_of(options, query, None, columns),
-            **limits_of(options),
-            **past_of(options, columns),
-            **asked,
+            **get_planning_arguments(options, query, None, columns),
+            **get_limit_arguments(options),
+            **get_archive_arguments(options, columns),
+            **arguments,
             bad_events=options.bad_events,
             emit_timeouts=options.timeouts,
             flat=options.flat,
@@ -71,39 +80,39 @@ def run_stream(options: Namespace) -> Exit:
             max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",
         )
-    title = f"{', '.join(options.stream)} -> {_named(options.output)}"
-    screen = Screen(
+    title = f"{', '.join(options.stream)} -> {_describe_target(options.output)}"
+    screen = StreamScreen(
         title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
     )
     target = _target(matches, screen, options.output)
-    with _checkpoint(options.checkpoint) as checkpoint, _asked_to_stop() as stopped:
+    with _checkpoint(options.checkpoint) as checkpoint, _stop_signals() as stopped:
         flushed = 0
         with screen, _log_on_screen():
-            begun = _started(matches, target, checkpoint, options)
-            running = begun.query
+            started = _start(matches, target, checkpoint, options)
+            running = started.query
             try:
                 while running.isActive and not stopped and not screen.broken:
                     screen.report(ensue.progress_of(running))
-                    time.sleep(_GLANCE)
+                    time.sleep(_POLL_SECONDS)
             finally:
                 running.stop()
             screen.report(ensue.progress_of(running))
-            error = None if stopped or screen.broken else spark_failure.failed(running)
+            error = None if stopped or screen.broken else spark_failure.get_stream_failure(running)
             if options.flush and not stopped and error is None:
-                flushed = _flush(begun, target, screen)
+                flushed = _flush(started, target, screen)
         if screen.broken:
             raise BrokenPipeError
         if error is not None:
             raise error
-        _farewell(screen, flushed, options)
-    return Exit.INTERRUPTED if signal.SIGINT in stopped else Exit.FINE
+        _print_summary(screen, flushed, options)
+    return ExitCode.INTERRUPTED if signal.SIGINT in stopped else ExitCode.FINE
 
 
 # ------------------------------------------------------------------------------- arguments
 
 
-def _checked(options: Namespace) -> str | float:
-    """The watermark; raises UsageError for what does not go together."""
+def _check_options(options: Namespace) -> str | float:
+    """Check the options and return the watermark."""
     if options.engine == "local":
         raise UsageError("a stream runs on Spark: leave out --engine local")
     if options.watermark is None:
@@ -123,13 +132,15 @@ def _checked(options: Namespace) -> str | float:
     if options.history is None and (options.since is not None or options.allow_gap):
         raise UsageError("--since and --allow-gap need --history")
     if options.since is not None:
-        _moment(options.since)
+        _parse_time(options.since)
     if options.every is not None:
-        _length("--every", options.every)
+        _parse_length("--every", options.every)
     _max_ahead(options.max_ahead)
-    require_output(options.output)
+    require_stream_output(options.output)
     if options.output != "-" and options.format is not None:
-        raise UsageError("--format says how matches are printed; a stream's --output has its own")
+        raise UsageError(
+            "--format is for printed matches; the --output of a stream has its own format"
+        )
     if options.format not in (None, "table", "json"):
         raise UsageError(f"a stream is printed as table or json, not as {options.format}")
     if options.late is not None and Path(options.late).is_file():
@@ -137,22 +148,22 @@ def _checked(options: Namespace) -> str | float:
     try:
         return float(options.watermark)
     except ValueError:
-        _length("--watermark", options.watermark)
+        _parse_length("--watermark", options.watermark)
         return str(options.watermark)
 
 
 def _max_ahead(text: str | None) -> str | None:
-    """How far ahead of the clock events may be, as `ensue.match` takes it."""
+    """Convert --max-ahead to the argument of `ensue.match`."""
     if text is None:
         return "usual"
     if text.lower() == "none":
         return None
-    _length("--max-ahead", text)
+    _parse_length("--max-ahead", text)
     return text
 
 
-def _length(option: str, text: str) -> int:
-    """A length of time in milliseconds."""
+def _parse_length(option: str, text: str) -> int:
+    """Parse a length of time to milliseconds."""
     try:
         return parse_duration(text) // 1_000_000
     except ensue.EventError as error:
@@ -164,61 +175,65 @@ def _settings(options: Namespace) -> dict[str, str]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def _named(target: str) -> str:
+def _describe_target(target: str) -> str:
     return "this terminal" if target == "-" else target
 
 
-def _scale(events: Any, time_column: str | tuple[str, str]) -> Scale:
+def _scale(events: Any, time_column: str | tuple[str, str]) -> TimeFormatter:
     name = time_column if isinstance(time_column, str) else time_column[1]
     frame = next(iter(events.values())) if isinstance(events, Mapping) else events
     kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    return Scale(numbers=not kinds.get(name, "").startswith(("timestamp", "date")))
+    return TimeFormatter(numbers=not kinds.get(name, "").startswith(("timestamp", "date")))
 
 
 # --------------------------------------------------------------------------------- running
 
 
-def _folders(found: Mapping[Any, list[Source]], options: Namespace) -> list[Folder]:
-    """The folders that are named on the command line: those that are read must not be written."""
-    read = [s.path for several in found.values() for s in several if isinstance(s, EventFolder)]
-    named = [
-        Folder("--stream", path.partition("*")[0] or ".", table=True)
+def _folders(
+    sources_by_type: Mapping[Any, list[Source]], options: Namespace
+) -> list[StreamFolder]:
+    """Return the folders of the command line, which must be separate."""
+    read = [
+        s.path for group in sources_by_type.values() for s in group if isinstance(s, EventFolder)
+    ]
+    folders = [
+        StreamFolder("--stream", path.partition("*")[0] or ".", table=True)
         for path in dict.fromkeys(read)
     ]
     if options.history is not None:
-        named.append(Folder("--history", options.history, table=True))
+        folders.append(StreamFolder("--history", options.history, table=True))
     written = {"--output": options.output, "--late": options.late}
     written["--checkpoint"] = options.checkpoint
-    for role, place in written.items():
-        if place is not None and place != "-" and not place.startswith("kafka://"):
-            named.append(Folder(role, place.removeprefix("delta:")))
-    return named
+    for role, path in written.items():
+        if path is not None and path != "-" and not path.startswith("kafka://"):
+            folders.append(StreamFolder(role, path.removeprefix("delta:")))
+    return folders
 
 
-def _target(matches: Any, screen: Screen, output: str) -> Any:
-    """Where matches go: those of several levels each to a place of its own."""
+def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
+    """Return the sink of the matches, or one for each level."""
     if not isinstance(matches, Mapping):
-        return screen.show if output == "-" else sink(output)
+        return screen.show if output == "-" else build_sink(output)
     if output == "-":
         for name in matches:
             if "level" in matches[name].columns:
                 raise UsageError(
-                    f"{name or levels.TOP} returns a column 'level', which the printed "
+                    f"{name or levels.UNNAMED_QUERY} returns a column 'level', which the printed "
                     "output uses to tell levels apart\n"
                     "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
-        return {name: screen.show_of(name or levels.TOP) for name in matches}
-    places = levels.places_of(matches)
-    return {name: sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
+        return {name: screen.show_of(name or levels.UNNAMED_QUERY) for name in matches}
+    places = levels.name_outputs(matches)
+    return {name: build_sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
 
-def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
-    from ensue.runners.spark.start import begin
+def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
+    from ensue.backends.spark.start import start_without_waiting
 
     every = None
     if options.every is not None:
-        every = f"{_length('--every', options.every)} milliseconds"
-    return begin(
+        every = f"{_parse_length('--every', options.every)} milliseconds"
+    return start_without_waiting(
         matches,
         target,
         checkpoint=checkpoint,
@@ -226,13 +241,13 @@ def _started(matches: Any, target: Any, checkpoint: str, options: Namespace) -> 
         every=every,
         once=options.once,
         history=options.history,
-        since=None if options.since is None else _moment(options.since),
+        since=None if options.since is None else _parse_time(options.since),
         gap="allow" if options.allow_gap else "refuse",
     )
 
 
-def _moment(text: str) -> int | float | datetime:
-    """A time as the command line has it: a number, or one of the calendar."""
+def _parse_time(text: str) -> int | float | datetime:
+    """Parse --since, a number or an ISO time."""
     readers: tuple[Callable[[str], int | float | datetime], ...]
     readers = (int, float, datetime.fromisoformat)
     for read in readers:
@@ -243,19 +258,16 @@ def _moment(text: str) -> int | float | datetime:
     )
 
 
-def _flush(begun: Any, target: Any, screen: Screen) -> int:
-    """The stream is over: what only waited for more events or for time is delivered too.
-
-    Returns how many matches that are.
-    """
-    from ensue.runners.spark.failure import failure, spark_errors
+def _flush(started: Any, target: Any, screen: StreamScreen) -> int:
+    """End the stream, deliver the matches that waited for its end, and return their number."""
+    from ensue.backends.spark.spark_errors import get_error_types, translate_error
 
     last = screen.totals.last
     try:
-        if last is None and begun.past is not None:  # nothing came behind the history
-            rest: Any = begun.past.remaining()
+        if last is None and started.past is not None:  # no events after the history
+            rest: Any = started.past.remaining()
         else:
-            rest = ensue.remaining(begun.session, begun.checkpoint)
+            rest = ensue.remaining(started.session, started.checkpoint)
         batch = 0 if last is None else last.batch + 1
         if not isinstance(rest, Mapping):
             rest, target = {"": rest.persist()}, {"": target}
@@ -265,9 +277,9 @@ def _flush(begun: Any, target: Any, screen: Screen) -> int:
     except ensue.StateError:
         if last is not None:
             raise
-        return 0  # nothing ever came
-    except spark_errors() as error:
-        raise failure(error) from None
+        return 0  # there were no events
+    except get_error_types() as error:
+        raise translate_error(error) from None
 
 
 @contextmanager
@@ -276,7 +288,7 @@ def _checkpoint(named: str | None) -> Iterator[str]:
         yield named
         return
     folder = tempfile.mkdtemp(prefix="ensue-checkpoint-")
-    notice("no --checkpoint: nothing survives a stop, the next run begins anew")
+    print_notice("no --checkpoint: the state is lost when the stream stops")
     try:
         yield folder
     finally:
@@ -284,22 +296,22 @@ def _checkpoint(named: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """The signals that asked the stream to stop. A second one does not wait for it."""
-    asked: list[int] = []
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect stop signals; a second one interrupts immediately."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
 
-    def ask(number: int, _: object) -> None:
-        if asked:
+    def receive(number: int, _: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     # Spark's own handler would cancel the running jobs, and the query would fail.
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -307,7 +319,7 @@ def _asked_to_stop() -> Iterator[list[int]]:
 
 @contextmanager
 def _log_on_screen() -> Iterator[None]:
-    """What the stream's log would say is on the screen."""
+    """Mute the log of the stream, whose messages are shown on screen."""
     log = logging.getLogger("ensue.stream")
 
     def none(_: logging.LogRecord) -> bool:
@@ -326,25 +338,26 @@ def _warnings_as_notices() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
-        notice(f"note: {warning.message}")
+        print_notice(f"note: {warning.message}")
 
 
-def _farewell(screen: Screen, flushed: int, options: Namespace) -> None:
+def _print_summary(screen: StreamScreen, flushed: int, options: Namespace) -> None:
     totals = screen.totals
     if totals.last is None and not flushed:
-        notice("no new events" if options.once else "stopped before the first micro-batch")
+        print_notice("no new events" if options.once else "stopped before the first micro-batch")
     else:
-        late = f", {totals.late:,} late" if totals.late else ""
-        late += f", {totals.ahead:,} ahead of the clock" if totals.ahead else ""
-        late += (
-            f", {totals.before_cut:,} that the history or the archive had"
-            if totals.before_cut
-            else ""
+        skipped = {
+            "late": totals.late,
+            "ahead of the clock": totals.ahead,
+            "already in the history or the archive": totals.before_cut,
+        }
+        late = "".join(f", {number:,} {what}" for what, number in skipped.items() if number)
+        matches = format_count(totals.matches + flushed, "match", "matches")
+        waited = f" ({flushed:,} of them at the end of the stream)" if flushed else ""
+        print_notice(
+            f"{format_count(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}"
         )
-        matches = many(totals.matches + flushed, "match", "matches")
-        waited = f" ({flushed:,} of them waited for the end of the stream)" if flushed else ""
-        notice(f"{many(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")
     if options.output != "-":
-        notice(f"matches are in {options.output}")
+        print_notice(f"matches are in {options.output}")
     if options.checkpoint is not None:
-        notice(f"the same command goes on from here, by the checkpoint {options.checkpoint}")
+        print_notice(f"run the same command to continue from the checkpoint {options.checkpoint}")

@@ -1,4 +1,4 @@
-"""What the command says, and where: matches on standard output, all else on standard error."""
+"""Console output: matches on standard output, messages on standard error, and exit codes."""
 
 import sys
 import warnings
@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 
-class Exit(IntEnum):
-    """How the command ends."""
+class ExitCode(IntEnum):
+    """Exit codes."""
 
     FINE = 0
-    DIFFERENT = 1  # the demo found other events than were planted
     WRONG = 2  # wrong usage, or a query that cannot be run
     EVENTS = 3
     ENGINE = 4
@@ -22,36 +21,38 @@ class Exit(IntEnum):
 
 
 class UsageError(Exception):
-    """A command line that cannot be followed."""
+    """An invalid command line."""
 
 
-def output() -> Console:
-    """Where matches go. In a pipe there is no width to keep to, so lines may be long."""
+def get_output_console() -> Console:
+    """Return the console for matches, with long lines if the output is a pipe."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=200, soft_wrap=False)
 
 
-def messages() -> Console:
+def get_message_console() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def notice(text: str) -> None:
-    messages().print(Text(text, style="dim"))
+def print_notice(text: str) -> None:
+    get_message_console().print(Text(text, style="dim"))
 
 
-def complain(text: str) -> None:
-    """An error: the problem in red, the place in the query and the hint as they are."""
+def print_error(text: str) -> None:
+    """Print an error: the problem in red, then its position in the query and the hint."""
     problem, newline, rest = text.partition("\n")
-    messages().print(Text("error: ", style="bold red"), Text(problem, style="red"), sep="")
+    get_message_console().print(
+        Text("error: ", style="bold red"), Text(problem, style="red"), sep=""
+    )
     for line in rest.splitlines() if newline else ():
         underline = bool(line.strip()) and not line.strip().strip("^")
-        messages().print(Text(line, style="bold red" if underline else ""))
+        get_message_console().print(Text(line, style="bold red" if underline else ""))
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings without the line of code they come from, which tells a user of commands nothing."""
+    """Format warnings without the source line they come from."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:

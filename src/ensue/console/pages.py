@@ -1,4 +1,4 @@
-"""The pages of the console, written by the server; scripts bring them to life."""
+"""Server-rendered pages of the console."""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -12,24 +12,24 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from ensue.console import shown
-from ensue.console.background import URL, Background
+from ensue.console import view_models as shown
+from ensue.console.background_images import URL, Background
 from ensue.errors import EnsueError
-from ensue.service.access import ADMIN, READ, SUBSCRIBE, Access
-from ensue.service.refusals import NotAllowedError, NotFoundError
+from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
+from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
-from ensue.service.store.counters import counted
+from ensue.service.store.journal import read_counters
+from ensue.service.web.account_routes import get_csrf_token, require_session, sanitize_path
 from ensue.service.web.guard import ACCESS, SIGN_IN
-from ensue.service.web.sessions import csrf_token, own_path, page_access
 
 STATIC = Path(__file__).parent / "static"
-PAGE = 100  # rows of a list
-FRESH = 2_000  # milliseconds after which parts of a page are asked for again
-SLOW = 5_000
+PAGE_ROWS = 100  # rows of a list
+FAST_REFRESH = 2_000  # refresh interval of live parts of a page, in milliseconds
+SLOW_REFRESH = 5_000
 
-Viewer = Annotated[Access, Depends(page_access)]
+Viewer = Annotated[Principal, Depends(require_session)]
 _STATES = ("active", "paused", "ended")
-# Without a referrer browsers send forms, as that for signing in, as if they came from nowhere.
+# Without a referrer browsers send forms, such as the sign-in form, with a null origin.
 _HEADERS = {"referrer-policy": "same-origin"}
 LINKS = (
     ("/", "Map"),
@@ -41,7 +41,7 @@ LINKS = (
 
 
 class Pages:
-    """Writes pages with what all of them have."""
+    """Renders pages from templates, with their common values."""
 
     def __init__(self, service: Service, background: Background | None) -> None:
         self.service = service
@@ -57,40 +57,40 @@ class Pages:
     def page(
         self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any
     ) -> Response:
-        """A page by the name of its template."""
+        """Render the page of a template."""
         access = request.scope.get(ACCESS)
-        known = {
+        common = {
             "access": access,
-            "csrf": csrf_token(request),
-            "links": LINKS if isinstance(access, Access) else (),
+            "csrf": get_csrf_token(request),
+            "links": LINKS if isinstance(access, Principal) else (),
             "here": here,
             "fresh": None,
         }
-        text = self._templates.get_template(name).render({**known, **values})
+        text = self._templates.get_template(name).render({**common, **values})
         return HTMLResponse(text, status, headers=_HEADERS)
 
     def refused(self, request: Request, error: EnsueError) -> Response:
-        """What a page cannot show, in words."""
+        """Render an error page."""
         missing, forbidden = isinstance(error, NotFoundError), isinstance(error, NotAllowedError)
         status = 404 if missing else 403 if forbidden else 400
-        title = {404: "Not found", 403: "Not allowed"}.get(status, "This does not work")
+        title = {404: "Not found", 403: "Not allowed"}.get(status, "Invalid request")
         detail, _, hint = str(error).partition("\n  hint: ")
         return self.page(
             request, "refused.html", status=status, title=title, detail=detail, hint=hint
         )
 
 
-class Files(StaticFiles):
-    """Scripts, styles and pictures; a browser asks whether its own are still the same."""
+class RevalidatedFiles(StaticFiles):
+    """Serves scripts, styles and images, which browsers revalidate on each use."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        answer = await super().get_response(path, scope)
-        answer.headers["cache-control"] = "no-cache"
-        return answer
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 def _route_of(pages: Pages) -> type[APIRoute]:
-    """Routes that tell what is refused as a page, not as JSON."""
+    """Build a route class that reports errors as pages instead of JSON."""
 
     class PageRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -108,10 +108,10 @@ def _route_of(pages: Pages) -> type[APIRoute]:
 
 
 def add_pages(app: FastAPI, service: Service, *, background: Background | None = None) -> None:
-    """Adds the console to a service's application."""
+    """Add the console to the application of a service."""
     pages = Pages(service, background)
     routes = APIRouter(include_in_schema=False, route_class=_route_of(pages))
-    app.mount("/static", Files(directory=STATIC), name="static")
+    app.mount("/static", RevalidatedFiles(directory=STATIC), name="static")
     for add in (_add_sign_in, _add_map, _add_subscriptions, _add_forms, _add_rest):
         add(routes, pages)
     app.include_router(routes)
@@ -120,9 +120,9 @@ def add_pages(app: FastAPI, service: Service, *, background: Background | None =
 def _add_sign_in(routes: APIRouter, pages: Pages) -> None:
     @routes.get(SIGN_IN)
     async def sign_in(request: Request, next: str = "/", refused: str = "") -> Response:
-        if isinstance(request.scope.get(ACCESS), Access):
-            return RedirectResponse(own_path(next), 303)
-        return pages.page(request, "sign_in.html", next=own_path(next), refused=bool(refused))
+        if isinstance(request.scope.get(ACCESS), Principal):
+            return RedirectResponse(sanitize_path(next), 303)
+        return pages.page(request, "sign_in.html", next=sanitize_path(next), refused=bool(refused))
 
 
 def _add_map(routes: APIRouter, pages: Pages) -> None:
@@ -131,9 +131,9 @@ def _add_map(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/")
     async def start(request: Request, access: Viewer) -> Response:
         access.require(READ)
-        recent = await service.look(lambda db: shown.recent(db, access.user))
+        recent = await service.look(lambda db: shown.get_recent_notifications(db, access.user))
         return pages.page(
-            request, "map.html", "Map", stream=shown.stream(service),
+            request, "map.html", "Map", stream=shown.describe_stream(service),
             background=background and background.as_dict(), recent=recent,
         )  # fmt: skip
 
@@ -156,29 +156,29 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         wanted = state if state in _STATES else ""
         found = await service.subscriptions(
-            state=wanted or None, after=after, limit=PAGE, user=access.user
+            state=wanted or None, after=after, limit=PAGE_ROWS, user=access.user
         )
         return pages.page(
-            request, "subscriptions.html", "Subscriptions", wanted=wanted, fresh=SLOW,
+            request, "subscriptions.html", "Subscriptions", wanted=wanted, fresh=SLOW_REFRESH,
             rows=await service.look(lambda db: shown.subscription_rows(db, found)),
-            next=found[-1].id if len(found) == PAGE else None,
+            next=found[-1].id if len(found) == PAGE_ROWS else None,
         )  # fmt: skip
 
     @routes.get("/subscriptions/{id:int}")
     async def subscription(request: Request, id: int, access: Viewer) -> Response:
         access.require(READ)
         found = await service.subscription(id, user=access.user)
-        counters = await service.look(lambda db: counted(db, id))
+        counters = await service.look(lambda db: read_counters(db, id))
         targets = await service.look(lambda db: shown.target_rows(db, access.user, id))
         return pages.page(
-            request, "subscription.html", "Subscriptions", fresh=SLOW,
+            request, "subscription.html", "Subscriptions", fresh=SLOW_REFRESH,
             found={**found.as_dict(), "targets": targets},
             matches=counters.get("matches", 0),
             counters=shown.counter_rows(counters),
             quiet=_quiet(service, found.quiet),
             explained=await service.explain(id, user=access.user),
-            stream=shown.stream(service),
-            recent=await service.look(lambda db: shown.recent(db, access.user, id)),
+            stream=shown.describe_stream(service),
+            recent=await service.look(lambda db: shown.get_recent_notifications(db, access.user, id)),
         )  # fmt: skip
 
 
@@ -188,9 +188,9 @@ def _add_forms(routes: APIRouter, pages: Pages) -> None:
     def form(request: Request, found: dict[str, Any] | None) -> Response:
         return pages.page(
             request, "form.html", "Subscriptions", found=found, known=found,
-            stream=shown.stream(service), background=background and background.as_dict(),
-            calendar=service.columns.calendar, templates=shown.templates(service),
-            since=shown.since_choices(service),
+            stream=shown.describe_stream(service), background=background and background.as_dict(),
+            calendar=service.columns.calendar, templates=shown.list_templates(service),
+            since=shown.list_since_choices(service),
         )  # fmt: skip
 
     @routes.get("/subscriptions/new")
@@ -211,7 +211,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
     async def regions(request: Request, access: Viewer) -> Response:
         access.require(READ)
         known = await service.regions(user=access.user)
-        shared = service.core.catalogue.shared_regions
+        shared = service.core.catalog.shared_regions
         own = {name: text for name, text in known.items() if shared.get(name) != text}
         found = await service.subscriptions(user=access.user)
         return pages.page(
@@ -223,13 +223,13 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
     async def health(request: Request, access: Viewer) -> Response:
         access.require(READ)
         admin = access.may(ADMIN)
-        who = None if admin else access.user
-        found = await service.look(lambda db: shown.health(db, service, access))
+        user = None if admin else access.user
+        found = await service.look(lambda db: shown.get_health(db, service, access))
         return pages.page(
-            request, "health.html", "Health", fresh=FRESH,
+            request, "health.html", "Health", fresh=FAST_REFRESH,
             health=found,
-            figures=shown.figures(found),
-            targets=await service.look(partial(shown.target_rows, user=who, troubled=True)),
+            figures=shown.group_figures(found),
+            targets=await service.look(partial(shown.target_rows, user=user, troubled=True)),
             bad=await service.look(lambda db: shown.bad_events(db, access)),
             explained=await service.explain() if admin else None,
         )  # fmt: skip
@@ -237,11 +237,13 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/audit")
     async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
         access.require(READ)
-        rows, older = await service.look(lambda db: shown.audit_rows(db, access, before, PAGE))
+        rows, older = await service.look(
+            lambda db: shown.audit_rows(db, access, before, PAGE_ROWS)
+        )
         return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
 
 
 def _quiet(service: Service, quiet: float | None) -> str | None:
     if not quiet:
         return None
-    return shown.length(quiet) if service.columns.calendar else f"{quiet:g} units of time"
+    return shown.format_length(quiet) if service.columns.calendar else f"{quiet:g} units of time"

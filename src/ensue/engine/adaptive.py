@@ -1,50 +1,160 @@
-"""A matcher whose plan changes while the stream runs, without losing or repeating a match.
+"""An engine that switches to a better plan while the stream runs, without losing a match.
 
-A matcher is deterministic, and with a window every partial match began inside the window. So the
-events of the last window are all there is to its state: a new plan takes over by being fed those
-events again, its matches of them thrown away, since the old plan has delivered them.
-
-Where these are not the last events of the stream, one behind the other, the new engine numbers
-them so all the same, and the rows of the stream are put back into its matches.
+An engine is deterministic, and with a window every partial match began inside the window. So a new
+plan reaches the state of the old one by replaying the events of the last window; the matches of
+the replay are dropped because the old plan has delivered them. The new engine numbers the replayed
+events consecutively; `RowNumbering` maps these numbers back to rows of the stream.
 """
 
 import logging
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.lapses import lapses
-from ensue.algebra.operator import Over
-from ensue.algebra.walk import results
-from ensue.columns.arrow_kinds import Unit
-from ensue.columns.matches import Matches
-from ensue.columns.stream import slices
+from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.codegen.user_functions import find_uncompilable
 from ensue.engine.engine import Engine
-from ensue.engine.output import joined
+from ensue.engine.match_output import concat_matches
 from ensue.engine.program import Program
-from ensue.engine.recent_events import RecentEvents, Rows
+from ensue.engine.reference_engine import find_used_columns
+from ensue.engine.sampling import PlannedQuery, sample_statistics
 from ensue.engine.scan import Scan
-from ensue.engine.state import from_bytes, packed, to_bytes, unpacked
-from ensue.plan.choose import structure_name
-from ensue.plan.evictable import in_turn
-from ensue.plan.limits import UNLIMITED, Limits
-from ensue.plan.physical import Plan, Reference
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
+from ensue.ir.query import Query
+from ensue.ir.selection import ByEvents, Strategy
+from ensue.ir.traversal import iterate_operator_calls
+from ensue.ir.user_operator import OperatorInputs
+from ensue.planner.evictability import skips_in_order
+from ensue.planner.join_order import Cardinalities
+from ensue.planner.limits import UNLIMITED, MatcherLimits
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.planner.plan_cost import estimate_structure
+from ensue.planner.planner import choose_plan, get_structure_name
+from ensue.planner.planner_options import PlannerOptions
+from ensue.planner.statistics import Statistics, compute_statistics, format_number
 from ensue.schema import Schema
+from ensue.vector import evaluation as vectors
+from ensue.vector.arrow_types import Unit, window_to_ticks
+from ensue.vector.event_table import split_table
+from ensue.vector.key_codes import KeyCodes
+from ensue.vector.match_rows import Matches
 
-PIECE = 1 << 15  # events between two looks at the plan
+MOST = 1 << 20  # with more retained events than this the plan stays
+FEW = 1_000  # fewer new events than this do not trigger a cleanup
+
+Rows = npt.NDArray[np.int64]
+
+
+class RecentEvents:
+    """The events of the last window, with their row numbers."""
+
+    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit) -> None:
+        self.schema, self.unit = schema, unit
+        self.events: pa.Table | None = None
+        self.end = 0  # the row number after the last event
+        self.too_many = False
+        self._sparse_rows: Rows = np.zeros(0, np.int64)  # only if the window counts events
+        self._columns = find_used_columns(plan.query, schema)
+        within = plan.query.within
+        self._count = within.count if isinstance(within, ByEvents) else None
+        self._length = None if self._count is not None else window_to_ticks(within, unit)
+        strict = Strategy.STRICT in plan.query.strategies  # needs events of all partitions
+        self._keys = [] if strict else [e.field_name for e in plan.query.equivalence]
+        self._kept = 0  # events left by the last cleanup
+
+    def add(self, events: pa.Table, first: int) -> None:
+        """Append events whose first row number is `first`."""
+        events = events.select([n for n in events.column_names if n in self._columns])
+        self.events = events if self.events is None else pa.concat_tables([self.events, events])
+        self.end = first + events.num_rows
+        if self.counts:
+            self._sparse_rows = np.concatenate([self._sparse_rows, np.arange(first, self.end)])
+
+    def forget(self, now: float | None) -> None:
+        """Drop events outside the window, once they are the majority."""
+        events = self.events
+        if events is None or not events.num_rows:
+            return
+        if self._length is not None:
+            if now is None:
+                return
+            ends = _ends(events, self.schema, self.unit)
+            outside = int(np.searchsorted(ends, now - self._length))
+            if 2 * outside >= events.num_rows:
+                self._keep(slice(outside, None))
+        elif self._count is not None and events.num_rows >= 2 * self._kept + FEW:
+            self._keep(self._in_window())
+            self._kept = len(self._sparse_rows)
+            if self._kept > MOST:
+                self.too_many, self.events, self._sparse_rows = True, None, self._sparse_rows[:0]
+
+    def _in_window(self) -> Rows | slice:
+        """The last `count` events of each partition."""
+        assert self._count is not None
+        assert self.events is not None
+        if not self._keys:
+            return slice(max(0, self.events.num_rows - self._count), None)
+        codes = KeyCodes().encode([self.events.column(name) for name in self._keys])
+        order = np.argsort(codes, kind="stable")
+        group_ends = np.searchsorted(codes[order], codes[order], side="right")
+        last = group_ends - np.arange(len(order)) <= self._count
+        selected = order[last & (codes[order] >= 0)]  # NULL equals nothing
+        return np.sort(selected).astype(np.int64)
+
+    def _keep(self, places: Rows | slice) -> None:
+        assert self.events is not None
+        if isinstance(places, slice):
+            self.events = self.events.slice(places.start).combine_chunks()
+        else:
+            self.events = self.events.take(pa.array(places)).combine_chunks()
+        self._sparse_rows = self._sparse_rows[places] if self.counts else self._sparse_rows
+
+    @property
+    def rows(self) -> Rows:
+        """The row numbers of the events in the stream."""
+        if self.counts:
+            return self._sparse_rows
+        count = 0 if self.events is None else self.events.num_rows
+        return np.arange(self.end - count, self.end)
+
+    def restore(self, events: pa.Table, rows: Rows | None, end: int) -> None:
+        """Restore saved events and their rows; `end` is the next row of the stream."""
+        self.events, self.end = events, end
+        if self.counts:
+            assert rows is not None
+            self._sparse_rows = rows
+
+    @property
+    def counts(self) -> bool:
+        """Whether the window counts events, so that rows may be non-consecutive."""
+        return self._count is not None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.events is None else int(self.events.nbytes + self._sparse_rows.nbytes)
+
+
+def _ends(events: pa.Table, schema: Schema, unit: Unit) -> npt.NDArray[Any]:
+    return np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
+
+
+# ---------------------------------------------------------------------------- adaptive engine
+
+PIECE = 1 << 15  # events between two reviews of the plan
 NONE = np.zeros(0, np.int64)
 
 log = logging.getLogger("ensue.plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One plan took over from another."""
+class PlanChange:
+    """A switch from one plan to another."""
 
-    row: int  # of the stream: the first one that the new plan sees
+    row: int  # the first row of the stream that the new plan processes
     time: float | None
     before: str
     after: str
@@ -53,70 +163,77 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A better plan, the text that leads to it again, and why it is better."""
+    """A better plan, a memo from which it can be planned again, and the reason."""
 
-    plan: Plan
+    plan: PhysicalPlan
     memo: str
     reason: str
 
 
 class Adviser(Protocol):
-    """Says when another plan would be better, from what a matcher has seen."""
+    """Decides from the counters of an engine when to switch to another plan."""
 
     def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
-        """Another plan, if it is time for one; `recent` are the events of the last window."""
+        """Return a better plan or None; `recent` are the events of the last window."""
         ...
 
-    def recall(self, memo: str) -> Plan:
-        """The plan that a memo of an earlier advice leads to."""
+    def recall(self, memo: str) -> PhysicalPlan:
+        """Plan again from the memo of an earlier advice."""
         ...
 
 
-def why_not_adaptive(plan: Plan) -> str | None:
-    """Why the plan of a query must stay as it is, if it must."""
-    if isinstance(plan.structure, Reference):
+def why_not_adaptive(plan: PhysicalPlan) -> str | None:
+    """Return why the plan of a query cannot change at runtime, or None if it can."""
+    if isinstance(plan.structure, ReferencePlan):
         return "it runs on the reference path"
     if plan.query.within is None:
-        return "without WITHIN every event would have to be kept for the next plan"
-    if plan.tallies:
-        return "there is only one way to count matches without listing them"
-    if any(lapses(plan.query.pattern)):
+        return "without WITHIN every event would have to be retained for the next plan"
+    if plan.is_count_only:
+        return "only one plan can count matches without listing them"
+    if any(iterate_interval_negations(plan.query.pattern)):
         return "an absence with an explicit interval may wait longer than the window"
-    if in_turn(plan.query):
+    if skips_in_order(plan.query):
         return "matches that wait for their turn may be older than the window"
-    for applied in results(plan.query.pattern):
-        if applied.operator.over is Over.REPEAT:
+    for applied in iterate_operator_calls(plan.query.pattern):
+        if applied.operator.over is OperatorInputs.REPEAT:
             return f"the last event of {applied.operator.name} may be older than the window"
     return None
 
 
 class AdaptiveEngine:
-    """An engine that asks an adviser, now and then, whether another plan would be better."""
+    """An engine that periodically asks an adviser for a better plan."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PhysicalPlan,
         schema: Schema,
         unit: Unit,
         adviser: Adviser,
         *,
         memo: str = "",
         nullable: bool = False,
-        limits: Limits = UNLIMITED,
+        limits: MatcherLimits = UNLIMITED,
     ) -> None:
         assert why_not_adaptive(plan) is None
         self.engine = Engine(plan, schema, unit, nullable=nullable, counted=True, limits=limits)
         self.adviser = adviser
         self.memo = memo
-        self.changes: list[Change] = []
+        self.changes: list[PlanChange] = []
         self._schema, self._unit = schema, unit
         self._recent = RecentEvents(plan, schema, unit)
-        self._numbers = AsFed()
-        self._before = Before()
+        self._numbers = RowNumbering()
+        self._retained = RetainedRows()
 
     @property
     def program(self) -> Program:
         return self.engine.program
+
+    @property
+    def output(self) -> Sequence[str]:
+        return self.engine.output
+
+    def unseen_types(self) -> Sequence[str]:
+        return self.engine.unseen_types()
 
     @property
     def scan(self) -> Scan:
@@ -126,14 +243,14 @@ class AdaptiveEngine:
     def rows(self) -> int:
         return self.engine.rows
 
-    # ---------------------------------------------------------------------------- feeding
+    # ---------------------------------------------------------------------------- processing
 
     def feed(self, events: pa.Table) -> Matches:
-        """The matches that these events complete, or that they show to be complete."""
-        found = []
-        for piece in slices(events, PIECE):
+        """Process events and return the matches that they complete."""
+        results = []
+        for piece in split_table(events, PIECE):
             first = self.engine.rows
-            found.append(self._numbers.matches(self.engine.feed(piece)))
+            results.append(self._numbers.matches(self.engine.feed(piece)))
             if self._recent.too_many:
                 continue
             self._recent.add(piece, first)
@@ -142,48 +259,48 @@ class AdaptiveEngine:
             if recent is None:
                 log.info("from event %d on the plan stays: too many partitions", self.engine.rows)
             elif (advice := self.adviser.advise(self.engine, recent)) is not None:
-                found.append(self.change(advice))
-        return joined(found, self.program.source.output)
+                results.append(self.change(advice))
+        return concat_matches(results, self.program.source.output)
 
     def advance(self, now: float) -> Matches:
-        """Lets time pass until `now`: what only waited for it is delivered."""
-        found = self._numbers.matches(self.engine.advance(now))
+        """Advance the watermark to `now` and return the matches that it completes."""
+        matches = self._numbers.matches(self.engine.advance(now))
         self._recent.forget(self.engine.now)
-        return found
+        return matches
 
     def finish(self) -> Matches:
-        """The stream is over: no more events come that could forbid anything."""
+        """End the stream and return the matches that were still undecided."""
         return self._numbers.matches(self.engine.finish())
 
     def hand_over(self) -> None:
-        """What was found so far is with others now, and no longer held."""
+        """Stop counting the matches returned so far against the memory budget."""
         self.engine.hand_over()
 
     def others_hold(self, size: float) -> None:
-        """Other matchers of the same call hold so many bytes of matches."""
+        """Set the bytes of the shared memory budget used by other matchers."""
         self.engine.others_hold(size)
 
-    # ---------------------------------------------------------------------------- changing
+    # ---------------------------------------------------------------------------- plan changes
 
     def change(self, advice: Advice) -> Matches:
-        """Goes on with another plan; gives what the old one had not delivered yet."""
+        """Switch to another plan and return the matches that the old one had not delivered."""
         old = self.engine
         assert advice.plan.query == old.program.plan.query, "the plan of another query"
         assert advice.plan.residual == old.program.plan.residual
         if old.now is None:
-            left = joined([], old.program.source.output)
+            remaining = concat_matches([], old.program.source.output)
         else:
-            # what the new plan would take for delivered
-            left = self._numbers.matches(old.advance(old.now))
+            # the replay drops these matches
+            remaining = self._numbers.matches(old.advance(old.now))
         self._recent.forget(old.now)
-        self._before = Before(self.held_rows(), old.rows)
-        self.engine = self._taken_over(advice.plan)
+        self._retained = RetainedRows(self.held_rows(), old.rows)
+        self.engine = self._replay_into(advice.plan)
         self.memo = advice.memo
-        change = Change(
+        change = PlanChange(
             old.rows,
             old.now,
-            structure_name(old.program.plan.structure),
-            structure_name(advice.plan.structure),
+            get_structure_name(old.program.plan.structure),
+            get_structure_name(advice.plan.structure),
             advice.reason,
         )
         self.changes.append(change)
@@ -194,26 +311,26 @@ class AdaptiveEngine:
             change.after,
             change.reason,
         )
-        return left
+        return remaining
 
-    def _taken_over(self, plan: Plan) -> Engine:
-        """An engine of another plan in the state that the events so far leave behind."""
+    def _replay_into(self, plan: PhysicalPlan) -> Engine:
+        """Create an engine for another plan and replay the retained events."""
         old = self.engine
-        new = self._engine(plan, nullable=old.program.nullable)
+        new = self._create_engine(plan, nullable=old.program.nullable)
         new.scan.keys, new.scan.strings = old.scan.keys, old.scan.strings
-        before, self._numbers = self._numbers, AsFed(self._recent.rows, old.rows)
+        before, self._numbers = self._numbers, RowNumbering(self._recent.rows, old.rows)
         if old.skipping is not None:
-            # matches of the events that are fed again have been weighed
+            # matches of the replayed events have been selected already
             earliest = before.in_stream(old.skipped_up_to)
             new.skip_up_to(self._numbers.own(earliest))
         recent = self._recent.events
-        new.replay([] if recent is None else slices(recent, PIECE), old.rows, old.now)
+        new.replay([] if recent is None else split_table(recent, PIECE), old.rows, old.now)
         new.count_anew()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
         new.room.take_over(old.room)
         return new
 
-    def _engine(self, plan: Plan, *, nullable: bool = False) -> Engine:
+    def _create_engine(self, plan: PhysicalPlan, *, nullable: bool = False) -> Engine:
         limits = self.engine.room.allowance.limits
         return Engine(
             plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits
@@ -222,7 +339,7 @@ class AdaptiveEngine:
     # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
-        """The state as bytes, with the plan it belongs to."""
+        """Serialize the state together with the plan it belongs to."""
         header: dict[str, Any] = {
             "memo": self.memo,
             "changes": [asdict(change) for change in self.changes],
@@ -230,79 +347,80 @@ class AdaptiveEngine:
         blobs = {"engine": self.engine.save()}
         recent, arrays = self._recent, {}
         if recent.events is not None:
-            blobs["recent"] = to_bytes(recent.events)
+            blobs["recent"] = serialize_table(recent.events)
             if recent.counts:
                 arrays["rows"] = recent.rows
         if len(self._numbers.rows):
             header["fed up to"] = self._numbers.end
             arrays["fed"] = self._numbers.rows
-        if self._before.end:
-            header["held up to"], arrays["held"] = self._before.end, self._before.rows
+        if self._retained.end:
+            header["held up to"], arrays["held"] = self._retained.end, self._retained.rows
         if recent.too_many:
             header["too many"] = True
-        return packed(header, arrays, blobs)
+        return pack_state(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the matcher that saved this state stopped."""
-        header, arrays, blobs = unpacked(data)
+        """Restore a state that `save` returned."""
+        header, arrays, blobs = unpack_state(data)
         self.memo = str(header["memo"])
-        self.changes = [Change(**change) for change in header["changes"]]
+        self.changes = [PlanChange(**change) for change in header["changes"]]
         if self.memo:
             plan = self.adviser.recall(self.memo)
-            self.engine = self._engine(plan)
+            self.engine = self._create_engine(plan)
         self.engine.restore(blobs["engine"])
-        self._numbers = AsFed(arrays.get("fed", NONE), header.get("fed up to", 0))
-        self._before = Before(arrays.get("held", NONE), header.get("held up to", 0))
+        self._numbers = RowNumbering(arrays.get("fed", NONE), header.get("fed up to", 0))
+        self._retained = RetainedRows(arrays.get("held", NONE), header.get("held up to", 0))
         self._recent = recent = RecentEvents(self.program.plan, self._schema, self._unit)
         recent.too_many = bool(header.get("too many", False))
         if "recent" in blobs:
-            recent.restore(from_bytes(blobs["recent"]), arrays.get("rows"), self.engine.rows)
+            recent.restore(
+                deserialize_table(blobs["recent"]), arrays.get("rows"), self.engine.rows
+            )
 
     @property
     def state_bytes(self) -> int:
-        """About how many bytes `save` gives, without doing it."""
+        """The approximate size of the serialized state."""
         return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     @property
     def held_bytes(self) -> int:
-        """How much memory it takes."""
+        """The memory in use, in bytes."""
         return self.engine.held_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending.
 
-        A new plan may hold events of which the one before it knew that no match needs them.
+        A new plan may hold events that its predecessor had already ruled out.
         """
-        return self._before.still_held(self._numbers.in_stream(self.engine.held_rows()))
+        return self._retained.still_held(self._numbers.in_stream(self.engine.held_rows()))
 
     @property
     def partial_matches(self) -> int:
         return self.engine.partial_matches
 
     def deadline(self) -> float | None:
-        """The time after which something that waits for it can be delivered."""
+        """The event time after which `advance` returns a match, or None."""
         return self.engine.deadline()
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The rows before `end` that the plan up to there still held."""
+class RetainedRows:
+    """The rows before `end` that the previous plan still held."""
 
     rows: Rows = field(default_factory=lambda: NONE)
     end: int = 0
 
     def still_held(self, rows: Rows) -> Rows:
-        """Of rows that a plan holds, those that may be needed."""
+        """Filter the rows that a plan holds by those the previous plan held."""
         if not self.end:
             return rows
         return rows[(rows >= self.end) | np.isin(rows, self.rows)]
 
 
-class AsFed:
-    """The rows of the stream behind the numbers that an engine gave them.
+class RowNumbering:
+    """Maps the row numbers of an engine to rows of the stream.
 
-    The events it was fed again have the numbers before `end`, one behind the other; those from
-    then on have their own.
+    Replayed events have consecutive numbers before `end`; later numbers equal the stream's rows.
     """
 
     def __init__(self, rows: Rows = NONE, end: int = 0) -> None:
@@ -316,7 +434,7 @@ class AsFed:
         return self.end - len(self.rows)
 
     def in_stream(self, numbers: Rows) -> Rows:
-        """Rows of the stream; what is older than all events that were fed again is as it was."""
+        """Map numbers to rows of the stream; numbers before the replayed events stay."""
         if not len(self.rows):
             return numbers
         known = (numbers >= self._begin) & (numbers < self.end)
@@ -324,7 +442,7 @@ class AsFed:
         return np.where(known, self.rows[places], numbers)
 
     def own(self, rows: Rows) -> Rows:
-        """The number of the first event that is at a row of the stream or behind it."""
+        """The number of the first event at or after each row of the stream."""
         if not len(self.rows):
             return rows
         return np.where(rows < self.end, self._begin + np.searchsorted(self.rows, rows), rows)
@@ -333,5 +451,89 @@ class AsFed:
         return found.moved(self.in_stream) if len(self.rows) and found.count else found
 
 
-def _same_roles(plan: Plan, other: Plan) -> bool:
+def _same_roles(plan: PhysicalPlan, other: PhysicalPlan) -> bool:
     return [r.variable for r in plan.roles] == [r.variable for r in other.roles]
+
+
+# ---------------------------------------------------------------------------- advice by cost
+
+LEAST = 20_000  # events between two reviews of a plan
+SAMPLE = 10_000  # latest events on which conditions are evaluated
+GAIN = 0.25  # share of the estimated cost that a change must save
+
+
+class CostBasedAdviser:
+    """Plans again with the counters of an engine and advises a change when the cost drops enough.
+
+    A review covers the events since the last one, so that old data does not hide a recent change.
+    A kernel evaluates a condition only where the conditions before it hold; so selectivities are
+    taken from a sample of the latest events, if it is large enough.
+    """
+
+    def __init__(
+        self, prepared: PlannedQuery, query: Query, schema: Schema, planning: PlannerOptions
+    ) -> None:
+        self.prepared = prepared
+        self.query = query
+        self.schema = schema
+        self.planning = planning
+        self._statistics = planning.statistics
+
+    def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
+        if engine.scan.counts.events < LEAST:
+            return None
+        before, self._statistics = self._statistics, self._measured(engine, recent)
+        engine.count_anew()
+        plan = self._plan(self._statistics)
+        if plan.structure == engine.program.plan.structure:
+            return None
+        now, then = (_cost(p, self._statistics) for p in (engine.program.plan, plan))
+        if then > (1 - GAIN) * now:
+            return None
+        change = _difference(before, self._statistics)
+        reason = f"estimated cost of an event {format_number(now)} -> {format_number(then)}"
+        return Advice(plan, self._statistics.text(), f"{reason}; {change}")
+
+    def _measured(self, engine: Engine, recent: pa.Table) -> Statistics:
+        counted = compute_statistics(engine.counters(), self._statistics)
+        latest = recent.slice(max(0, recent.num_rows - SAMPLE))
+        tried = sample_statistics(self.prepared, latest, sample=SAMPLE).passes
+        passes = dict(counted.passes) | dict(tried)
+        return replace(counted, passes=tuple(sorted(passes.items())))
+
+    def recall(self, memo: str) -> PhysicalPlan:
+        self._statistics = Statistics.read(memo)
+        return self._plan(self._statistics)
+
+    def _plan(self, statistics: Statistics) -> PhysicalPlan:
+        planning = replace(self.planning, statistics=statistics)
+        return choose_plan(self.query, self.schema, planning, python=find_uncompilable(self.query))
+
+
+def _cost(plan: PhysicalPlan, statistics: Statistics) -> float:
+    load = Cardinalities.of(plan.query, plan.roles, statistics)
+    return estimate_structure(plan.structure, plan.query, load).cost
+
+
+def _difference(before: Statistics, now: Statistics) -> str:
+    """Describe the statistic that has changed most."""
+    changes = [
+        *_changes("share of", dict(before.shares), dict(now.shares)),
+        *_changes("passes", dict(before.passes), dict(now.passes)),
+    ]
+    if not changes:
+        return "nothing was known about the stream before"
+    return max(changes)[1]
+
+
+def _changes(
+    prefix: str, before: Mapping[str, float], now: Mapping[str, float]
+) -> list[tuple[float, str]]:
+    changes = []
+    for name, share in now.items():
+        if name in before:
+            low, high = sorted((before[name], share))
+            factor = (high + 0.001) / (low + 0.001)
+            label = f"{prefix} {name}" if prefix == "share of" else f"{name} {prefix}"
+            changes.append((factor, f"{label} {before[name]:.1%} -> {share:.1%}"))
+    return changes

@@ -1,81 +1,126 @@
-"""A compiled matcher at work: feeds events to the kernel and lets time pass."""
+"""The engine feeds events to a compiled kernel and advances its time."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.columns.arrow_kinds import Unit
-from ensue.columns.matches import Matches
-from ensue.engine.allowance import Allowance
-from ensue.engine.choosing import skipping_of
-from ensue.engine.counters import counters_of
-from ensue.engine.forgetting import forget_keys, forget_strings
-from ensue.engine.interrupts import interruptible
-from ensue.engine.lapsing import lapsing_of
-from ensue.engine.negated_matches import Inner
-from ensue.engine.output import joined, listed_bytes, taken
+from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.codegen.counters import TABLE, ScanCounts, read_counters
+from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP, KernelContext
+from ensue.codegen.user_functions import name_failing_operator
+from ensue.engine.growth import TableAllocator, evict_keys, evict_strings
+from ensue.engine.interrupts import run_interruptibly
+from ensue.engine.match_output import compute_list_bytes, concat_matches, read_output
+from ensue.engine.match_selection import OrderedSkipStrategy, create_skip_strategy
+from ensue.engine.memory_budget import MemoryBudget
 from ensue.engine.program import Program
-from ensue.engine.room import Room
-from ensue.engine.saving import Saved, column_names, fitting, pushed_by, take_up
-from ensue.engine.scan import Scan, Scanned
-from ensue.engine.turns import InTurn
-from ensue.plan.estimates.counters import Counters
-from ensue.plan.limits import UNLIMITED, Limits
-from ensue.plan.physical import Plan
+from ensue.engine.scan import Scan, ScannedBatch
+from ensue.physical.state_tables import Table
+from ensue.physical.structure import USED
+from ensue.planner.limits import UNLIMITED, MatcherLimits
+from ensue.planner.physical_plan import PhysicalPlan
+from ensue.planner.statistics import MatcherCounters, PassCount
 from ensue.schema import Schema
-from ensue.source.counting import TABLE, ScanCounts
-from ensue.source.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
-from ensue.source.operator_functions import failing_functions
-from ensue.structures.contract import USED
-from ensue.structures.tables import Table
+from ensue.vector.arrow_types import Unit
+from ensue.vector.match_rows import Matches
 
-FEW_CODES = 4_096  # up to so many, codes of keys and strings are never forgotten
+if TYPE_CHECKING:
+    from ensue.engine.interval_negation import IntervalNegationFilter
+    from ensue.engine.negated_patterns import InnerPatternMatcher
+
+
+def collect_counters(
+    frame: KernelContext, scan: ScanCounts, table: npt.NDArray[np.int64], found: int, partial: int
+) -> MatcherCounters:
+    """Combine the counts of the scan and of the kernel's table."""
+    checks, absences, places = read_counters(frame.tally.labels, table)
+    passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
+    return MatcherCounters(
+        scan.events,
+        passed / frame.ticks_per_second,
+        {r.variable: r.type for r in frame.plan.roles if isinstance(r.type, str)},
+        {variable: PassCount(*count) for variable, count in scan.roles.items()},
+        {label: PassCount(*count) for label, count in scan.conditions.items()},
+        checks,
+        absences,
+        places,
+        found,
+        partial,
+        max(1, scan.partitions),
+        scan.crowding,
+    )
+
+
+FEW_CODES = 4_096  # below this number, codes of keys and strings are never evicted
 
 
 class Engine:
-    """The state of a query over a stream, and the kernel that moves it.
+    """The state of a query over a stream, and the kernel that updates it.
 
-    Rows are numbered through the whole stream; matches are given as row numbers. Times are in
-    the unit of the engine. What it keeps depends on what is alive, not on how long it runs.
+    Rows are numbered through the whole stream; matches are row numbers. Times are in the unit of
+     the engine. Memory depends on the partial matches, not on how long the stream runs.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PhysicalPlan,
         schema: Schema,
         unit: Unit,
         *,
         nullable: bool = False,
         counted: bool = False,
-        limits: Limits = UNLIMITED,
+        limits: MatcherLimits = UNLIMITED,
         program: Program | None = None,
     ) -> None:
-        """`program`: that of the plan, where it is known already."""
-        self.room = Room(self, Allowance(limits, plan.query, schema, unit))
+        """`program`: the compiled plan, if it is cached."""
+        self.room = TableAllocator(self, MemoryBudget(limits, plan.query, schema, unit))
         self.program = program or Program(plan, schema, unit, nullable, counted)
         self.scan = Scan(self.program)
         self.state = self.program.fresh_state()
         self.rows = 0  # events fed so far
-        self.now: float | None = None  # no event that ends before can still come
+        self.now: float | None = None  # event time; every event that ends before has been fed
         self.inner = self._inners()
-        self.skipping = skipping_of(plan.query, self.program.source.output, waits=self.state.waits)
-        self.lapsing = lapsing_of(self.program)
-        self.found = 0  # matches so far
+        self.skipping = create_skip_strategy(
+            plan.query, self.program.source.output, waits=self.state.waits
+        )
+        self.lapsing = self._lapsing()
+        self.found = 0  # number of matches delivered
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
-        self._compacted = (0, 0)  # rows and population when codes were last forgotten
+        self._compacted = (0, 0)  # rows and population at the last eviction of codes
 
-    def _inners(self) -> list[Inner]:
+    def unseen_types(self) -> Sequence[str]:
+        """The event types of the pattern that have not occurred so far."""
+        return self.scan.unseen_types()
+
+    def _lapsing(self) -> "IntervalNegationFilter | None":
+        """Create the filter for negations with an interval, if the query has any."""
+        if not any(iterate_interval_negations(self.program.plan.query.pattern)):
+            return None
+        from ensue.engine.interval_negation import IntervalNegationFilter
+
+        return IntervalNegationFilter(self.program)
+
+    @property
+    def output(self) -> Sequence[str]:
+        """The columns of the matches, as the kernel names them."""
+        return self.program.source.output
+
+    def _inners(self) -> "list[InnerPatternMatcher]":
         """The engines of negated complex events."""
         program, source = self.program, self.program.source
+        if not program.frame.complexes:
+            return []
+        from ensue.engine.negated_patterns import InnerPatternMatcher
+
         limits = self.room.allowance.limits
         return [
-            Inner(
+            InnerPatternMatcher(
                 Engine(role.inner, program.schema, program.unit, limits=limits),
                 source.complexes[role.variable],
             )
@@ -83,30 +128,32 @@ class Engine:
             if role.inner is not None
         ]
 
-    # ---------------------------------------------------------------------------- feeding
+    # ---------------------------------------------------------------------------- processing
 
     def feed(self, events: pa.Table) -> Matches:
-        """The matches that these events complete, or that they show to be complete."""
+        """Process events and return the matches that they complete."""
         if events.num_rows == 0:
-            return joined([], self.program.source.output)
+            return concat_matches([], self.program.source.output)
         scanned = self.scan(events)
         return self.feed_scanned(scanned, len(self.scan.keys), events)
 
-    def feed_scanned(self, scanned: Scanned, keys: int, events: pa.Table | None = None) -> Matches:
-        """The same for events that are scanned already; they have so many keys up to now.
+    def feed_scanned(
+        self, scanned: ScannedBatch, keys: int, events: pa.Table | None = None
+    ) -> Matches:
+        """Process events that are scanned already; `keys` is the number of key codes so far.
 
-        Negated complex events are looked for in the events themselves.
+        Negated complex events are matched on `events` themselves.
         """
         try:
             self._take(scanned, keys, events)
-            found = self._delivered(scanned.key, self.rows - len(scanned.mask))
+            matches = self._delivered(scanned.key, self.rows - len(scanned.mask))
             self._compact_if_it_pays()
         except MemoryError:
             raise self.room.allowance.refused(self.room.holding()) from None
-        return found
+        return matches
 
-    def _take(self, scanned: Scanned, keys: int, events: pa.Table | None) -> None:
-        """Moves the state along events."""
+    def _take(self, scanned: ScannedBatch, keys: int, events: pa.Table | None) -> None:
+        """Run the kernel over a batch of events."""
         if scanned.has_nulls and not self.program.nullable:
             self._become_nullable()
         self.state.room_for_keys(max(1, keys))
@@ -115,19 +162,19 @@ class Engine:
         arrays = scanned.arrays(self.program.nullable)
         for role, inner in zip(self.program.frame.complexes, self.inner, strict=True):
             assert events is not None
-            given = inner.feed(events, self.scan, nullable=self.program.nullable)
-            scanned.mask[given.ends] |= 1 << self.program.frame.bit(role.variable)
-            arrays += given.arrays
-        asked = (DONE, 0)
+            inner_matches = inner.feed(events, self.scan, nullable=self.program.nullable)
+            scanned.mask[inner_matches.ends] |= 1 << self.program.frame.bit(role.variable)
+            arrays += inner_matches.arrays
+        last_request = (DONE, 0)
         while True:
             code = self._step(position, count, arrays)
             position = int(meta[POSITION])
             if code == DONE:
                 break
-            # asked for the same twice: what was made free is too little for this event
+            # a second request at the same event: the space made free was too small
             now = scanned.ends[position].item()
-            self.room.make(code, now, again=asked == (code, position))
-            asked = (code, position)
+            self.room.make(code, now, again=last_request == (code, position))
+            last_request = (code, position)
         self.drain()
         if self.lapsing is not None:
             self.lapsing.see(scanned, self.rows)
@@ -136,10 +183,10 @@ class Engine:
         self.room.ask()
 
     def replay(self, pieces: Sequence[pa.Table], rows: int, now: float | None) -> None:
-        """Takes up the state that the last events of a stream leave behind.
+        """Rebuild the state from the last events of a stream.
 
-        The pieces are its last events, so many that no match to come needs an older one, up to
-        row `rows` and time `now`. Their matches have been delivered.
+        The tables hold at least the events of the last window, up to row `rows` and time `now`.
+        Their matches have been delivered and are dropped.
         """
         self.room.counts = False
         self.rows = rows - sum(piece.num_rows for piece in pieces)
@@ -154,21 +201,21 @@ class Engine:
         self.room.counts = True
 
     def _let_wait(self) -> None:
-        """Throws away what has been found, but for matches whose intervals are not over."""
+        """Drop the matches found, except those that wait for the end of an interval."""
         pieces, self._pieces = self._pieces, []
         if self.lapsing is not None:
-            self.lapsing(joined(pieces, self.program.source.output), self.now, over=False)
+            self.lapsing(concat_matches(pieces, self.program.source.output), self.now, over=False)
 
     def advance(self, now: float) -> Matches:
-        """Lets time pass until `now`: what only waited for it is delivered.
+        """Advance event time to `now` and return the matches that it completes.
 
-        All events that end before `now` have been fed and none can still come; one that ends
-        at `now` can.
+        All events that end before `now` have been fed; an event that ends at `now` may still
+        arrive.
         """
         self._pass_time(now)
-        found = self._delivered(np.zeros(0, np.int32), self.rows)
+        matches = self._delivered(np.zeros(0, np.int32), self.rows)
         self._compact_if_it_pays()
-        return found
+        return matches
 
     def _pass_time(self, now: float) -> None:
         now = float(now) if self.program.frame.real_time else math.ceil(now)
@@ -182,7 +229,7 @@ class Engine:
                 inner.advance(self.now)
 
     def finish(self) -> Matches:
-        """The stream is over: no more events come that could forbid anything."""
+        """End the stream and return the matches that were still undecided."""
         if self.state.waits:
             self.state.sweep(self.now or 0, self.room, flush=True)
             self.drain()
@@ -190,58 +237,57 @@ class Engine:
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
         tables, meta = self.state.tables, self.state.meta
-        given = [tables[name] for name in self.program.tables]
+        arguments = [tables[name] for name in self.program.tables]
         self.room.allow()
         step = self.program.step
-        with failing_functions(self.program.plan.query):
-            found = interruptible(
-                lambda: step(position, count, self.rows, *arrays, *given),
+        with name_failing_operator(self.program.plan.query):
+            result = run_interruptibly(
+                lambda: step(position, count, self.rows, *arrays, *arguments),
                 lambda: meta.__setitem__(STOP, 1),
             )
         returned = self.program.source.returned
         if not returned:
-            return int(found)
-        code, *larger = found
+            return int(result)
+        code, *larger = result
         tables.update(zip(returned, larger, strict=True))
         return int(code)
 
     def _become_nullable(self) -> None:
-        """From here on events may lack values."""
+        """Switch to a kernel that handles NULL values."""
         self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
         self.state.become(self.program.frame, self.program.source, self.program.kernel)
 
-    # ---------------------------------------------------------------------------- forgetting
+    # ---------------------------------------------------------------------------- eviction
 
     def compact(self) -> None:
-        """Forgets the keys and strings that nothing alive needs, and gives up unused room."""
+        """Evict keys and strings of no partial match, and shrink the tables."""
         for inner in self.inner:
             inner.engine.compact()
         self.state.expire(self.now, self.rows)
         self.state.pack()
-        forget_keys(self.state, self.scan.keys, self.skipping, self.lapsing)
-        forget_strings(self.state, self.scan.strings)
+        evict_keys(self.state, self.scan.keys, self.skipping, self.lapsing)
+        evict_strings(self.state, self.scan.strings)
         self._compacted = (self.rows, self.state.population)
 
     @property
     def can_drop_keys(self) -> bool:
-        """Whether `drop_keys` leaves nothing of them: negated complex events have their own."""
+        """Whether `drop_keys` removes all state of the dropped keys."""
         return not self.inner and self.skipping is None and self.lapsing is None
 
     def drop_keys(self, columns: Sequence[pa.ChunkedArray]) -> None:
-        """Drops all that is known of the partitions that these values of the key name."""
+        """Drop all state of the partitions with these key values."""
         known = len(self.scan.keys)
         codes = self.scan.keys.encode(columns)
         self.state.room_for_keys(max(1, len(self.scan.keys)))
-        gone = np.zeros(self.state.key_room, np.bool_)
-        gone[codes[(codes >= 0) & (codes < known)]] = True
-        self.state.drop_keys(gone)
+        dropped = np.zeros(self.state.key_room, np.bool_)
+        dropped[codes[(codes >= 0) & (codes < known)]] = True
+        self.state.drop_keys(dropped)
         self._swept = None
         self.compact()
 
     def _compact_if_it_pays(self) -> None:
-        """The codes are looked through when most of them must be dead, and only as often as new
-        events or the end of old runs have paid for it."""
+        """Compact when most codes must be dead, at a cost amortized over the events since then."""
         known = self.scan.known
         if known > FEW_CODES and known > 2 * self._most_codes():
             rows, population = self._compacted
@@ -251,7 +297,7 @@ class Engine:
             self.state.pack()
 
     def _most_codes(self) -> int:
-        """No more codes than these are alive."""
+        """An upper bound of the codes in use."""
         codes = len(self.program.plan.query.equivalence) * 2
         codes += sum(len(columns.texts) for columns in self.program.source.columns)
         return self.state.population * codes
@@ -259,64 +305,66 @@ class Engine:
     # ---------------------------------------------------------------------------- output
 
     def drain(self) -> None:
-        """Takes the matches out of the kernel's output table."""
+        """Move the matches out of the kernel's output table."""
         if self.state.meta[OUT_TOP] == 0:
             return
-        self.room.ask(listed_bytes(self.state))
-        self._pieces.append(taken(self.state))
+        self.room.ask(compute_list_bytes(self.state))
+        self._pieces.append(read_output(self.state))
         self.room.drained(self._pieces[-1])
         self.state.drained()
 
     def others_hold(self, size: float) -> None:
-        """Other matchers of the same call hold so many bytes of matches."""
+        """Set the bytes of the shared memory budget used by other matchers."""
         self.room.elsewhere = size
 
     def hand_over(self) -> None:
-        """What was found so far is with others now, and no longer held."""
+        """Stop counting the matches returned so far against the memory budget."""
         self.room.hand_over()
 
     def _delivered(self, keys: Table, base: int, *, over: bool = False) -> Matches:
         turns = self.turns
         if turns is not None and not over and self.now is not None:
-            self._pass_time(self.now)  # what is out of time is in nobody's way
+            self._pass_time(self.now)  # expire runs that would only delay others
         pieces, self._pieces = self._pieces, []
-        found = joined(pieces, self.program.source.output)
+        matches = concat_matches(pieces, self.program.source.output)
         if self.lapsing is not None:
-            found = self.lapsing(found, self.now, over=over)
+            matches = self.lapsing(matches, self.now, over=over)
         if turns is not None:
-            found = turns.in_turn(found, keys, base, None if over else self.state.alive())
-        elif self.skipping is not None and found.count:
-            if self.state.knows_used:
-                found = self.skipping.among_weighed(found)
+            matches = turns.in_turn(matches, keys, base, None if over else self.state.alive())
+        elif self.skipping is not None and matches.count:
+            if self.state.tracks_used_rows:
+                matches = self.skipping.among_weighed(matches)
             else:
-                found = self.skipping(found, keys, base)
-        self.found += found.number
-        self.room.keep(found)
-        return found
+                matches = self.skipping(matches, keys, base)
+        self.found += matches.number
+        self.room.keep(matches)
+        return matches
 
     @property
-    def turns(self) -> InTurn | None:
-        """What holds back matches until those before them are known, if they have to wait."""
-        return self.skipping if isinstance(self.skipping, InTurn) else None
+    def turns(self) -> OrderedSkipStrategy | None:
+        """The skip strategy, if it holds matches back until earlier ones are decided."""
+        return self.skipping if isinstance(self.skipping, OrderedSkipStrategy) else None
 
     def skip_up_to(self, earliest: npt.NDArray[np.int64]) -> None:
-        """Goes on with the rows that AFTER MATCH SKIP lets matches begin with."""
+        """Restore, by partition, the first row at which AFTER MATCH SKIP lets a match begin."""
         assert self.skipping is not None
-        if self.state.knows_used:
-            self.state.know_used(earliest)
+        if self.state.tracks_used_rows:
+            self.state.set_used_rows(earliest)
         else:
             self.skipping.earliest = earliest
 
     @property
     def skipped_up_to(self) -> npt.NDArray[np.int64]:
-        """By partition, the first row that AFTER MATCH SKIP lets a match begin with."""
+        """By partition, the first row at which AFTER MATCH SKIP lets a match begin."""
         assert self.skipping is not None
-        return self.state.tables[USED] if self.state.knows_used else self.skipping.earliest
+        return self.state.tables[USED] if self.state.tracks_used_rows else self.skipping.earliest
 
     # ---------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
-        """The state as bytes: what is alive, and nothing of the room around it."""
+        """Serialize the live part of the state."""
+        from ensue.engine.snapshot import EngineSnapshot, get_column_names, get_pushed_negations
+
         if self.state.is_scattered or self.scan.known > 2 * self._most_codes():
             self.compact()
         else:
@@ -328,30 +376,32 @@ class Engine:
             arrays |= self.turns.save()
         if self.lapsing is not None:
             arrays |= self.lapsing.save()
-        saved = Saved(
+        saved = EngineSnapshot(
             self.program.nullable,
             self.rows,
             self.now,
             self.scan.seen,
             self.scan.keys,
             self.scan.strings,
-            column_names(self.state),
+            get_column_names(self.state),
             arrays,
             None if not self.program.counted else self._counted(),
-            pushed_by(self.program),
+            get_pushed_negations(self.program),
             tuple(inner.save() for inner in self.inner),
         )
         return saved.packed(self.program)
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the matcher that saved this state stopped."""
-        saved = Saved.unpacked(data, self.program)
-        self.program = fitting(self.program, saved)
+        """Restore a state that `save` returned."""
+        from ensue.engine.snapshot import EngineSnapshot, adapt_program, restore_tables
+
+        saved = EngineSnapshot.unpacked(data, self.program)
+        self.program = adapt_program(self.program, saved)
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
         self.scan.keys, self.scan.strings = saved.keys, saved.strings
         self.state = self.program.fresh_state()
-        take_up(self.state, saved)
+        restore_tables(self.state, saved)
         self.rows, self.now = saved.rows, saved.now
         self.inner = self._inners()
         for inner, data in zip(self.inner, saved.inner, strict=True):
@@ -362,7 +412,7 @@ class Engine:
             self.turns.restore(saved.arrays)
             self.turns.remember(self.state.alive())
         if self.lapsing is not None:
-            self.lapsing = lapsing_of(self.program)
+            self.lapsing = self._lapsing()
             assert self.lapsing is not None
             self.lapsing.restore(saved.arrays)
         if self.program.counted and saved.counted is not None:
@@ -376,7 +426,7 @@ class Engine:
 
     @property
     def state_bytes(self) -> int:
-        """About how many bytes `save` gives, without doing it."""
+        """The approximate size of the serialized state."""
         scan = self.scan
         size = self.state.saved_size(len(scan.keys)) + scan.keys.nbytes + scan.strings.nbytes
         size += sum(inner.state_bytes for inner in self.inner)
@@ -384,7 +434,7 @@ class Engine:
 
     @property
     def held_bytes(self) -> int:
-        """How much memory it takes: its tables with the room in them, and codes."""
+        """The memory of tables (including spare capacity) and codes, in bytes."""
         scan = self.scan
         size = sum(table.nbytes for table in self.state.tables.values())
         size += scan.keys.nbytes + scan.strings.nbytes
@@ -392,11 +442,11 @@ class Engine:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of matches that wait, and of what has a say in them."""
-        sizes = (0 if kept is None else kept.nbytes for kept in (self.lapsing, self.skipping))
+        """The bytes of matches that are held back."""
+        sizes = (0 if held is None else held.nbytes for held in (self.lapsing, self.skipping))
         return sum(sizes)
 
-    # ---------------------------------------------------------------------------- what is alive
+    # ---------------------------------------------------------------------------- live state
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
@@ -407,41 +457,38 @@ class Engine:
 
     @property
     def partial_matches(self) -> int:
-        """Runs that are alive, or instances in stacks."""
+        """The number of runs or stack instances, and of matches held back."""
         waiting = 0 if self.lapsing is None else self.lapsing.waiting
         held = 0 if self.turns is None else self.turns.held
         return self.state.partial_matches + waiting + held
 
     @property
     def is_blank(self) -> bool:
-        """Whether it is known to be as good as a new one: nothing bears on what comes."""
+        """Whether the state equals that of a new engine."""
         waits = self.turns is not None and self.turns.held > 0
         return (
             self.state.is_blank and not waits and (self.lapsing is None or self.lapsing.is_blank)
         )
 
     def count_anew(self) -> None:
-        """Forgets what was counted so far."""
+        """Reset the counters."""
         self.scan.counts = ScanCounts()
         self.state.tables[TABLE][:] = 0
         self.found = 0
 
-    def counters(self) -> Counters:
-        """What was counted so far, by an engine that was made to count."""
+    def counters(self) -> MatcherCounters:
+        """The counters of an engine created with counted=True."""
         program, scan = self.program, self.scan.counts
         if not program.counted:
-            raise ValueError("the engine was not made to count: counted=True")
-        return counters_of(
+            raise ValueError("the engine was not created with counted=True")
+        return collect_counters(
             program.frame, scan, self.state.tables[TABLE], self.found, self.partial_matches
         )
 
     def deadline(self) -> float | None:
-        """The time after which something that waits for it can be delivered.
-
-        `advance` delivers once it is told a later time. None: nothing waits for time to pass.
-        """
+        """The event time after which `advance` returns a match; None: no match waits for time."""
         if self.now is not None and self.state.is_over:
-            return self.now - 1  # it is over already
+            return self.now - 1  # it has passed already
         times = [self.state.deadline()]
         times += [w.deadline() for w in (self.lapsing, self.turns) if w is not None]
         return min((time for time in times if time is not None), default=None)

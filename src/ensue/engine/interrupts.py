@@ -1,6 +1,6 @@
-"""Ctrl-C while a kernel runs: Python hears it only between two calls of compiled code.
+"""Ctrl-C while a kernel runs: kernels run in a worker thread, and the main thread handles signals.
 
-So where somebody may press it, kernels run in a thread of their own, and this thread listens.
+Python handles a signal only between two calls of compiled code.
 """
 
 import threading
@@ -9,48 +9,48 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from ensue.source import cache
+from ensue.codegen import kernel_cache as cache
 
 
-class _Beside:
-    """A thread that runs kernels, one after the other."""
+class _KernelThread:
+    """A worker thread that runs kernels one at a time."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._given: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._requests: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         threading.Thread(target=self._run, name="ensue-kernels", daemon=True).start()
 
     def _run(self) -> None:
-        while (kernel := self._asked.get()) is not None:
+        while (kernel := self._requests.get()) is not None:
             try:
-                self._given.put((kernel(), None))
-            except BaseException as error:  # noqa: BLE001  raised again where it is waited for
-                self._given.put((None, error))
+                self._results.put((kernel(), None))
+            except BaseException as error:  # noqa: BLE001  raised again by `call`
+                self._results.put((None, error))
 
     def call(self, kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
-        self._asked.put(kernel)
+        self._requests.put(kernel)
         try:
-            given, error = self._given.get()
+            result, error = self._results.get()
         except BaseException:
             stop()
-            self._given.get()
+            self._results.get()
             raise
         if error is not None:
             raise error
-        return given
+        return result
 
     def end(self) -> None:
-        self._asked.put(None)
+        self._requests.put(None)
 
 
-_listening = False  # somebody waits for a match in this process, and may want to stop it
-_beside: _Beside | None = None  # begun with the first kernel
+_listening = False
+_thread: _KernelThread | None = None  # started with the first kernel
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """Kernels that are called inside can be interrupted: calls from the main thread only."""
-    global _listening, _beside  # noqa: PLW0603
+def allow_interrupts() -> Iterator[None]:
+    """Make kernels that the main thread calls in this context interruptible."""
+    global _listening, _thread  # noqa: PLW0603
     if _listening or not _on_main_thread():
         yield
         return
@@ -59,19 +59,19 @@ def listening() -> Iterator[None]:
         yield
     finally:
         _listening = False
-        if _beside is not None:
-            _beside.end()
-            _beside = None
+        if _thread is not None:
+            _thread.end()
+            _thread = None
 
 
-def interruptible(kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
-    """What a kernel gives; if this thread is interrupted, `stop` makes it return early."""
-    global _beside  # noqa: PLW0603
+def run_interruptibly(kernel: Callable[[], Any], stop: Callable[[], None]) -> Any:
+    """Run a kernel; if this thread is interrupted, `stop` makes the kernel return early."""
+    global _thread  # noqa: PLW0603
     if not _listening or cache.interpreted or not _on_main_thread():
         return kernel()
-    if _beside is None:
-        _beside = _Beside()
-    return _beside.call(kernel, stop)
+    if _thread is None:
+        _thread = _KernelThread()
+    return _thread.call(kernel, stop)
 
 
 def _on_main_thread() -> bool:

@@ -1,54 +1,71 @@
-"""The rows of tables as the events of the semantics, with the values that they have in Python."""
+"""Rows of tables as events of the reference semantics, and its state beyond the window."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.algebra.check.applied import read
-from ensue.algebra.lapses import interval_ends
-from ensue.algebra.predicate import Aggregate, Expr, Field, IsNull
-from ensue.algebra.query import Query
-from ensue.algebra.walk import operands
-from ensue.columns import evaluate as vectors
-from ensue.columns.arrow_kinds import Unit, kind_of_arrow
-from ensue.columns.buffers import counted, single
-from ensue.columns.values import decoded
+from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations
+from ensue.analyzer.time_bounds import compute_interval_distance
+from ensue.analyzer.user_operators import get_read_columns
+from ensue.engine.retention import get_partition_key
 from ensue.errors import EventError
-from ensue.schema import Kind, Schema
-from ensue.semantics import Event
+from ensue.ir.expression import Aggregate, Expr, FieldRef, IsNull
+from ensue.ir.pattern import OperatorCall
+from ensue.ir.query import Query
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.traits import is_event
+from ensue.ir.traversal import get_operands, iterate_atoms, iterate_operator_calls
+from ensue.ir.user_operator import OperatorInputs
+from ensue.reference import Binding, Event, compute_certain_time, members
+from ensue.reference.partition import Partition
+from ensue.reference.user_operators import (
+    RepeatResults,
+    create_record_class,
+    list_last_fields,
+    step_repeat,
+)
+from ensue.schema import Schema, Types, ValueKind, accepts_type
+from ensue.vector import evaluation as vectors
+from ensue.vector.arrow_numpy import get_time_counts, to_single_array
+from ensue.vector.arrow_types import Unit, kind_of_arrow
+from ensue.vector.column_values import decode_dictionary
 
 Rows = npt.NDArray[np.int64]
 
-_TEMPORAL = (Kind.TIMESTAMP, Kind.DATE, Kind.DURATION)
+_TEMPORAL = (ValueKind.TIMESTAMP, ValueKind.DATE, ValueKind.DURATION)
 
 
-def computed_columns(query: Query) -> frozenset[str]:
-    """The columns whose values conditions compute with: not those they count or test for NULL."""
+def find_computed_columns(query: Query) -> frozenset[str]:
+    """The columns that conditions compute with, except those only counted or tested for NULL."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
-    conditions += interval_ends(query.pattern)
-    return frozenset(n for c in conditions for n in _computed(c)) | frozenset(read(query.pattern))
+    conditions += get_interval_ends(query.pattern)
+    return frozenset(n for c in conditions for n in _computed(c)) | frozenset(
+        get_read_columns(query.pattern)
+    )
 
 
 def _computed(expr: Expr) -> Iterator[str]:
     match expr:
-        case IsNull(operand=Field()) | Aggregate(function="count", argument=Field()):
+        case IsNull(operand=FieldRef()) | Aggregate(function="count", argument=FieldRef()):
             return
-        case Field(name=str(name)):
+        case FieldRef(name=str(name)):
             yield name
         case _:
-            for operand in operands(expr):
+            for operand in get_operands(expr):
                 yield from _computed(operand)
 
 
-def nanoseconds(schema: Schema, unit: Unit) -> int:
-    """How many of the semantics' units one unit of the engine's time is."""
-    return 1_000 if unit == "us" and schema.time_kind in (Kind.TIMESTAMP, Kind.DATE) else 1
+def nanoseconds_per_tick(schema: Schema, unit: Unit) -> int:
+    """Nanoseconds in one unit of the engine's time; 1 for plain numbers."""
+    return (
+        1_000 if unit == "us" and schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE) else 1
+    )
 
 
-def events_of(
+def read_events(
     table: pa.Table,
     schema: Schema,
     unit: Unit,
@@ -57,19 +74,20 @@ def events_of(
     rows: Rows | None = None,
     computed: Collection[str] = (),
 ) -> list[Event]:
-    """The rows of a table, which is in the order of the stream, as events.
+    """Read the rows of a table, which is in stream order, as events.
 
-    `untyped` is the type of all of them where no column says it; `rows` are their positions in
-    the stream, where the table is only a part of it; `computed` are columns whose values must be
-    those that kernels compute with.
+    `untyped` is their type if there is no type column; `rows` are their positions in the stream;
+    `computed` are the columns whose values must be exactly those of the kernels.
 
-    >>> from ensue.schema import Kind, one_table
+    >>> from ensue.schema import ValueKind, build_table_schema
     >>> table = pa.table({"t": [1, 2], "kind": ["A", "B"]})
-    >>> schema = one_table({"t": Kind.INTEGER, "kind": Kind.STRING}, time="t", type_column="kind")
-    >>> [(e.position, e.type, e.end) for e in events_of(table, schema, "us")]
+    >>> schema = build_table_schema(
+    ...     {"t": ValueKind.INTEGER, "kind": ValueKind.STRING}, time="t", type_column="kind"
+    ... )
+    >>> [(e.position, e.type, e.end) for e in read_events(table, schema, "us")]
     [(0, 'A', 1), (1, 'B', 2)]
     """
-    scale = nanoseconds(schema, unit)
+    scale = nanoseconds_per_tick(schema, unit)
     positions = range(table.num_rows) if rows is None else rows.tolist()
     starts, ends = (
         np.asarray(vectors.from_arrow(table.column(name), unit, name).values).tolist()
@@ -77,17 +95,17 @@ def events_of(
     )
     for name in computed:
         if name in table.column_names:
-            _ = vectors.from_arrow(table.column(name), unit, name).values  # or the reason why not
+            _ = vectors.from_arrow(table.column(name), unit, name).values  # may raise
     columns = {
         name: _values(table.column(name), name, exact=name in computed)
         for name in table.column_names
     }
-    found = []
+    events = []
     for row in range(table.num_rows):
         values = {name: column[row] for name, column in columns.items()}
         kind = untyped if schema.type_column is None else _type(values[schema.type_column])
-        found.append(Event(positions[row], kind, starts[row] * scale, ends[row] * scale, values))
-    return found
+        events.append(Event(positions[row], kind, starts[row] * scale, ends[row] * scale, values))
+    return events
 
 
 def _type(value: object) -> str:
@@ -95,10 +113,10 @@ def _type(value: object) -> str:
 
 
 def _values(column: pa.ChunkedArray, name: str, *, exact: bool) -> list[Any]:
-    """The values of a column; times that Python does not have are counts: good as keys."""
+    """The values of a column; times outside Python's range become counts, usable as keys."""
     if kind_of_arrow(column.type) not in _TEMPORAL:
         return list(column.to_pylist())
-    array = decoded(single(column))
+    array = decode_dictionary(to_single_array(column))
     try:
         return list(_in_microseconds(array).to_pylist())
     except (pa.ArrowInvalid, OverflowError, ValueError):
@@ -109,8 +127,8 @@ def _values(column: pa.ChunkedArray, name: str, *, exact: bool) -> list[Any]:
                 "  hint: cast the column to microseconds, or see in ensue.explain why this query "
                 "is not compiled"
             ) from None
-    counts, known = counted(array, "us")[0].tolist(), array.is_valid().to_pylist()
-    return [count if there else None for count, there in zip(counts, known, strict=True)]
+    counts, known = get_time_counts(array, "us")[0].tolist(), array.is_valid().to_pylist()
+    return [count if valid else None for count, valid in zip(counts, known, strict=True)]
 
 
 def _in_microseconds(array: pa.Array) -> pa.Array:
@@ -119,3 +137,132 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
     if pa.types.is_duration(array.type) and array.type.unit == "ns":
         return array.cast(pa.duration("us"))
     return array
+
+
+# ---------------------------------------------------------------------------- REPEAT operators
+
+
+class RepeatTracker:
+    """Evaluates REPEAT operators on every event once, with the last event of each partition."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._applied = [
+            a
+            for a in iterate_operator_calls(query.pattern)
+            if a.operator.over is OperatorInputs.REPEAT
+        ]
+        self._last: dict[tuple[str, str], Any] = {}  # by variable and partition
+        self._fired: dict[str, dict[int, Event]] = {a.variable: {} for a in self._applied}
+
+    def __bool__(self) -> bool:
+        return bool(self._applied)
+
+    @property
+    def fired(self) -> RepeatResults:
+        """The results at the held events."""
+        return self._fired
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Process the next events of the stream."""
+        for applied in self._applied:
+            source = applied.inputs[0]
+            assert is_event(source)
+            for event in Partition(self._query, events).candidates(source):
+                place = (applied.variable, _partition(get_partition_key(self._query, event)))
+                result, self._last[place] = step_repeat(applied, event, self._last.get(place))
+                if result is not None:
+                    self._fired[applied.variable][event.position] = result
+
+    def keep(self, events: Iterable[Event]) -> None:
+        """Drop the results at all other events."""
+        if self._applied:
+            held = {event.position for event in events}
+            for variable, results in self._fired.items():
+                self._fired[variable] = {p: e for p, e in results.items() if p in held}
+
+    # ---------------------------------------------------------------------------- saving
+
+    def save(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {
+            "last": [[v, key, seen and list(seen)] for (v, key), seen in self._last.items()],
+            "fired": {variable: sorted(results) for variable, results in self._fired.items()},
+        }
+
+    def restore(self, saved: dict[str, Any] | None, held: Iterable[Event]) -> None:
+        if saved is None:
+            return
+        names = {
+            a.variable: create_record_class("Last", list_last_fields(a)) for a in self._applied
+        }
+        self._last = {(v, key): seen and names[v](*seen) for v, key, seen in saved["last"]}
+        events = {event.position: event for event in held}
+        for applied in self._applied:
+            fired = [events[p] for p in saved["fired"][applied.variable] if p in events]
+            self._fired[applied.variable] = {e.position: _fire_first(applied, e) for e in fired}
+
+
+def _fire_first(applied: OperatorCall, event: Event) -> Event:
+    result, _ = step_repeat(applied, event, None)
+    assert result is not None
+    return result
+
+
+def _partition(key: tuple[object, ...] | None) -> str:
+    """A key as text; 0.0 and -0.0 are equal."""
+    return repr(tuple(k + 0.0 if isinstance(k, float) else k for k in key or ()))
+
+
+# ---------------------------------------------------------------------------- interval negation
+
+
+class AbsenceIntervals:
+    """The events that negations with an interval need beyond the window."""
+
+    def __init__(self, query: Query, schema: Schema) -> None:
+        self._query = query
+        # by types, how long they matter before the first event of a match; None: without limit
+        self._types: dict[Types, int | float | None] = {}
+        for negation, interval in iterate_interval_negations(query.pattern):
+            looks = compute_interval_distance(interval, query, schema)
+            back = None if looks is None or looks.back is None else float(looks.back)
+            for atom in iterate_atoms(negation):
+                known = self._types.get(atom.type, 0.0)
+                longest = None if back is None or known is None else max(back, known)
+                self._types[atom.type] = longest
+
+    def until(self, binding: Binding) -> int | float | None:
+        """The end of a match's negated intervals; None if its last event decides it."""
+        if not self._types:
+            return None
+        until = compute_certain_time(self._query.pattern, binding)
+        return None if until is None or until < members(binding)[-1].end else until
+
+    def held(
+        self,
+        events: Sequence[Event],
+        needed: Sequence[Event],
+        time: float | None,
+        waiting: Iterable[Binding],
+    ) -> tuple[Event, ...]:
+        """The events that the window or an interval needs, in order."""
+        if not self._types or len(needed) == len(events):
+            return tuple(needed)
+        positions = {event.position for event in needed}
+        positions |= {event.position for binding in waiting for event in members(binding)}
+        positions |= {event.position for event in events if self._matters(event, time)}
+        return tuple(event for event in events if event.position in positions)
+
+    def _matters(self, event: Event, time: float | None) -> bool:
+        """Whether an event may lie in an interval of a later match."""
+        looks = [back for types, back in self._types.items() if accepts_type(types, event.type)]
+        if not looks:
+            return False
+        known = [back for back in looks if back is not None]
+        back = max(known) if len(known) == len(looks) else None
+        match self._query.within:
+            case ByTime(nanoseconds=length) | ByUnits(amount=length):
+                return back is None or time is None or time - event.start <= length + back
+            case _:
+                return True

@@ -1,9 +1,8 @@
-"""Statistics of events that are there: rates, how conditions do, how partitions are crowded.
+"""Statistics of a table of events: rates, selectivities of conditions, sizes of partitions.
 
-Counts of types and partitions are taken from all events. Conditions are tried on a sample: whole
-partitions where the query has keys, since only events of one partition meet, and in it on
-combinations at random that a match could contain. Everything is seeded: the same events give the
-same statistics.
+Types and partitions are counted on all events. Conditions are evaluated on a sample of whole
+partitions, since only events of one partition are combined, and on random combinations that a
+match could contain. The seed is fixed, so the same events give the same statistics.
 """
 
 from dataclasses import dataclass, field
@@ -15,42 +14,42 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.algebra.predicate import Aggregate, At, Expr, Field
-from ensue.algebra.text import show_condition
-from ensue.algebra.tower import types_of
-from ensue.algebra.walk import references, variables
-from ensue.algebra.window import ByEvents, ByTime, ByUnits
-from ensue.columns import evaluate as vectors
-from ensue.columns.evaluate import Vector
-from ensue.columns.keys import KeyCodes
-from ensue.columns.rows import taken
-from ensue.columns.stream import Shape, ends
-from ensue.computed import cached_property
-from ensue.plan.estimates.statistics import Statistics
-from ensue.plan.physical import Plan, Role
-from ensue.plan.physical_rules.sequence import predecessors
-from ensue.schema import ANY, Kind, names_of
+from ensue.cached import cached_property
+from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
+from ensue.ir.hierarchy import get_pattern_types
+from ensue.ir.selection import ByEvents, ByTime, ByUnits
+from ensue.ir.traversal import get_variables, iterate_references
+from ensue.planner.join_tree import find_predecessors
+from ensue.planner.physical_plan import PhysicalPlan, Role
+from ensue.planner.statistics import Statistics
+from ensue.printing.expression_printer import format_condition
+from ensue.schema import ANY, ValueKind, get_type_names
+from ensue.vector import evaluation as vectors
+from ensue.vector.column_values import Vector
+from ensue.vector.event_table import StreamSchema, get_end_times
+from ensue.vector.key_codes import KeyCodes
+from ensue.vector.take import take_values
 
 Rows = npt.NDArray[np.int64]
 
-COMBINATIONS = 10_000  # on which a condition between events is tried
-FEWEST = 30  # combinations that say something of a condition
-SINGLE = ("min", "max", "avg", "first", "last", "percentile")  # aggregates near a single value
+COMBINATIONS = 10_000  # on which a condition between events is evaluated
+FEWEST = 30  # the least number that gives an estimate
+SINGLE = ("min", "max", "avg", "first", "last", "percentile")  # aggregates close to a single value
 
 
-class Planned(Protocol):
-    """A query with its plan, for streams of a shape."""
-
-    @property
-    def plan(self) -> Plan: ...
+class PlannedQuery(Protocol):
+    """A planned query for streams of one shape."""
 
     @property
-    def shape(self) -> Shape: ...
+    def plan(self) -> PhysicalPlan: ...
+
+    @property
+    def shape(self) -> StreamSchema: ...
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What is known of all events, where only some of them are looked at."""
+class EventCounts:
+    """Counts of all events, where only a sample is read."""
 
     events: int
     seconds: float
@@ -59,25 +58,25 @@ class Counted:
     effective: float | None = None
 
 
-def sampled(
-    prepared: Planned,
+def sample_statistics(
+    prepared: PlannedQuery,
     events: pa.Table,
     *,
     sample: int = 10_000,
     seed: int = 0,
-    counted: Counted | None = None,
+    counted: EventCounts | None = None,
 ) -> Statistics:
-    """The statistics of a table of events, for a query.
+    """Estimate the statistics of a table of events for a query.
 
-    `counted`: what is known of all events, if the table is a sample of them already.
+    `counted`: counts of all events, if the table is already a sample.
     """
-    whole = _Whole(prepared, events)
-    known = counted or whole.counted
+    population = _Whole(prepared, events)
+    known = counted or population.counted
     dice = np.random.default_rng(seed)
-    rows = whole.sample(sample, dice)
-    columns = [taken(events.column(name), rows) for name in events.column_names]
-    some = pa.table(columns, schema=events.schema)
-    few = _Sample(whole.prepared, some, whole.key[rows], dice)
+    rows = population.sample(sample, dice)
+    columns = [take_values(events.column(name), rows) for name in events.column_names]
+    sample_table = pa.table(columns, schema=events.schema)
+    sample_events = _Sample(population.prepared, sample_table, population.key[rows], dice)
     if len(rows) < events.num_rows or counted is not None:
         source = f"a sample of {len(rows):,} events"
     else:
@@ -87,16 +86,16 @@ def sampled(
         source,
         known.events / known.seconds if known.seconds > 0 else None,
         tuple(sorted((t, n / max(1, known.events)) for t, n in known.types.items())),
-        tuple(sorted(few.passes().items())),
+        tuple(sorted(sample_events.passes().items())),
         float(known.partitions) if partitioned and known.partitions else None,
         known.effective if partitioned else None,
     )
 
 
 class _Whole:
-    """All events, as far as counting goes."""
+    """All events, which are only counted."""
 
-    def __init__(self, prepared: Planned, events: pa.Table) -> None:
+    def __init__(self, prepared: PlannedQuery, events: pa.Table) -> None:
         self.prepared = prepared
         self.events = events
         names = [e.field_name for e in prepared.plan.query.equivalence]
@@ -108,29 +107,29 @@ class _Whole:
         )
 
     @cached_property
-    def counted(self) -> Counted:
+    def counted(self) -> EventCounts:
         shape = self.prepared.shape
-        times = ends(self.events, shape)
+        times = get_end_times(self.events, shape)
         lasting = float(times.max() - times.min()) if len(times) else 0.0
         sizes = np.bincount(self.key[self.key >= 0]).astype(np.float64)
         sizes = sizes[sizes > 0]
-        return Counted(
+        return EventCounts(
             self.events.num_rows,
             lasting / ticks_per_second(self.prepared),
-            type_counts(self.prepared, self.events),
+            count_types(self.prepared, self.events),
             len(sizes) or None,
             float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else None,
         )
 
     def sample(self, size: int, dice: np.random.Generator) -> Rows:
-        """Rows in their order: all of some partitions, crowded ones more likely."""
+        """Sample rows in order: all rows of some partitions, large ones more likely."""
         usable = np.flatnonzero(self.key >= 0)
         if len(usable) <= size:
             return usable
         key = self.key[usable]
         drawn = key[dice.permutation(len(key))[:size]]
         _, first = np.unique(drawn, return_index=True)
-        order = drawn[np.sort(first)]  # the partitions as they were drawn
+        order = drawn[np.sort(first)]  # in the order of drawing
         sizes = np.bincount(key)
         enough = int(np.searchsorted(np.cumsum(sizes[order]), size)) + 1
         chosen = np.zeros(len(sizes), np.bool_)
@@ -142,28 +141,28 @@ class _Whole:
 
 
 class _Sample:
-    """Some events, on which conditions are tried."""
+    """The sampled events, on which conditions are evaluated."""
 
     def __init__(
-        self, prepared: Planned, events: pa.Table, key: Rows, dice: np.random.Generator
+        self, prepared: PlannedQuery, events: pa.Table, key: Rows, dice: np.random.Generator
     ) -> None:
         self.prepared = prepared
         self.events = events
         self.dice = dice
-        self.time = ends(events, prepared.shape)
+        self.time = get_end_times(events, prepared.shape)
         order = np.argsort(self.time, kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         self.sorted_times = self.time[order]
-        # an event's place: its partition, then its time
+        # sorts by partition, then by time
         self.key = key
         self.place = key * (len(order) + 1) + rank
-        self.order = predecessors(prepared.plan.query.pattern)
+        self.order = find_predecessors(prepared.plan.query.pattern)
         self.vectors: dict[str, Vector] = {}
         self.chances: dict[str, float] = {}
 
     def passes(self) -> dict[str, float]:
-        """The chance of each condition that events can be found for."""
+        """The selectivity of each condition for which events are found."""
         plan = self.prepared.plan
         playing: dict[str, Rows] = {}
         alone: set[Expr] = set()
@@ -171,16 +170,18 @@ class _Sample:
             rows = self._of_type(role)
             for condition in (*role.conditions, *role.first):
                 alone.add(condition)
-                if not variables(condition):
+                if not get_variables(condition):
                     continue
-                holds = self._holds(condition, {_slot(r): rows for r in references(condition)})
+                holds = self._holds(
+                    condition, {_slot(r): rows for r in iterate_references(condition)}
+                )
                 if len(rows):
-                    self.chances[show_condition(condition)] = float(holds.mean())
+                    self.chances[format_condition(condition)] = float(holds.mean())
                 if condition in role.conditions:
                     rows = rows[holds]
             playing[role.variable] = rows
         for condition in plan.query.where:
-            if condition not in alone and variables(condition) <= set(playing):
+            if condition not in alone and get_variables(condition) <= set(playing):
                 self._between(condition, playing)
         return self.chances
 
@@ -189,31 +190,36 @@ class _Sample:
         if column is None or role.type == ANY:
             return np.arange(self.events.num_rows)
         types = self.events.column(column).cast(pa.string()).combine_chunks()
-        wanted = pa.array(names_of(role.type), pa.string())
+        wanted = pa.array(get_type_names(role.type), pa.string())
         return np.flatnonzero(pc.is_in(types, value_set=wanted).to_numpy(zero_copy_only=False))
 
     # ------------------------------------------------------------------------ between events
 
     def _between(self, condition: Expr, playing: dict[str, Rows]) -> None:
-        slots = sorted({_slot(r) for r in references(condition)}, key=self._by_pattern)
-        if any(not _single(r) for r in references(condition)):
+        slots = sorted({_slot(r) for r in iterate_references(condition)}, key=self._by_pattern)
+        if any(not _single(r) for r in iterate_references(condition)):
             return
         combination = self._combinations(slots, playing)
         if combination is None:
             return
         holds = self._holds(condition, combination)
-        self.chances[show_condition(condition)] = float(holds.mean())
+        self.chances[format_condition(condition)] = float(holds.mean())
 
     def _by_pattern(self, slot: "Slot") -> tuple[int, int, int]:
         variable, at, nth = slot
-        later = 0 if at in (At.PREVIOUS, At.BEFORE) or (at is At.NTH and nth == 1) else 1
+        later = (
+            0
+            if at in (EventPosition.PREVIOUS, EventPosition.BEFORE)
+            or (at is EventPosition.NTH and nth == 1)
+            else 1
+        )
         names = [role.variable for role in self.prepared.plan.roles]
         return names.index(variable), later, nth
 
     def _combinations(
         self, slots: list["Slot"], playing: dict[str, Rows]
     ) -> "dict[Slot, Rows] | None":
-        """Random events for each slot that a match could contain together."""
+        """Random events for each slot that could be in one match."""
         first = playing[slots[0][0]]
         if not len(first):
             return None
@@ -230,14 +236,14 @@ class _Sample:
             kept &= end > begin
             drawn = begin + (self.dice.random(COMBINATIONS) * (end - begin)).astype(np.int64)
             chosen[slot] = rows[np.minimum(drawn, len(rows) - 1)]
-        for one, other in combinations(slots, 2):
-            kept &= chosen[one] != chosen[other]
+        for slot, other in combinations(slots, 2):
+            kept &= chosen[slot] != chosen[other]
         if kept.sum() < FEWEST:
             return None
         return {slot: rows[kept] for slot, rows in chosen.items()}
 
     def _reach(self, slot: "Slot", chosen: "dict[Slot, Rows]") -> tuple[Rows, Rows]:
-        """From where to where an event may stand beside those that are chosen."""
+        """The range of places that an event may have beside the chosen ones."""
         anchors = list(chosen.values())
         times = np.stack([self.time[rows] for rows in anchors])
         key = self.key[anchors[0]] * (len(self.time) + 1)
@@ -262,18 +268,18 @@ class _Sample:
     # ------------------------------------------------------------------------ conditions
 
     def _holds(self, condition: Expr, rows: "dict[Slot, Rows]") -> npt.NDArray[np.bool_]:
-        def lookup(ref: Field | Aggregate) -> Vector:
+        def lookup(ref: FieldRef | Aggregate) -> Vector:
             chosen = rows[_slot(ref)]
 
-            def of_one(field: Field | Aggregate) -> Vector:
-                assert isinstance(field, Field)
+            def lookup_field(field: FieldRef | Aggregate) -> Vector:
+                assert isinstance(field, FieldRef)
                 assert field.name is not None
                 return self._taken(field.name, chosen)
 
-            if isinstance(ref, Field):
-                return of_one(ref)
+            if isinstance(ref, FieldRef):
+                return lookup_field(ref)
             assert ref.argument is not None
-            return vectors.evaluate(ref.argument, of_one, len(chosen), unit)
+            return vectors.evaluate(ref.argument, lookup_field, len(chosen), unit)
 
         unit = self.prepared.shape.unit
         count = len(next(iter(rows.values())))
@@ -283,49 +289,45 @@ class _Sample:
         if name not in self.vectors:
             column = self.events.column(name)
             self.vectors[name] = vectors.from_arrow(column, self.prepared.shape.unit, name)
-        found = self.vectors[name]
-        if isinstance(found, vectors.Refused):
-            return found.at(rows)
-        values = (
-            found.values[rows]
-            if isinstance(found.values, np.ndarray)
-            else found.values.take(pa.array(rows))
-        )
-        return Vector(found.kind, values, None if found.valid is None else found.valid[rows])
+        return self.vectors[name].at(rows)
 
 
-Slot = tuple[str, At, int]  # a variable, which of its events, number
+Slot = tuple[str, EventPosition, int]  # a variable, which of its events, number
 
 
-def _slot(ref: Field | Aggregate) -> Slot:
-    return ref.variable, ref.at, ref.nth if isinstance(ref, Field) and ref.at is At.NTH else 1
+def _slot(ref: FieldRef | Aggregate) -> Slot:
+    return (
+        ref.variable,
+        ref.at,
+        ref.nth if isinstance(ref, FieldRef) and ref.at is EventPosition.NTH else 1,
+    )
 
 
-def _single(ref: Field | Aggregate) -> bool:
-    """Whether one event can stand for what a reference means."""
-    return isinstance(ref, Field) or (ref.function in SINGLE and ref.argument is not None)
+def _single(ref: FieldRef | Aggregate) -> bool:
+    """Whether one event can stand for a reference."""
+    return isinstance(ref, FieldRef) or (ref.function in SINGLE and ref.argument is not None)
 
 
-def type_counts(prepared: Planned, events: pa.Table) -> dict[str, int]:
-    """How many events there are of each type that the pattern names."""
-    names = types_of(prepared.plan.query)
+def count_types(prepared: PlannedQuery, events: pa.Table) -> dict[str, int]:
+    """Count the events of each type that the pattern names."""
+    names = get_pattern_types(prepared.plan.query)
     column = prepared.shape.schema.type_column
     if column is None:
         return dict.fromkeys(names, events.num_rows)
     counts = events.column(column).cast(pa.string()).value_counts()
-    found = {str(entry["values"]): entry["counts"] for entry in counts.to_pylist()}
-    return {name: found.get(name, 0) for name in sorted(names)}
+    by_type = {str(entry["values"]): entry["counts"] for entry in counts.to_pylist()}
+    return {name: by_type.get(name, 0) for name in sorted(names)}
 
 
-def ticks_per_second(prepared: Planned) -> float:
-    """How many units of a matcher's time a second has; 1 where time is only a number."""
-    if prepared.shape.schema.time_kind not in (Kind.TIMESTAMP, Kind.DATE):
+def ticks_per_second(prepared: PlannedQuery) -> float:
+    """Units of event time in a second; 1 where time is a plain number."""
+    if prepared.shape.schema.time_kind not in (ValueKind.TIMESTAMP, ValueKind.DATE):
         return 1.0
     return 1e9 if prepared.shape.unit == "ns" else 1e6
 
 
-def window_length(prepared: Planned) -> float | None:
-    """The window in the units of a matcher's time; None if it is not by time."""
+def window_length(prepared: PlannedQuery) -> float | None:
+    """The window in units of event time; None if it is not by time."""
     match prepared.plan.query.within:
         case ByTime(nanoseconds=length):
             return length / (1e9 / ticks_per_second(prepared))

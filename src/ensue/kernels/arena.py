@@ -1,4 +1,4 @@
-"""Keeping arenas tidy: what is out of reach makes room for what comes."""
+"""Compaction of run and instance tables, and bit masks of events."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from ensue.kernels.jit import kernel
 
 Table = npt.NDArray[Any]
 
-PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # places in an instance
+PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # columns of an instance
 
 
 @kernel(nogil=True)
 def keep_instances(
     whole: Table, real: Table, top: int, tops: Table, links: Table, alive: Table, moved: Table
 ) -> int:
-    """Moves the instances that are still alive to the front and mends the links.
+    """Move the live instances to the front and update the links; return the new top.
 
-    `alive` says which ones (of the first `top`); an instance's links, in PREVIOUS and the columns
-    `links`, lead to older ones. A link to a dead instance leads on to the next older one of its
-    list. Returns the new top. `moved` is scratch of size top.
+    `alive` marks the live ones of the first `top`. Links, in PREVIOUS and the columns `links`,
+    point to older instances; a link to a dead instance moves on to the next older one of its list.
+    `moved` is scratch of size top.
     """
     new = 0
     for old in range(top):
@@ -50,10 +50,10 @@ def keep_instances(
 def keep_linked(
     whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table, links: Table
 ) -> int:
-    """Moves the nodes that are still alive to the front and mends their links, both ways.
+    """Move the live nodes to the front and update their links; return the new top.
 
-    `links` are the columns that lead to other nodes; a link to a dead one ends there. Returns the
-    new top. `moved` is scratch of size top.
+    `links` are the columns with links in either direction; a link to a dead node becomes -1.
+    `moved` is scratch of size top.
     """
     new = 0
     for old in range(top):
@@ -79,7 +79,7 @@ def keep_linked(
 
 @kernel(nogil=True)
 def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
-    """Takes the life of instances that no stack leads to any more; links lead to older ones."""
+    """Clear the marks of instances that no stack reaches; links point to older instances."""
     reached = np.zeros(alive.shape[0], np.bool_)
     for key in range(tops.shape[0]):
         for stack in range(tops.shape[1]):
@@ -104,9 +104,9 @@ def keep_nodes(
     columns: Table,
     moved: Table,
 ) -> int:
-    """Drops the Kleene events that no run holds any more; returns the new top.
+    """Drop the Kleene events that no run holds; return the new top.
 
-    `columns` are the places in a run that lead to its newest events; `moved` is scratch.
+    `columns` are the columns of a run with its newest events; `moved` is scratch.
     """
     moved[:top] = -1
     for key in range(head.shape[0]):
@@ -143,18 +143,12 @@ def keep_nodes(
 
 
 @kernel(nogil=True)
-def lists_of(
-    nodes: Table,
-    link: int,
-    row: int,
-    heads: Table,
-    counts: Table,
-    offsets: Table,
-    rows: Table,
+def write_lists(
+    nodes: Table, link: int, row: int, heads: Table, counts: Table, offsets: Table, rows: Table
 ) -> None:
-    """Writes out the events of Kleene variables, oldest first.
+    """Write out the events of Kleene variables, oldest first.
 
-    `link` and `row` are the places in a node that lead to the node before and that hold its row.
+    `link` and `row` are the columns of a node with its predecessor and its row.
     """
     for k in range(heads.shape[0]):
         node = heads[k]
@@ -166,8 +160,8 @@ def lists_of(
 
 
 @kernel(nogil=True)
-def live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> int:
-    """Writes the numbers of the runs in every `step`-th list from `first`; returns how many."""
+def list_live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> int:
+    """Write the numbers of the runs in every `step`-th list from `first`; return their count."""
     count = 0
     for key in range(head.shape[0]):
         for place in range(first, head.shape[1], step):
@@ -181,10 +175,10 @@ def live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> in
 
 @kernel(nogil=True)
 def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
-    """Numbers the live runs without gaps, in the order of their lists; returns how many.
+    """Renumber the live runs without gaps, in list order; return their count.
 
-    `head` then holds the new numbers, `following` the links between them, and `origin` where
-    each run has been.
+    `head` then holds the new numbers, `following` the links between them, and `origin` the old
+    ones.
     """
     count = 0
     for key in range(head.shape[0]):
@@ -201,15 +195,15 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
 
 
 @kernel(nogil=True)
-def some_apart(
-    lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, told: int
+def has_missed_events(
+    lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, bit: int
 ) -> bool:
-    """Whether some run has missed what came last in its partition, and is not `told` yet."""
+    """Whether a run without a bit in `passed` has missed its partition's newest event."""
     for key in range(lists.shape[0]):
         for place in range(lists.shape[1]):
             run = lists[key, place]
             while run >= 0:
-                if last[run] < newest[key] and passed[run] & told == 0:
+                if last[run] < newest[key] and passed[run] & bit == 0:
                     return True
                 run = nxt[run]
     return False
@@ -219,11 +213,11 @@ def some_apart(
 def drop_runs(
     head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
 ) -> tuple[int, int]:
-    """Drops the runs that have missed an event they would have had to take.
+    """Drop the runs that have missed an event that they had to take.
 
-    `last` says what each run took last and `newest` what came last in each partition. Runs that
-    wait for time to pass (in the lists with odd numbers) take nothing and stay. Returns the first
-    free place and how many runs were dropped.
+    `last` is the last event of each run and `newest` that of each partition. Runs that wait for
+    time to pass (in lists with odd numbers) stay. Returns the first free run and the number of
+    dropped runs.
     """
     dropped = 0
     for key in range(head.shape[0]):
@@ -233,24 +227,34 @@ def drop_runs(
             before = -1
             run = head[key, place]
             while run >= 0:
-                behind = nxt[run]
+                following = nxt[run]
                 if last[run] < newest[key]:
                     if before < 0:
-                        head[key, place] = behind
+                        head[key, place] = following
                     else:
-                        nxt[before] = behind
+                        nxt[before] = following
                     nxt[run] = free
                     free = run
                     live[key] -= 1
                     dropped += 1
                 else:
                     before = run
-                run = behind
+                run = following
     return free, dropped
 
 
 @kernel(nogil=True)
-def oldest_rows(
+def _first_rows(nodes: Table, top: int) -> Table:
+    """The oldest row of the list that ends with each node; links point to older nodes."""
+    first = np.empty(top, np.int64)
+    for node in range(top):
+        previous = nodes[node, 0]
+        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    return first
+
+
+@kernel(nogil=True)
+def find_oldest_rows(
     head: Table,
     nxt: Table,
     runs: Table,
@@ -260,15 +264,12 @@ def oldest_rows(
     top: int,
     oldest: Table,
 ) -> None:
-    """Lowers `oldest` to the oldest row that the runs of each partition hold.
+    """Lower `oldest` to the oldest row that the runs of each partition hold.
 
-    `rows` are the places of rows in a run, `lists` those of its Kleene variables' newest events.
-    Runs that only wait for time to pass do not count.
+    `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events. Runs
+    that wait for time to pass do not count.
     """
-    first = np.empty(top, np.int64)  # of the list that ends with a node; links lead to older ones
-    for node in range(top):
-        previous = nodes[node, 0]
-        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    first = _first_rows(nodes, top)
     for key in range(head.shape[0]):
         for place in range(0, head.shape[1], 2):
             run = head[key, place]
@@ -283,7 +284,7 @@ def oldest_rows(
 
 
 @kernel(nogil=True)
-def ends_of_runs(
+def find_run_ends(
     head: Table,
     nxt: Table,
     runs: Table,
@@ -291,17 +292,13 @@ def ends_of_runs(
     lists: Table,
     nodes: Table,
     top: int,
-    found: Table,
+    out: Table,
 ) -> int:
-    """Writes of each run its number, key, first and last row, and the list that it is in.
+    """Write the number, key, first row, last row and list of each run; return their count.
 
-    `rows` are the places of rows in a run, `lists` those of its Kleene variables' newest events.
-    Returns how many runs there are.
+    `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events.
     """
-    first = np.empty(top, np.int64)  # of the list that ends with a node; links lead to older ones
-    for node in range(top):
-        previous = nodes[node, 0]
-        first[node] = nodes[node, 1] if previous < 0 else first[previous]
+    first = _first_rows(nodes, top)
     count = 0
     for key in range(head.shape[0]):
         for place in range(head.shape[1]):
@@ -317,9 +314,9 @@ def ends_of_runs(
                     if node >= 0:
                         begin = min(begin, first[node])
                         end = max(end, nodes[node, 1])
-                found[count, 0], found[count, 1] = run, key
-                found[count, 2], found[count, 3] = begin, end
-                found[count, 4] = place
+                out[count, 0], out[count, 1] = run, key
+                out[count, 2], out[count, 3] = begin, end
+                out[count, 4] = place
                 count += 1
                 run = nxt[run]
     return count
@@ -327,7 +324,7 @@ def ends_of_runs(
 
 @kernel(nogil=True)
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
-    """The roles of each event by its type's code; at the end those of other types, of code -1."""
+    """Set the roles of each event by its type's code; code -1 selects the last entry."""
     others = bits[bits.shape[0] - 1]
     for i in range(codes.shape[0]):
         code = codes[i]
@@ -336,7 +333,7 @@ def set_bits(mask: Table, codes: Table, bits: Table) -> None:
 
 @kernel(nogil=True)
 def clear_bit(mask: Table, truth: Table, bit: int) -> None:
-    """Takes a role from the events that do not pass its test."""
+    """Clear a role of the events that fail its condition."""
     off = ~(np.int64(1) << bit)
     for i in range(mask.shape[0]):
         if not truth[i]:

@@ -1,7 +1,7 @@
-"""A process that compiles beside this one: machine code comes back through the cache folder.
+"""A background process that compiles kernels; the machine code is returned by the cache folder.
 
-There is one for each process at a time. It starts with the first request, runs at low priority,
-prints nothing, and ends with its parent or when it has had nothing to do for a while.
+Each process has at most one. It starts with the first request, runs at low priority, prints
+nothing, and exits with its parent or after some idle time.
 """
 
 import atexit
@@ -15,15 +15,15 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import BinaryIO
 
-from ensue import private_files
+from ensue import cache_files as private_files
 
-IN_PROCESS = "in_process"  # ENSUE_COMPILE: no other process compiles
-IDLE = 30.0  # seconds without a request after which it ends
+IN_PROCESS = "in_process"  # value of ENSUE_COMPILE: no background process
+IDLE = 30.0  # seconds without a request before it exits
 NICE = 10
 
 
-class _Beside:
-    """The process that was started last, and by whom: a fork does not own its parent's."""
+class _CompileProcess:
+    """The last started process, and the process that started it: a fork owns none."""
 
     process: subprocess.Popen[bytes] | None = None
     owner = 0
@@ -31,29 +31,31 @@ class _Beside:
 
 
 def is_allowed() -> bool:
-    """Whether another process may compile: not where the folder cannot be written, and not in
-    workers, of which there may be as many as the machine has cores."""
+    """Whether a background process may compile.
+
+    It needs a writable cache folder, and workers start none, as there may be one per core.
+    """
     return (
         os.environ.get("ENSUE_COMPILE") != IN_PROCESS
-        and not _Beside.failed
+        and not _CompileProcess.failed
         and bool(sys.executable)
         and not getattr(sys, "frozen", False)
         and not _in_a_worker()
-        and private_files.folder() is not None
+        and private_files.get_cache_folder() is not None
     )
 
 
 def _in_a_worker() -> bool:
-    if "pyspark.worker_util" in sys.modules:  # which drivers do not import
+    if "pyspark.worker_util" in sys.modules:  # drivers do not import it
         return True
     processes = sys.modules.get("multiprocessing.process")
     return processes is not None and processes.parent_process() is not None
 
 
-def request(function: Callable[..., object], *args: object) -> None:
-    """Has a function called in the other process, which keeps what it compiles."""
+def request_compile(function: Callable[..., object], *args: object) -> None:
+    """Call a function in the background process, which caches the compiled code."""
     content = pickle.dumps(pickle.dumps((function, args)))
-    for _ in range(2):  # it may end just now, for want of requests
+    for _ in range(2):  # it may be exiting, being idle
         try:
             process = _running()
             assert process.stdin is not None
@@ -62,47 +64,47 @@ def request(function: Callable[..., object], *args: object) -> None:
             return
         except OSError:
             continue
-    _Beside.failed = True  # it cannot be started: this process compiles what it needs
+    _CompileProcess.failed = True  # it cannot start, so this process compiles
 
 
 def _running() -> subprocess.Popen[bytes]:
-    process = _Beside.process
-    if process is None or _Beside.owner != os.getpid() or process.poll() is not None:
+    process = _CompileProcess.process
+    if process is None or _CompileProcess.owner != os.getpid() or process.poll() is not None:
         if process is None:
-            atexit.register(stop)
-        folder = private_files.folder()
+            atexit.register(stop_process)
+        folder = private_files.get_cache_folder()
         assert folder is not None
         paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
-        process = _Beside.process = subprocess.Popen(
+        process = _CompileProcess.process = subprocess.Popen(
             [sys.executable, "-P", "-W", "ignore", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(paths), "ENSUE_CACHE": str(folder.parent)},
-            start_new_session=True,  # Ctrl-C is not for it
-            pipesize=1 << 20,  # nobody waits for it to read
+            start_new_session=True,  # Ctrl-C is for the parent only
+            pipesize=1 << 20,  # requests never block
         )
-        _Beside.owner = os.getpid()
+        _CompileProcess.owner = os.getpid()
     return process
 
 
-def stop() -> None:
-    """Ends the process, if this one has started it."""
-    process = _Beside.process
-    if process is not None and _Beside.owner == os.getpid():
+def stop_process() -> None:
+    """Kill the process if this one has started it."""
+    process = _CompileProcess.process
+    if process is not None and _CompileProcess.owner == os.getpid():
         process.kill()
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
-        _Beside.process = None
+        _CompileProcess.process = None
 
 
-# ------------------------------------------------------------------------------ the process
+# ------------------------------------------------------------------------------ background process
 
 
 def main() -> None:
-    """Calls what it reads, until its parent has ended or has nothing for it."""
+    """Serve requests until the parent exits or sends none."""
     if hasattr(os, "nice"):
         os.nice(NICE)
     requests: SimpleQueue[bytes] = SimpleQueue()
@@ -116,7 +118,7 @@ def main() -> None:
         try:
             function, args = pickle.loads(content)
             function(*args)
-        except Exception:  # noqa: BLE001  who asked for it compiles it, and sees the error
+        except Exception:  # noqa: BLE001  the parent compiles it, too, and reports the error
             continue
 
 
@@ -129,14 +131,14 @@ def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> None:
 
 
 def _watch(parent: int) -> None:
-    """The end of its input is not seen where a fork of the parent still holds the pipe."""
+    """Exit with the parent, since a fork of the parent may keep the pipe open."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    # requests name functions of the module, of which `__main__` is a copy
-    from ensue.kernels.compile_process import main as run
+    # requests refer to functions of the module, of which `__main__` is a copy
+    run = main
 
     run()

@@ -1,10 +1,9 @@
-"""Distances on the earth: a sphere, places in degrees, edges straight in degrees.
+"""Distances on the earth: a sphere, coordinates in degrees, edges straight in degrees.
 
-The distance to an edge is the least haversine distance to its points. It is found where the
-derivative along the edge changes its sign: the edge is cut into pieces of at most `PIECE` degrees,
-and a bracketed false position (Illinois) finds the place within a piece. `algebra.places` takes
-the same steps. Against minima over densified edges the error is below a millimetre for edges up to
-a continent's width.
+The distance to an edge is the least haversine distance to its points. The edge is cut into pieces
+of at most `PIECE` degrees; where the derivative changes its sign in a piece, a bracketed false
+position (Illinois) finds the minimum. `geo.geometry` does the same in Python. Compared with
+densified edges the error is below a millimetre for edges up to a continent's width.
 """
 
 import math
@@ -24,7 +23,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @kernel(**_OPTIONS)
 def haversine(x0: float, y0: float, x1: float, y1: float) -> float:
-    """Metres between two places."""
+    """The distance of two points in metres."""
     across = math.sin((y1 - y0) * RADIAN * 0.5)
     along = math.sin((x1 - x0) * RADIAN * 0.5)
     h = across * across + math.cos(y0 * RADIAN) * math.cos(y1 * RADIAN) * along * along
@@ -33,7 +32,7 @@ def haversine(x0: float, y0: float, x1: float, y1: float) -> float:
 
 @kernel(**_OPTIONS)
 def _slope(px: float, py: float, ax: float, ay: float, bx: float, by: float, at: float) -> float:
-    """How fast the haversine of the distance from p grows at a + at * (b - a)."""
+    """The derivative of the haversine of the distance from p at a + at * (b - a)."""
     here = (ay + at * (by - ay)) * RADIAN
     turn = (ax + at * (bx - ax) - px) * RADIAN
     there = py * RADIAN
@@ -47,7 +46,7 @@ def _slope(px: float, py: float, ax: float, ay: float, bx: float, by: float, at:
 def edge_extreme(
     px: float, py: float, ax: float, ay: float, bx: float, by: float, sign: float
 ) -> float:
-    """The least (sign 1) or greatest (sign -1) distance from p to the points of an edge."""
+    """The least (sign 1) or greatest (sign -1) distance from p to an edge."""
     first = haversine(px, py, ax, ay)
     last = haversine(px, py, bx, by)
     best = min(sign * first, sign * last)
@@ -89,7 +88,7 @@ def edge_extreme(
 def edge_distance(
     ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
 ) -> float:
-    """The least distance of two edges that do not cross: it may lie within both of them."""
+    """The least distance of two edges that do not cross; both nearest points may be interior."""
     pieces = math.ceil(max(abs(bx - ax), abs(by - ay)) / PIECE)
     if pieces == 0:
         return edge_extreme(ax, ay, cx, cy, dx, dy, 1.0)
@@ -98,9 +97,9 @@ def edge_distance(
     nearest = 0
     for k in range(pieces + 1):
         at = k / pieces
-        found = edge_extreme(ax + at * (bx - ax), ay + at * (by - ay), cx, cy, dx, dy, 1.0)
-        if found < best:
-            best, nearest = found, k
+        distance = edge_extreme(ax + at * (bx - ax), ay + at * (by - ay), cx, cy, dx, dy, 1.0)
+        if distance < best:
+            best, nearest = distance, k
     low, high = max(nearest - 1, 0) / pieces, min(nearest + 1, pieces) / pieces
     first = high - GOLDEN * (high - low)
     second = low + GOLDEN * (high - low)
@@ -127,7 +126,7 @@ def edge_distance(
 def box_distance(
     ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
 ) -> float:
-    """No more than the least distance of the edges ab and cd, in a few steps."""
+    """A cheap lower bound of the distance of the edges ab and cd."""
     low, high = min(ay, by), max(ay, by)
     below, above = min(cy, dy), max(cy, dy)
     gap = max(low - above, below - high, 0.0) * RADIAN

@@ -1,9 +1,9 @@
 """Convex places: points, segments and convex polygons, in the plane or on the earth.
 
 A place is its corners, counter-clockwise and without collinear ones: one for a point, two for a
-segment. Whether places touch, overlap or lie inside each other is decided exactly (`orientation`);
-distances are in double precision. On the earth edges are straight in degrees, so the same
-decisions hold there for places shifted by full turns; distances are metres.
+segment. Relations of places are decided exactly (`orientation`); distances are in double
+precision. On the earth edges are straight in degrees, so the same predicates hold for places
+shifted by full turns; distances are in metres.
 """
 
 import math
@@ -16,29 +16,6 @@ from ensue.kernels.earth import box_distance, edge_distance, edge_extreme, haver
 from ensue.kernels.jit import kernel
 from ensue.kernels.orientation import orientation
 
-__all__ = [
-    "DISTANCE",
-    "EARTH",
-    "EQUAL",
-    "GREATER",
-    "INSIDE",
-    "LESS",
-    "OVERLAP",
-    "PLANE",
-    "SAME",
-    "centre",
-    "compared",
-    "convex_distance",
-    "convex_inside",
-    "convex_overlap",
-    "hull",
-    "hulls",
-    "orientation",
-    "places_test",
-    "point_distance",
-    "turning",
-]
-
 PLANE, EARTH = 0, 1
 INSIDE, OVERLAP, SAME, DISTANCE = 0, 1, 2, 3
 LESS, EQUAL, GREATER = 0, 1, 2
@@ -50,10 +27,9 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @kernel(**_OPTIONS)
 def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
-    """The convex hull of n points: its corners go to `out_x` and `out_y`; returns how many.
+    """The convex hull of n points: write its corners to `out_x` and `out_y`; return their number.
 
-    The corners begin with the least one by x, then y. `out_x` and `out_y` have room for n, and are
-    not `xs` and `ys`.
+    The first corner is the least one by x, then y. The output must not alias the input.
     """
     if n <= 2:
         swap = n == 2 and (xs[1] < xs[0] or (xs[1] == xs[0] and ys[1] < ys[0]))
@@ -67,7 +43,7 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
     m = _extend_chain(x, y, chain, 0, 0, n, 1)  # the lower border, then the upper one
     m = _extend_chain(x, y, chain, m - 1, n - 1, -1, -1)
     if m > 1:
-        m -= 1  # back at the first corner
+        m -= 1  # the first corner again
     for k in range(m):
         out_x[k], out_y[k] = x[chain[k]], y[chain[k]]
     return m
@@ -75,7 +51,7 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
 
 @kernel(**_OPTIONS)
 def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
-    """The hull of the points from `first[k]` to `first[k + 1]`, from `begin[k]` to `begin[k + 1]`.
+    """The hull of each group of points `first[k]` to `first[k + 1]`, at `begin[k]` in the output.
 
     `out_x` and `out_y` have room for all points.
     """
@@ -89,7 +65,7 @@ def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begi
 
 @kernel(**_OPTIONS)
 def _sort_points(x: Floats, y: Floats, n: int) -> None:
-    """By x, then y (Shell)."""
+    """Shell sort by x, then y."""
     gap = 1
     while gap < n // 3:
         gap = 3 * gap + 1
@@ -108,7 +84,7 @@ def _sort_points(x: Floats, y: Floats, n: int) -> None:
 def _extend_chain(
     x: Floats, y: Floats, chain: Any, base: int, start: int, stop: int, step: int
 ) -> int:
-    """Andrew's scan over sorted points: only left turns stay behind `base`; returns the length."""
+    """Andrew's monotone chain: keep only left turns after `base`; return the length."""
     m = base
     for k in range(start, stop, step):
         if m > base and x[chain[m - 1]] == x[k] and y[chain[m - 1]] == y[k]:
@@ -127,7 +103,7 @@ def _extend_chain(
 
 @kernel(**_OPTIONS)
 def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
-    """The point itself, the middle of a segment, the centroid of a polygon's area (by a fan)."""
+    """A point itself, the midpoint of a segment, or the centroid of a polygon (by a fan)."""
     if n == 1:
         return xs[0], ys[0]
     if n == 2:
@@ -147,10 +123,10 @@ def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
 
 
 @kernel(**_OPTIONS)
-def turning(xs: Floats, ys: Floats, n: int) -> int:
-    """1 or -1: a ring's corners are those of a convex polygon, counter-clockwise or not; else 0.
+def find_convex_side(xs: Floats, ys: Floats, n: int) -> int:
+    """1 or -1 for a convex ring, counter-clockwise or clockwise; else 0.
 
-    It always turns to the same side, and goes down, then up, only once.
+    A convex ring turns to one side only, and changes from falling to rising once.
     """
     side, falls = 0, 0
     for k in range(n):
@@ -169,7 +145,7 @@ def turning(xs: Floats, ys: Floats, n: int) -> int:
 
 @kernel(**_OPTIONS)
 def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> float:
-    """Between two points."""
+    """The distance of two points."""
     if space == EARTH:
         return haversine(x0, y0, x1, y1)
     return math.sqrt((x1 - x0) * (x1 - x0) + (y1 - y0) * (y1 - y0))
@@ -179,7 +155,7 @@ def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> fl
 def segment_distance(
     px: float, py: float, ax: float, ay: float, bx: float, by: float, space: int
 ) -> float:
-    """From a point to a segment."""
+    """The distance of a point and a segment."""
     if space == EARTH:
         return edge_extreme(px, py, ax, ay, bx, by, 1.0)
     ex, ey = bx - ax, by - ay
@@ -193,7 +169,7 @@ def segment_distance(
 
 
 @kernel(**_OPTIONS)
-def first_turn(here: float, there: float, space: int) -> float:
+def find_nearest_turn(here: float, there: float, space: int) -> float:
     """The shift by full turns that brings `here` nearest to `there`; 0 in the plane."""
     if space == PLANE:
         return 0.0
@@ -204,7 +180,7 @@ def first_turn(here: float, there: float, space: int) -> float:
 def _separated(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool
 ) -> bool:
-    """Whether the line of an edge of a leaves all of b on its outer side, off the line.
+    """Whether the line of an edge of a separates all of b from a.
 
     `turn` shifts b, or, with `swap`, a.
     """
@@ -250,7 +226,7 @@ def convex_overlap(
     """Whether two places share a point."""
     if an == 0 or bn == 0:
         return False
-    turn = first_turn(bx[0], ax[0], space) - 360.0
+    turn = find_nearest_turn(bx[0], ax[0], space) - 360.0
     for _ in range(3):
         at = turn if space == EARTH else 0.0
         if (
@@ -272,7 +248,7 @@ def convex_inside(
     """Whether every point of q is in p or on its border."""
     if qn == 0 or pn == 0:
         return False
-    turn = first_turn(qx[0], px[0], space) - 360.0
+    turn = find_nearest_turn(qx[0], px[0], space) - 360.0
     for _ in range(3):
         at = turn if space == EARTH else 0.0
         within = True
@@ -295,7 +271,7 @@ def convex_inside(
 def convex_distance(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
 ) -> float:
-    """The least distance of two places; 0.0 if they share a point, inf if one is none."""
+    """The least distance of two places; 0.0 if they share a point, inf if one is empty."""
     if an == 0 or bn == 0:
         return math.inf
     if convex_overlap(ax, ay, an, bx, by, bn, space):
@@ -324,7 +300,7 @@ def nearer_edge(
     dy: float,
     space: int,
 ) -> float:
-    """The less of `best` and the distance of two edges, or points, that share no point."""
+    """The minimum of `best` and the distance of two edges, or points, that share no point."""
     if space == EARTH:
         if box_distance(ax, ay, bx, by, cx, cy, dx, dy) >= best:
             return best
@@ -342,8 +318,8 @@ def nearer_edge(
 
 
 @kernel(**_OPTIONS)
-def compared(distance: float, comparison: int, number: float, tolerance: float) -> bool:
-    """Whether a distance is less than, equal to (plus or minus the tolerance) or over a number."""
+def compare_distance(distance: float, comparison: int, number: float, tolerance: float) -> bool:
+    """Compare a distance with a number: less, equal (within the tolerance) or greater."""
     if comparison == LESS:
         return distance < number
     if comparison == GREATER:
@@ -352,7 +328,7 @@ def compared(distance: float, comparison: int, number: float, tolerance: float) 
 
 
 @kernel(**_OPTIONS)
-def places_test(
+def passes_place_test(
     where: int,
     comparison: int,
     number: float,
@@ -365,7 +341,7 @@ def places_test(
     bn: int,
     space: int,
 ) -> bool:
-    """One test of a place b against a place a; False if there is none of them."""
+    """Test a place b against a place a; False if one is empty."""
     if an == 0 or bn == 0:
         return False
     if where == INSIDE:
@@ -377,4 +353,4 @@ def places_test(
         x1, y1 = centre(bx, by, bn)
         return point_distance(x0, y0, x1, y1, space) < number
     distance = convex_distance(ax, ay, an, bx, by, bn, space)
-    return compared(distance, comparison, number, tolerance)
+    return compare_distance(distance, comparison, number, tolerance)

@@ -1,7 +1,7 @@
-"""Hashes of values, and tables that give each distinct value a code.
+"""Hashes of values, and hash tables that encode distinct values.
 
-A table's arrays belong to the caller. A kernel that runs out of room stops before the row that
-needs more and returns that row's number; the caller makes room and calls again from there.
+The caller owns the arrays of a table. A kernel that runs out of space returns the number of the
+row that needs more; the caller grows the table and calls again from there.
 """
 
 from typing import Any
@@ -32,8 +32,8 @@ _LOWER = np.uint64(0xFFFFFFFF)
 
 
 @kernel(**_OPTIONS)
-def mixed(word: np.uint64) -> np.uint64:
-    """A word with its bits scattered (the finaliser of splitmix64)."""
+def mix_bits(word: np.uint64) -> np.uint64:
+    """Scatter the bits of a word (the finaliser of splitmix64)."""
     word = (word ^ (word >> _S30)) * _FIRST
     word = (word ^ (word >> _S27)) * _SECOND
     return word ^ (word >> _S31)
@@ -43,8 +43,8 @@ def mixed(word: np.uint64) -> np.uint64:
 def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
     """128-bit hashes of strings: row k has the bytes from `offsets[k]` up to `offsets[k + 1]`.
 
-    The load of a word stands here in full: arrays handed to another function are counted up and
-    down at every call, even where it is inlined.
+    Loading a word is written inline, because passing an array to a function counts references even
+    if it is inlined.
     """
     size = np.int64(len(data))
     for k in range(len(offsets) - 1):
@@ -55,7 +55,7 @@ def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
         while at < end:
             word = _ZERO
             if at + 8 <= size:
-                # Unsigned places do not count from the end, so this becomes a single load.
+                # an unsigned index has no wraparound, so this becomes a single load
                 u = np.uint64(at)
                 word = (
                     np.uint64(data[u])
@@ -70,15 +70,15 @@ def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
                 if at + 8 > end:
                     word &= (_ONE << np.uint64(8 * (end - at))) - _ONE
             else:
-                for p in range(end - at):  # fewer than eight: no byte is behind the last text
+                for p in range(end - at):  # fewer than eight bytes, at the end of the buffer
                     word |= np.uint64(data[at + p]) << np.uint64(8 * p)
             a = (a ^ word) * _THIRD
             a ^= a >> _S29
             b = (b ^ ((word << _S31) | (word >> _S33))) * _FOURTH
             b ^= b >> _S35
             at += 8
-        high[k] = mixed(a + b)
-        low[k] = mixed(b ^ (a * _FIRST))
+        high[k] = mix_bits(a + b)
+        low[k] = mix_bits(b ^ (a * _FIRST))
 
 
 @kernel(**_OPTIONS)
@@ -86,8 +86,8 @@ def hash_words(words: Ints, high: Words, low: Words) -> None:
     """128-bit hashes of 64-bit words."""
     for k in range(len(words)):
         word = np.uint64(words[k])
-        high[k] = mixed(word + _GOLDEN)
-        low[k] = mixed((word ^ _FOURTH) * _THIRD)
+        high[k] = mix_bits(word + _GOLDEN)
+        low[k] = mix_bits((word ^ _FOURTH) * _THIRD)
 
 
 @kernel(**_OPTIONS)
@@ -100,15 +100,15 @@ def add_column(
     total_high: Words,
     total_low: Words,
 ) -> None:
-    """Adds the hashed values of a column to the rows' hashes, in any order of columns.
+    """Add the hashed values of a column to the rows' hashes, independent of column order.
 
     The salt stands for the column's name and kind; a NULL adds nothing.
     """
     every = len(valid) == 0
     for k in range(len(high)):
         if every or valid[k]:
-            total_high[k] += mixed(high[k] ^ salt_high)
-            total_low[k] += mixed(low[k] + salt_low)
+            total_high[k] += mix_bits(high[k] ^ salt_high)
+            total_low[k] += mix_bits(low[k] + salt_low)
 
 
 @kernel(**_OPTIONS)
@@ -120,31 +120,26 @@ def add_words(
     total_high: Words,
     total_low: Words,
 ) -> None:
-    """The same for a column of 64-bit words, which are hashed on the way."""
+    """Hash a column of 64-bit words and add it like `add_column`."""
     every = len(valid) == 0
     for k in range(len(words)):
         if every or valid[k]:
             word = np.uint64(words[k])
-            total_high[k] += mixed(mixed(word + _GOLDEN) ^ salt_high)
-            total_low[k] += mixed(mixed((word ^ _FOURTH) * _THIRD) + salt_low)
+            total_high[k] += mix_bits(mix_bits(word + _GOLDEN) ^ salt_high)
+            total_low[k] += mix_bits(mix_bits((word ^ _FOURTH) * _THIRD) + salt_low)
 
 
 @kernel(**_OPTIONS)
 def fold_rows(
-    rows: Ints,
-    row_high: Words,
-    row_low: Words,
-    salt: np.uint64,
-    high: Words,
-    low: Words,
+    rows: Ints, row_high: Words, row_low: Words, salt: np.uint64, high: Words, low: Words
 ) -> None:
-    """Takes one event of each match, or none (-1), into the matches' hashes."""
+    """Fold one event of each match, or none (-1), into the matches' hashes."""
     for k in range(len(rows)):
         a, b = _ZERO, salt
         if rows[k] >= 0:
             a, b = row_high[rows[k]], row_low[rows[k]]
-        high[k] = mixed((high[k] ^ mixed(a ^ salt)) * _THIRD + _GOLDEN)
-        low[k] = mixed((low[k] ^ mixed(b + salt)) * _FOURTH + _GOLDEN)
+        high[k] = mix_bits((high[k] ^ mix_bits(a ^ salt)) * _THIRD + _GOLDEN)
+        low[k] = mix_bits((low[k] ^ mix_bits(b + salt)) * _FOURTH + _GOLDEN)
 
 
 @kernel(**_OPTIONS)
@@ -157,20 +152,20 @@ def fold_lists(
     high: Words,
     low: Words,
 ) -> None:
-    """Takes a list of events of each match into the matches' hashes."""
+    """Fold a list of events of each match into the matches' hashes."""
     for k in range(len(offsets) - 1):
         a = salt
         b = salt + np.uint64(offsets[k + 1] - offsets[k])
         for p in range(offsets[k], offsets[k + 1]):
-            a = mixed((a ^ row_high[rows[p]]) * _THIRD + _GOLDEN)
-            b = mixed((b ^ row_low[rows[p]]) * _FOURTH + _GOLDEN)
-        high[k] = mixed((high[k] ^ a) * _THIRD + _GOLDEN)
-        low[k] = mixed((low[k] ^ b) * _FOURTH + _GOLDEN)
+            a = mix_bits((a ^ row_high[rows[p]]) * _THIRD + _GOLDEN)
+            b = mix_bits((b ^ row_low[rows[p]]) * _FOURTH + _GOLDEN)
+        high[k] = mix_bits((high[k] ^ a) * _THIRD + _GOLDEN)
+        low[k] = mix_bits((low[k] ^ b) * _FOURTH + _GOLDEN)
 
 
 @kernel(**_OPTIONS)
-def ordinals(high: Words, low: Words) -> Ints:
-    """How many earlier rows have the same hash."""
+def number_duplicates(high: Words, low: Words) -> Ints:
+    """The number of earlier rows with the same hash."""
     n = len(high)
     out = np.zeros(n, np.int64)
     size = 16
@@ -189,8 +184,8 @@ def ordinals(high: Words, low: Words) -> Ints:
 
 
 @kernel(**_OPTIONS)
-def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
-    """32 characters for each pair of words; `digits` holds the two characters of each byte."""
+def format_hex(high: Words, low: Words, digits: Bytes) -> Bytes:
+    """32 hexadecimal digits for each pair of words; `digits` has those of each byte."""
     n = len(high)
     pairs, out = digits.view(np.uint16), np.empty(16 * n, np.uint16)
     for k in range(n):
@@ -203,12 +198,12 @@ def hexadecimal(high: Words, low: Words, digits: Bytes) -> Bytes:
     return out.view(np.uint8)
 
 
-# A table of codes keeps in `state` how many slots are used [0], the next code [1], and, for
-# strings, how many entries [2] and how many bytes [3] there are.
+# The state of a table: used slots [0], the next code [1], and, for strings, entries [2] and bytes
+# [3].
 
 
 @kernel(**_OPTIONS)
-def code_integers(
+def encode_integers(
     keys: Ints,
     valid: Bools,
     slot_keys: Ints,
@@ -217,7 +212,7 @@ def code_integers(
     out: Codes,
     start: int,
 ) -> int:
-    """Codes for integers, from row `start`; returns the row that needs a larger table.
+    """Encode integers from row `start`; return the row that needs a larger table.
 
     `slot_keys` and `slot_codes` (-1: free) have a power of two of slots and are at most half full.
     """
@@ -228,7 +223,7 @@ def code_integers(
             out[k] = -1
             continue
         key = keys[k]
-        at = mixed(np.uint64(key) + _GOLDEN) & mask
+        at = mix_bits(np.uint64(key) + _GOLDEN) & mask
         while slot_codes[at] >= 0 and slot_keys[at] != key:
             at = (at + _ONE) & mask
         if slot_codes[at] < 0:
@@ -243,12 +238,12 @@ def code_integers(
 
 
 @kernel(**_OPTIONS)
-def place_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
-    """Fills an empty table with known keys and codes."""
+def insert_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
+    """Fill an empty table with known keys and codes."""
     mask = np.uint64(len(slot_keys) - 1)
     for k in range(len(keys)):
         if codes[k] >= 0:
-            at = mixed(np.uint64(keys[k]) + _GOLDEN) & mask
+            at = mix_bits(np.uint64(keys[k]) + _GOLDEN) & mask
             while slot_codes[at] >= 0:
                 at = (at + _ONE) & mask
             slot_keys[at] = keys[k]
@@ -256,7 +251,7 @@ def place_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes)
 
 
 @kernel(**_OPTIONS)
-def code_texts(
+def encode_texts(
     hashes: Words,
     offsets: Ints,
     data: Bytes,
@@ -269,10 +264,10 @@ def code_texts(
     out: Codes,
     start: int,
 ) -> int:
-    """Codes for strings, from row `start`; returns the row that needs more room.
+    """Encode strings from row `start`; return the row that needs more space.
 
-    `hashes` are those of the rows. A slot holds half of a text's hash and, in the lower half, the
-    number of its entry from 1 (0: free), so that one access to memory mostly decides.
+    A slot holds the upper half of a text's hash and, in the lower half, the number of its entry
+    from 1 (0: free), so that one memory access mostly decides.
     """
     mask = np.uint64(len(slots) - 1)
     every = len(valid) == 0
@@ -292,12 +287,12 @@ def code_texts(
                 entry = np.int64(slot & _LOWER) - 1
                 known = entry_offsets[entry]
                 if entry_offsets[entry + 1] - known == length:
-                    # Equal hashes: the texts are nearly always equal, so there is no early end.
-                    mine, other = np.uint64(begin), np.uint64(known)
+                    # equal hashes: the texts are nearly always equal, so no early exit
+                    own, other = np.uint64(begin), np.uint64(known)
                     differs = np.uint8(0)
                     for _ in range(length):
-                        differs |= data[mine] ^ entry_data[other]
-                        mine += _ONE
+                        differs |= data[own] ^ entry_data[other]
+                        own += _ONE
                         other += _ONE
                     if differs == 0:
                         break
@@ -323,8 +318,8 @@ def code_texts(
 
 
 @kernel(**_OPTIONS)
-def place_texts(hashes: Words, slots: Words) -> None:
-    """Fills empty slots with entries, given the hashes of their texts."""
+def insert_texts(hashes: Words, slots: Words) -> None:
+    """Fill empty slots with entries by their hashes."""
     mask = np.uint64(len(slots) - 1)
     for entry in range(len(hashes)):
         at = hashes[entry] & mask
@@ -334,10 +329,10 @@ def place_texts(hashes: Words, slots: Words) -> None:
 
 
 @kernel(**_OPTIONS)
-def keep_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
-    """Moves the strings that keep a code to the front; returns how many there are.
+def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
+    """Move the strings that keep a code to the front; return their number.
 
-    `moved` gives the new code of each old one, -1 where the string is forgotten.
+    `moved` is the new code of each old one, -1 for a removed string.
     """
     kept = 0
     used = np.int64(0)
@@ -353,3 +348,32 @@ def keep_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
         kept += 1
         offsets[kept] = used
     return kept
+
+
+@kernel(nogil=True)
+def find_names(
+    offsets: npt.NDArray[Any],
+    data: Bytes,
+    name_offsets: npt.NDArray[Any],
+    name_data: Bytes,
+    codes: Codes,
+) -> None:
+    """For each string the number of the equal name, or -1."""
+    names = name_offsets.shape[0] - 1
+    for row in range(codes.shape[0]):
+        begin = offsets[row]
+        length = offsets[row + 1] - begin
+        number = -1
+        for name in range(names):
+            first = name_offsets[name]
+            if name_offsets[name + 1] - first != length:
+                continue
+            same = True
+            for k in range(length):
+                if data[begin + k] != name_data[first + k]:
+                    same = False
+                    break
+            if same:
+                number = name
+                break
+        codes[row] = number

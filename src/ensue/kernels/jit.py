@@ -1,11 +1,10 @@
-"""Loops run as Python until machine code is worth its price.
+"""Kernels run as Python until compiling them pays off.
 
-Loading Numba takes almost half a second, and compiling a loop about as long, or much longer. Short
-tables and the first events of a stream pay for neither. Each function counts the processor time
-that its interpreted calls take. If that, or what the next call is expected to take, is more than
-loading or compiling costs, machine code takes over: loaded from a file, compiled by a process
-beside this one (`compile_process`), or, where one call takes longer than the compiler, compiled
-here.
+Loading Numba takes almost half a second, and compiling a kernel as long or longer, which small
+tables do not amortize. Each kernel measures the processor time of its interpreted calls. When
+this, or the expected time of the next call, exceeds the cost of machine code, it is loaded from
+the cache, compiled by a background process (`compile_process`), or, if one call would take longer
+than the compiler, compiled in this process.
 """
 
 import dis
@@ -24,36 +23,36 @@ from typing import Any
 
 import numpy as np
 
-from ensue import private_files
+from ensue import cache_files as private_files
 from ensue.kernels import compile_process
 
 SETTING = "ENSUE_COMPILE"
 ALWAYS, NOTHING = "always", "never"
 
 # seconds of processor time
-IMPORT = 0.4  # to import Numba and make it ready to load machine code
+IMPORT = 0.4  # to import Numba and prepare loading
 LOAD = 0.01  # to load the machine code of a function
-FIRST = 1.0  # to import Numba and make it ready to compile
-AN_INSTRUCTION = 0.0015  # to compile it: benchmarks/compile_time.py
-AN_ELEMENT = 1e-6  # to interpret a loop over one element of an array, before it is measured
+FIRST = 1.0  # to import Numba and prepare compiling
+AN_INSTRUCTION = 0.0015  # of a function to compile: benchmarks/compile_time.py
+AN_ELEMENT = 1e-6  # of an array to interpret, before it is measured
 
-SHARE = 0.1  # of the time to compile: so long is interpreted before a process beside compiles
-PATIENCE = 4  # times the time to compile: so long is interpreted while a process beside compiles
+SHARE = 0.1  # of the compile time: interpreted before the background process compiles
+PATIENCE = 4  # times the compile time: interpreted while the background process compiles
 
 Types = tuple[Any, ...]  # of arguments: see `type_of`
-_interpreted = [0.0]  # seconds that this process has interpreted loops for
+_interpreted = [0.0]  # processor seconds of all interpreted calls
 
 
-def is_off() -> bool:
-    """Whether Numba is told to compile nothing."""
+def is_disabled() -> bool:
+    """Whether NUMBA_DISABLE_JIT is set."""
     numba = sys.modules.get("numba")
     if numba is not None and hasattr(numba, "config"):
         return bool(numba.config.DISABLE_JIT)
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
-class Payoff:
-    """Decides when machine code of one function is worth its price."""
+class CompilePolicy:
+    """Decides when compiling one function pays off."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds  # to compile it
@@ -64,18 +63,14 @@ class Payoff:
         return self._seconds()
 
     def spend(self, seconds: float) -> None:
-        """An interpreted call has taken so long."""
+        """Add the seconds of an interpreted call."""
         self.spent += seconds
         _interpreted[0] += seconds
 
     def is_worth_compiling(
-        self,
-        expected: float,
-        is_kept: Callable[[], bool],
-        compile_beside: Callable[[], None],
+        self, expected: float, is_kept: Callable[[], bool], compile_beside: Callable[[], None]
     ) -> bool:
-        """Whether machine code is to be loaded or compiled now, where interpreting what comes next
-        is expected to take so many seconds."""
+        """Whether to get machine code now; `expected` are the seconds of the next call."""
         setting = os.environ.get(SETTING)
         if setting in (ALWAYS, NOTHING):
             return setting == ALWAYS
@@ -97,18 +92,18 @@ class Payoff:
         return total > PATIENCE * price
 
 
-def elements_of(args: tuple[Any, ...]) -> int:
-    """How many elements the arrays among some arguments have; tables in named tuples are left out,
-    as most loops only look something up in them."""
+def count_elements(args: tuple[Any, ...]) -> int:
+    """The number of elements in the array arguments, without named tuples of tables, which kernels
+    mostly only look up."""
     return sum(value.size for value in args if isinstance(value, np.ndarray))
 
 
-class Loop:
-    """A function over arrays: interpreted or compiled, by what pays off.
+class JitFunction:
+    """A function over arrays that is interpreted or compiled, whichever pays off.
 
-    `make` gives Numba's dispatcher, `plain` the function with all that it calls as Python, and
-    `elsewhere` what a process beside this one calls to compile it for arguments of some types.
-    `elements` says how many elements of arrays it goes through.
+    `make` creates Numba's dispatcher, `plain` the function with all its callees as Python, and
+    `elsewhere` the request with which the background process compiles it for some types.
+    `elements` estimates the work of a call.
     """
 
     def __init__(
@@ -128,21 +123,21 @@ class Loop:
         self._make_plain = plain
         self._elsewhere = elsewhere
         self._elements = elements
-        self._payoff = Payoff(lambda: seconds_to_compile(self))
+        self._payoff = CompilePolicy(lambda: estimate_compile_seconds(self))
         self._an_element = AN_ELEMENT
         self._dispatcher: Any = None
         self._requested: set[Types] = set()
-        self._missing: dict[Types, int] = {}  # the state of the folder in which no file was found
+        self._missing: dict[Types, int] = {}  # state of the folder without a file
 
     def __call__(self, *args: Any) -> Any:
         dispatcher = self._dispatcher
         return self._chosen(*args)(*args) if dispatcher is None else dispatcher(*args)
 
     def _chosen(self, *args: Any) -> Callable[..., Any]:
-        """What a call with such arguments runs, where there is no machine code for them yet."""
+        """Choose what a call with these arguments runs, if they have no machine code yet."""
         types = tuple(map(type_of, args))
         expected = self._an_element * self._elements(args)
-        if not is_off() and self._payoff.is_worth_compiling(
+        if not is_disabled() and self._payoff.is_worth_compiling(
             expected, lambda: self._is_kept(types), lambda: self._compile_beside(types)
         ):
             return self.compile(types)
@@ -150,61 +145,61 @@ class Loop:
 
     def _interpret(self, *args: Any) -> Any:
         begun = time.thread_time()
-        with np.errstate(all="ignore"):  # machine code does not warn of integers that overflow
-            found = self.plain(*args)
+        with np.errstate(all="ignore"):  # machine code does not warn of overflow
+            result = self.plain(*args)
         seconds = time.thread_time() - begun
         self._payoff.spend(seconds)
         elements = self._elements(args)
-        if elements > 256:  # fewer say little
+        if elements > 256:  # small calls measure overhead
             self._an_element = seconds / elements
-        return found
+        return result
 
     def compile(self, types: Types) -> Callable[..., Any]:
-        """Its machine code for arguments of such types: from a file, or compiled here."""
+        """Load or compile the machine code for argument types."""
         with using_numba():
-            from ensue.kernels.kept_code import numba_type
+            from ensue.kernels.jit_cache import numba_type
 
             dispatcher = self.dispatcher
-            if isinstance(dispatcher, FunctionType):  # a file of Numba's settings turns it off
+            if isinstance(dispatcher, FunctionType):  # Numba's configuration file disables the JIT
                 return self.plain
-            found: Callable[..., Any] = dispatcher.compile(tuple(map(numba_type, types)))
-            return found
+            compiled: Callable[..., Any] = dispatcher.compile(tuple(map(numba_type, types)))
+            return compiled
 
     def compile_for(self, *args: Any) -> None:
-        """Has calls with such arguments run compiled, unless nothing may be compiled."""
-        if not is_off() and os.environ.get(SETTING) != NOTHING:
+        """Compile the function for these arguments, unless compiling is disabled."""
+        if not is_disabled() and os.environ.get(SETTING) != NOTHING:
             self.compile(tuple(map(type_of, args)))
 
     @property
     def dispatcher(self) -> Any:
-        """What Numba knows it as. Calls go through it as soon as it is there."""
+        """Numba's dispatcher; once created, calls go through it."""
         with loading:
             if self._dispatcher is None:
-                made = self._make()
-                made._compile_for_args = self._chosen  # called where Numba has no machine code
-                self._dispatcher = made
+                dispatcher = self._make()
+                dispatcher._compile_for_args = self._chosen  # called by Numba for unknown types
+                self._dispatcher = dispatcher
             return self._dispatcher
 
     @property
     def _numba_type_(self) -> Any:
-        """Its type where compiled code calls it."""
+        """The type by which compiled code calls it."""
         return self.dispatcher._numba_type_
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
-        """It and all that it calls as Python."""
+        """The function and all its callees as Python."""
         return self._make_plain()
 
     def _is_kept(self, types: Types) -> bool:
-        """Whether there is a file with its machine code. Looks again when the folder changes."""
-        changed, names = private_files.listed()
+        """Whether the cache has its machine code; checked again when the folder changes."""
+        changed, names = private_files.list_cached()
         if self._missing.get(types) == changed:
             return False
         if self._file_name in names:
             with using_numba():
-                from ensue.kernels.kept_code import is_kept, numba_type
+                from ensue.kernels.jit_cache import is_cached, numba_type
 
-                if is_kept(self.dispatcher, tuple(map(numba_type, types))):
+                if is_cached(self.dispatcher, tuple(map(numba_type, types))):
                     return True
         self._missing[types] = changed
         return False
@@ -212,28 +207,30 @@ class Loop:
     def _compile_beside(self, types: Types) -> None:
         if types not in self._requested:
             self._requested.add(types)
-            compile_process.request(*self._elsewhere(types))
+            compile_process.request_compile(*self._elsewhere(types))
 
 
 def kernel(
-    elements: Callable[[tuple[Any, ...]], int] = elements_of, /, **options: Any
+    elements: Callable[[tuple[Any, ...]], int] = count_elements, /, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A fixed loop, as a decorator."""
+    """Decorate a fixed kernel."""
 
-    def decorated(function: Callable[..., Any]) -> Loop:
+    def decorated(function: Callable[..., Any]) -> JitFunction:
         def make() -> Any:
-            from ensue.kernels.kept_code import kept
+            from ensue.kernels.jit_cache import compile_cached
 
-            return kept(function, digest_of(function.__module__), **options)
+            return compile_cached(function, compute_digest(function.__module__), **options)
 
         def plain() -> Callable[..., Any]:
-            found: Callable[..., Any] = plain_names(function.__module__)[function.__name__]
-            return found
+            function_as_python: Callable[..., Any] = get_python_names(function.__module__)[
+                function.__name__
+            ]
+            return function_as_python
 
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types
 
-        return Loop(function, options, make, plain, elsewhere, elements)
+        return JitFunction(function, options, make, plain, elsewhere, elements)
 
     return decorated
 
@@ -243,11 +240,11 @@ def _compile_fixed(module: str, function: str, types: Types) -> None:
 
 
 @lru_cache(maxsize=64)
-def plain_names(module: str) -> dict[str, Any]:
-    """The names of a module of kernels, where loops are Python that calls only Python."""
+def get_python_names(module: str) -> dict[str, Any]:
+    """The names of a module of kernels, with all kernels as Python."""
     names: dict[str, Any] = {}
     for name, value in vars(import_module(module)).items():
-        if not isinstance(value, Loop):
+        if not isinstance(value, JitFunction):
             names[name] = value
         elif value.__module__ == module:
             code = value.py_func.__code__
@@ -257,17 +254,17 @@ def plain_names(module: str) -> dict[str, Any]:
     return names
 
 
-def seconds_to_compile(function: Any) -> float:
-    """About how long a function and the loops that it calls take to compile."""
+def estimate_compile_seconds(function: Any) -> float:
+    """Estimate the seconds to compile a function and its callees."""
     return AN_INSTRUCTION * sum(_instructions(f) for f in _called(function))
 
 
 @lru_cache(maxsize=512)
 def _called(function: Any) -> frozenset[Any]:
-    """A function and the loops that it calls, directly or not."""
+    """A function and all kernels that it calls, directly or not."""
     plain = getattr(function, "py_func", function)
     named = (plain.__globals__.get(name) for name in plain.__code__.co_names)
-    loops = [value for value in named if isinstance(value, Loop) and value is not function]
+    loops = [value for value in named if isinstance(value, JitFunction) and value is not function]
     return frozenset([plain]).union(*map(_called, loops))
 
 
@@ -284,7 +281,7 @@ def array_type(dtype: Any, ndim: int = 1, *, readonly: bool = False) -> Types:
 
 
 def type_of(value: Any) -> Any:
-    """The type of an argument, without Numba: `kept_code.numba_type` gives Numba's.
+    """The type of an argument without importing Numba; `jit_cache.numba_type` converts it.
 
     >>> type_of(1), type_of(np.zeros((2, 3), np.int32)), type_of((1.5, None))
     ('int64', ('array', '<i4', 2, 'C', False), ('tuple', None, 'float64', 'none'))
@@ -311,24 +308,22 @@ def type_of(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def digest_of(module: str) -> str:
-    """What tells one version of a module of kernels from another.
+def compute_digest(module: str) -> str:
+    """The version of a module of kernels: a digest of its file and of the kernels that it imports.
 
-    It is that of the module's file, wherever it was loaded from: a zip of Spark's, or compiled
-    only. Kernels of other modules that it has imported become part of its code, so they are part
-    of it.
+    The loader reads the file, since it may be in a zip file of Spark or exist only compiled.
     """
     spec = import_module(module).__spec__
     assert spec is not None
     data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     digest = hashlib.sha256(data)
     for other in sorted(_imported(module)):
-        digest.update(digest_of(other).encode())
+        digest.update(compute_digest(other).encode())
     return digest.hexdigest()
 
 
 def _imported(module: str) -> set[str]:
-    """The modules of kernels that one takes names from."""
+    """The modules of kernels from which a module imports."""
     values = list(vars(sys.modules[module]).values())
     homes = {str(getattr(value, "__module__", "")) for value in values}
     return {home for home in homes if home.startswith("ensue.kernels.")} - {module, __name__}
@@ -340,7 +335,7 @@ loading = threading.RLock()  # held while Numba is imported, loads or compiles
 
 
 class _NumbaTime(threading.local):
-    """The processor seconds that this thread has spent in Numba."""
+    """Processor seconds of this thread in Numba."""
 
     seconds = 0.0
     depth = 0
@@ -362,23 +357,23 @@ numba_time = _NumbaTime()
 
 @contextmanager
 def using_numba() -> Iterator[None]:
-    """Around all that imports or calls Numba, which is of no use when it is left half done.
+    """Protect code that imports or calls Numba from interruption.
 
-    One thread is here at a time, forks wait, and Ctrl-C takes effect when this is over.
+    One thread runs it at a time, forks wait, and Ctrl-C takes effect afterwards.
     """
     with loading, numba_time.measure():
         before = signal.getsignal(signal.SIGINT)
         if before is None or threading.current_thread() is not threading.main_thread():
             yield  # other threads are not interrupted
             return
-        came: list[tuple[int, Any]] = []
-        signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+        signals: list[tuple[int, Any]] = []
+        signal.signal(signal.SIGINT, lambda number, frame: signals.append((number, frame)))
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-            if came and callable(before):
-                before(*came[0])
+            if signals and callable(before):
+                before(*signals[0])
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,9 +1,9 @@
-"""On which side of a line a point lies: exactly, for all coordinates that are numbers.
+"""The orientation predicate: the side of a line on which a point lies, decided exactly.
 
-A quick result in double precision stands where it is far enough from zero. Else the determinant
-is written out as a sum of doubles without any rounding (two-sum and two-product), and the sign of
-that sum is found exactly. Exact as long as no product overflows or underflows: coordinates that
-are 0 or between 1e-140 and 1e140 in magnitude.
+A result in double precision is used if it is far enough from zero. Otherwise the determinant is
+expanded into a sum of doubles without rounding (two-sum and two-product), whose sign is exact.
+This holds unless a product overflows or underflows: coordinates must be 0 or between 1e-140 and
+1e140 in magnitude.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ _BOUND = 3.3306690738754716e-16  # of the determinant's relative error (Shewchuk
 
 
 @kernel(**_OPTIONS)
-def product_rest(a: float, b: float, product: float) -> float:
-    """What is missing from `product = a * b` to the true product (Veltkamp and Dekker)."""
+def product_error(a: float, b: float, product: float) -> float:
+    """The rounding error of `product = a * b` (Veltkamp and Dekker)."""
     c = _SPLITTER * a
     a_high = c - (c - a)
     a_low = a - a_high
@@ -37,16 +37,16 @@ def product_rest(a: float, b: float, product: float) -> float:
 
 
 @kernel(**_OPTIONS)
-def difference_rest(a: float, b: float, difference: float) -> float:
-    """What is missing from `difference = a - b` to the true difference (Knuth)."""
+def difference_error(a: float, b: float, difference: float) -> float:
+    """The rounding error of `difference = a - b` (Knuth)."""
     virtual = a - difference
     return (a - (difference + virtual)) + (virtual - b)
 
 
 @kernel(**_OPTIONS)
 def exact_sign(terms: Floats, n: int) -> int:
-    """The sign of the sum of the first n terms; `terms` is used up."""
-    used = 0  # so many parts of the sum so far, which do not overlap, the largest last
+    """The sign of the sum of the first n terms; overwrites `terms`."""
+    used = 0  # the parts of the sum so far, nonoverlapping, the largest last
     for k in range(n):
         x = terms[k]
         kept = 0
@@ -70,10 +70,10 @@ def exact_sign(terms: Floats, n: int) -> int:
 
 @kernel(**_OPTIONS)
 def add_product(terms: Floats, at: int, a: float, b: float) -> int:
-    """Writes a * b as two terms; returns where the next ones go."""
+    """Write a * b as two terms; return the next position."""
     product = a * b
     terms[at] = product
-    terms[at + 1] = product_rest(a, b, product)
+    terms[at + 1] = product_error(a, b, product)
     return at + 2
 
 
@@ -81,7 +81,7 @@ def add_product(terms: Floats, at: int, a: float, b: float) -> int:
 def add_determinant(
     terms: Floats, at: int, ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 ) -> int:
-    """Writes the determinant of (a, b, c) as twelve terms."""
+    """Write the determinant of (a, b, c) as twelve terms."""
     at = add_product(terms, at, ax, by)
     at = add_product(terms, at, -ax, cy)
     at = add_product(terms, at, -cx, by)
@@ -109,15 +109,15 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     dax, day, dbx, dby = ax - cx, ay - cy, bx - cx, by - cy
     if (
-        difference_rest(ax, cx, dax) == 0.0
-        and difference_rest(ay, cy, day) == 0.0
-        and difference_rest(bx, cx, dbx) == 0.0
-        and difference_rest(by, cy, dby) == 0.0
+        difference_error(ax, cx, dax) == 0.0
+        and difference_error(ay, cy, day) == 0.0
+        and difference_error(bx, cx, dbx) == 0.0
+        and difference_error(by, cy, dby) == 0.0
     ):
-        # two products remain to compare; rounding keeps their order, so what it cut off decides
+        # only two products remain; if they round to the same number, their errors decide
         left, right = dax * dby, day * dbx
         if left == right:
-            left, right = product_rest(dax, dby, left), product_rest(day, dbx, right)
+            left, right = product_error(dax, dby, left), product_error(day, dbx, right)
         return 1 if left > right else (-1 if left < right else 0)
     terms = np.empty(12, np.float64)
     return exact_sign(terms, add_determinant(terms, 0, ax, ay, bx, by, cx, cy))
@@ -136,7 +136,7 @@ def side_of_mean(
     rx: float,
     ry: float,
 ) -> int:
-    """The orientation of (a, b, the mean of p, q and r), though the mean is no pair of doubles."""
+    """The exact orientation of (a, b, the mean of p, q and r)."""
     p = orientation(ax, ay, bx, by, px, py)
     q = orientation(ax, ay, bx, by, qx, qy)
     r = orientation(ax, ay, bx, by, rx, ry)
@@ -151,8 +151,8 @@ def side_of_mean(
 
 
 @kernel(**_OPTIONS)
-def mean_against(p: float, q: float, r: float, value: float) -> int:
-    """The sign of the mean of three numbers less `value`."""
+def compare_mean(p: float, q: float, r: float, value: float) -> int:
+    """The sign of the mean of three numbers minus `value`."""
     if p >= value and q >= value and r >= value:
         return 1 if p > value or q > value or r > value else 0
     if p <= value and q <= value and r <= value:

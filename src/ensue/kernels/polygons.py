@@ -1,8 +1,7 @@
-"""Polygons with holes, as rows of a table, against convex places: exactly.
+"""Exact predicates of polygons with holes, stored as rows of a table, and convex places.
 
-A polygon's rings are closed (the first corner stands again at their end), outer ones
-counter-clockwise, holes clockwise, and its interior is what an odd number of rings surround.
-Border points belong to it.
+Rings are closed (the first corner is repeated), outer ones counter-clockwise, holes clockwise. A
+point inside an odd number of rings is in the polygon, and so is its border.
 """
 
 import math
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.orientation import mean_against, orientation, side_of_mean
+from ensue.kernels.orientation import compare_mean, orientation, side_of_mean
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,7 +26,7 @@ KIND, LEFT, BELOW, RIGHT, ABOVE, X, Y, CIRCLE_RADIUS, FIRST, RINGS = range(10)
 class RegionTable(NamedTuple):
     """Regions, polygons and circles, as one argument of kernels.
 
-    Two arrays, because each array of an argument is counted up and down at every call.
+    It has only two arrays, because references of each array are counted at every call.
     """
 
     rows: Floats  # (n, 10): kind, box, centre, radius of a circle, first ring, number of rings
@@ -70,15 +69,15 @@ def locate_mean(
     sx: float,
     sy: float,
 ) -> int:
-    """Likewise for the mean of three points, without rounding."""
+    """Locate the mean of three points, without rounding."""
     inside = False
     for _ in range(rings):
         end = at + int(corners[at, 0])
-        above = mean_against(py, qy, sy, corners[at + 1, 1])
+        above = compare_mean(py, qy, sy, corners[at + 1, 1])
         for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
             bx, by = corners[k + 1, 0], corners[k + 1, 1]
-            before, above = above, mean_against(py, qy, sy, by)
+            before, above = above, compare_mean(py, qy, sy, by)
             if (before < 0) != (above < 0):
                 side = side_of_mean(ax, ay, bx, by, px, py, qx, qy, sx, sy)
                 if side == 0:
@@ -86,8 +85,8 @@ def locate_mean(
                 if (side > 0) == (by > ay):
                     inside = not inside
             elif before == 0:
-                left = mean_against(px, qx, sx, ax)
-                if left == 0 or (above == 0 and left * mean_against(px, qx, sx, bx) <= 0):
+                left = compare_mean(px, qx, sx, ax)
+                if left == 0 or (above == 0 and left * compare_mean(px, qx, sx, bx) <= 0):
                     return 0
         at = end + 1
     return 1 if inside else -1
@@ -107,9 +106,9 @@ def _edge_meets(
 ) -> bool:
     """Whether an edge shares a point with a place; with `interior`, with the inside of a polygon.
 
-    They do not if one of their edges has everything of the other one on its far side.
+    They are disjoint if an edge of one separates it from the other.
     """
-    reach = 1 if interior else 0  # touching the line is far enough from an interior
+    reach = 1 if interior else 0  # touching the line does not reach the interior
     if n > 1:
         for i in range(n if n > 2 else 1):
             j = i + 1 if i + 1 < n else 0
@@ -131,7 +130,7 @@ def _edge_meets(
 
 
 @kernel(**_OPTIONS)
-def polygon_holds(rows: Floats, corners: Floats, r: int, x: float, y: float) -> bool:
+def polygon_contains_point(rows: Floats, corners: Floats, r: int, x: float, y: float) -> bool:
     """Whether a point is in a polygon or on its border."""
     if x < rows[r, LEFT] or x > rows[r, RIGHT] or y < rows[r, BELOW] or y > rows[r, ABOVE]:
         return False
@@ -149,7 +148,7 @@ def _far_edge(
     right: float,
     above: float,
 ) -> bool:
-    """Whether an edge's box is off another box."""
+    """Whether an edge's box is disjoint from another box."""
     return (
         (ax < left and bx < left)
         or (ax > right and bx > right)
@@ -159,7 +158,7 @@ def _far_edge(
 
 
 @kernel(**_OPTIONS)
-def box_of(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, float, float]:
+def compute_box(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, float, float]:
     left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
     for k in range(n):
         x, y = xs[k] + turn, ys[k]
@@ -172,8 +171,8 @@ def box_of(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, f
 def polygon_inside(
     rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:
-    """Whether a segment or convex polygon lies in a polygon, holes left out."""
-    left, below, right, above = box_of(xs, ys, n, turn)
+    """Whether a segment or convex polygon lies in a polygon with holes."""
+    left, below, right, above = compute_box(xs, ys, n, turn)
     if left < rows[r, LEFT] or below < rows[r, BELOW]:
         return False
     if right > rows[r, RIGHT] or above > rows[r, ABOVE]:
@@ -194,7 +193,7 @@ def polygon_inside(
             ):
                 return False
         at = end + 1
-    # no border passes through it, so it is all in or all out
+    # no border crosses it, so it is completely inside or outside
     return (
         locate_mean(
             corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]
@@ -207,12 +206,12 @@ def polygon_inside(
 def _segment_inside(
     corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float
 ) -> bool:
-    """Whether a segment lies in a polygon: all of it between the corners that it touches."""
+    """Whether a segment lies in a polygon: check each part between the corners that it touches."""
     if locate(corners, first, rings, qx, qy) < 0:
         return False
     x, y = px, py
     while x != qx or y != qy:
-        next_x, next_y = qx, qy  # the first corner on the segment behind (x, y)
+        next_x, next_y = qx, qy  # the next corner on the segment after (x, y)
         at = first
         for _ in range(rings):
             end = at + int(corners[at, 0])
@@ -251,7 +250,7 @@ def polygon_overlap(
     rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:
     """Whether a segment or convex polygon and a polygon share a point."""
-    left, below, right, above = box_of(xs, ys, n, turn)
+    left, below, right, above = compute_box(xs, ys, n, turn)
     if right < rows[r, LEFT] or above < rows[r, BELOW]:
         return False
     if left > rows[r, RIGHT] or below > rows[r, ABOVE]:

@@ -1,8 +1,8 @@
-"""Regions: polygons with holes, several of them, and circles, as rows of one table.
+"""Regions, polygons with holes and circles, as rows of one table.
 
-A place is tested against a polygon exactly; against a circle by its distance from the centre, in
-double precision. On the earth a region may reach beyond 180 degrees; a place is tried at its own
-longitudes and a turn to both sides.
+Places are tested against polygons exactly, and against circles by the distance from the centre in
+double precision. On the earth a region may extend beyond 180 degrees; a place is tested at its own
+longitudes and shifted by a turn to both sides.
 """
 
 import math
@@ -22,10 +22,10 @@ from ensue.kernels.geometry import (
     PLANE,
     SAME,
     centre,
-    compared,
+    compare_distance,
     convex_distance,
     convex_overlap,
-    first_turn,
+    find_nearest_turn,
     nearer_edge,
     point_distance,
 )
@@ -42,24 +42,13 @@ from ensue.kernels.polygons import (
     RegionTable,
     X,
     Y,
-    box_of,
-    polygon_holds,
+    compute_box,
+    polygon_contains_point,
     polygon_inside,
     polygon_overlap,
 )
 
-__all__ = [
-    "CIRCLE",
-    "POLYGON",
-    "RegionTable",
-    "point_test",
-    "region_box",
-    "region_centre_distance",
-    "region_distance",
-    "region_inside",
-    "region_overlap",
-    "region_test",
-]
+__all__ = ["RegionTable"]
 
 POLYGON, CIRCLE = 0, 1
 
@@ -75,32 +64,32 @@ def _holds(rows: Floats, corners: Floats, r: int, x: float, y: float, space: int
     if rows[r, KIND] == CIRCLE:
         return point_distance(rows[r, X], rows[r, Y], x, y, space) <= rows[r, CIRCLE_RADIUS]
     if space == PLANE:
-        return polygon_holds(rows, corners, r, x, y)
+        return polygon_contains_point(rows, corners, r, x, y)
     if y < rows[r, BELOW] or y > rows[r, ABOVE]:
         return False
     turn = _turn(rows, r, x)
     return (
-        polygon_holds(rows, corners, r, x + turn, y)
-        or polygon_holds(rows, corners, r, x + turn - 360.0, y)
-        or polygon_holds(rows, corners, r, x + turn + 360.0, y)
+        polygon_contains_point(rows, corners, r, x + turn, y)
+        or polygon_contains_point(rows, corners, r, x + turn - 360.0, y)
+        or polygon_contains_point(rows, corners, r, x + turn + 360.0, y)
     )
 
 
 @kernel(**_OPTIONS)
 def _turn(rows: Floats, r: int, x: float) -> float:
-    return first_turn(x, 0.5 * (rows[r, LEFT] + rows[r, RIGHT]), EARTH)
+    return find_nearest_turn(x, 0.5 * (rows[r, LEFT] + rows[r, RIGHT]), EARTH)
 
 
 @kernel(**_OPTIONS)
 def _circle_inside(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
-    """Whether a place's farthest point is no farther from the centre than the radius."""
+    """Whether no point of a place is farther from the centre than the radius."""
     x, y, radius = rows[r, X], rows[r, Y], rows[r, CIRCLE_RADIUS]
     for k in range(n):
         if point_distance(x, y, xs[k], ys[k], space) > radius:
             return False
     if space == PLANE:
         return True
-    for k in range(n if n > 2 else 1):  # straight in degrees, an edge may lead outside
+    for k in range(n if n > 2 else 1):  # an edge, straight in degrees, may leave the circle
         m = k + 1 if k + 1 < n else 0
         if edge_extreme(x, y, xs[k], ys[k], xs[m], ys[m], -1.0) > radius:
             return False
@@ -161,7 +150,7 @@ def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, s
 def region_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
-    """The least distance of a place and a region; 0.0 if they share a point, inf without place."""
+    """The least distance of a place and a region; 0.0 if they touch, inf for an empty place."""
     if n == 0:
         return math.inf
     if n == 1:
@@ -173,7 +162,7 @@ def region_distance(
 def _place_to_region(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int
 ) -> float:
-    """Likewise, but no more than the limit."""
+    """The least distance, or `limit` if it is greater."""
     rows, corners = table.rows, table.corners
     if rows[r, KIND] == CIRCLE:
         return max(0.0, _from_centre(rows, r, xs, ys, n, space) - rows[r, CIRCLE_RADIUS])
@@ -219,7 +208,7 @@ def _point_to_region(
 def region_centre_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
-    """The distance of the centres of a place and a region; inf without place."""
+    """The distance of the centres of a place and a region; inf for an empty place."""
     if n == 0:
         return math.inf
     x, y = centre(xs, ys, n)
@@ -239,7 +228,7 @@ def region_test(
     n: int,
     space: int,
 ) -> bool:
-    """One test of a place against a region; False without place."""
+    """Test a place against a region; False for an empty place."""
     if n == 0:
         return False
     if n == 1:
@@ -251,12 +240,12 @@ def region_test(
     if where == SAME:
         return region_centre_distance(table, r, xs, ys, n, space) < number
     if comparison == LESS and space == PLANE:
-        left, below, right, above = box_of(xs, ys, n, 0.0)
+        left, below, right, above = compute_box(xs, ys, n, 0.0)
         if _box_gap(table.rows, r, left, below, right, above) > number:
             return False
     limit = _beyond(number, tolerance)
     distance = _place_to_region(table, r, xs, ys, n, limit, space)
-    return compared(distance, comparison, number, tolerance)
+    return compare_distance(distance, comparison, number, tolerance)
 
 
 @kernel(**_OPTIONS)
@@ -271,7 +260,7 @@ def point_test(
     y: float,
     space: int,
 ) -> bool:
-    """`region_test` of a point."""
+    """Test a point against a region like `region_test`."""
     rows, corners = table.rows, table.corners
     if where in (INSIDE, OVERLAP):
         return _holds(rows, corners, r, x, y, space)
@@ -281,18 +270,18 @@ def point_test(
         return False
     limit = _beyond(number, tolerance)
     distance = _point_to_region(rows, corners, r, x, y, limit, space)
-    return compared(distance, comparison, number, tolerance)
+    return compare_distance(distance, comparison, number, tolerance)
 
 
 @kernel(**_OPTIONS)
 def _beyond(number: float, tolerance: float) -> float:
-    """A distance that a test need not tell from any greater one."""
+    """A distance from which on the test has the same result."""
     return (abs(number) + abs(tolerance)) * (1.0 + 1e-9) + 1e-3
 
 
 @kernel(**_OPTIONS)
 def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, above: float) -> float:
-    """In the plane: no more than the distance of a box from a region."""
+    """A lower bound of the distance of a box and a region in the plane."""
     across = max(rows[r, LEFT] - right, left - rows[r, RIGHT])
     along = max(rows[r, BELOW] - above, below - rows[r, ABOVE])
     return max(across, along) * (1.0 - 1e-9)
@@ -308,35 +297,35 @@ def region_box(
     tolerance: float,
     space: int,
 ) -> Box:
-    """A box (least x and y, greatest x and y) that the box of every place that passes meets.
+    """A box (least x and y, greatest x and y) that meets the box of every place that passes.
 
-    It is rounded outwards. On the earth it holds longitudes from -180 to 180, all of them where it
-    would touch 180 degrees: a place that reaches beyond them must be tried at all longitudes.
+    It is rounded outwards. On the earth it has longitudes from -180 to 180, and all of them if it
+    touches 180 degrees: a place beyond them must be looked up at all longitudes.
     """
     rows = table.rows
     if where == DISTANCE and comparison == GREATER:
         return -math.inf, -math.inf, math.inf, math.inf
     if where == SAME:
         x, y = rows[r, X], rows[r, Y]
-        return grown_box(x, y, x, y, number, space)
+        return expand_box(x, y, x, y, number, space)
     more = 0.0
     if where == DISTANCE:
         more = number if comparison == LESS else number + tolerance
-    return grown_box(rows[r, LEFT], rows[r, BELOW], rows[r, RIGHT], rows[r, ABOVE], more, space)
+    return expand_box(rows[r, LEFT], rows[r, BELOW], rows[r, RIGHT], rows[r, ABOVE], more, space)
 
 
 @kernel(**_OPTIONS)
-def grown_box(
+def expand_box(
     left: float, below: float, right: float, above: float, length: float, space: int
 ) -> Box:
-    """A box that holds all that is no farther than `length` from another one."""
+    """A box with all points no farther than `length` from another box."""
     length = max(length, 0.0)
     if space == PLANE:
         most = max(abs(left), abs(below), abs(right), abs(above))
         more = length + 1e-12 * (length + most)
         return left - more, below - more, right + more, above + more
     angle = length / RADIUS
-    up = angle / RADIAN + 1e-6  # degrees: wider than haversine can be off
+    up = angle / RADIAN + 1e-6  # degrees: more than the error of haversine
     below, above = below - up, above + up
     if below <= -90.0 or above >= 90.0:
         return -180.0, max(below, -90.0), 180.0, min(above, 90.0)

@@ -1,7 +1,7 @@
-"""Who may do what: users, their tokens and scopes, quotas, and sessions of the console.
+"""Authentication and authorization: users, tokens with scopes, quotas, console sessions.
 
-Of tokens and cookies only hashes are kept. A service without any token is open: whoever reaches
-it on this machine is the user "local" with all scopes. The first token closes it for good.
+Only hashes of tokens and cookies are stored. A service without any token is open: every client
+on this machine is the user "local" with all scopes. The first token closes it permanently.
 """
 
 import hashlib
@@ -19,21 +19,22 @@ from typing import Any
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.database import Database
-from ensue.service.refusals import (
+from ensue.service.errors import (
     ConflictError,
     NotAllowedError,
     NotFoundError,
     UnauthenticatedError,
 )
-from ensue.service.settings import Limits
-from ensue.service.store import audit, users
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import journal
+from ensue.service.store import user_store as users
 
 _LOG = logging.getLogger(__name__)
 
 READ, SUBSCRIBE, PUBLISH, ADMIN = SCOPES = ("read", "subscribe", "publish", "admin")
-_IMPLIED = {SUBSCRIBE: (READ,), ADMIN: SCOPES}  # who publishes need not see anything
+_IMPLIED = {SUBSCRIBE: (READ,), ADMIN: SCOPES}  # publishing does not imply reading
 
-# The limits that may be different for one user.
+# The limits that can be overridden per user.
 QUOTAS = (
     "body_bytes", "events_per_request", "connections_per_user", "subscriptions_per_user",
     "corners_per_user", "notes_per_minute", "targets_per_subscription", "token_age", "buffer",
@@ -45,33 +46,32 @@ LOCAL = "local"  # the user of an open service
 PREFIX = "ens_"
 _TOKEN = re.compile(r"ens_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-_USE_NOTED = 60.0  # seconds between two notes of a token's last use
-_REFUSALS = 30  # refused sign-ins written down in a minute; more are counted
+_USE_NOTED = 60.0  # seconds between two updates of a token's last use
+_REFUSALS = 30  # refused sign-ins recorded per minute; more are only counted
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Who asks, and how far that reaches."""
+class Principal:
+    """An authenticated user with scopes and quotas."""
 
     user: int
     name: str
-    scopes: frozenset[str]  # with those that they imply
+    scopes: frozenset[str]  # including the implied ones
     quotas: Mapping[str, Any] = field(default_factory=dict)
-    token: int | None = None  # none: an open service
+    token: int | None = None  # None for an open service
     csrf: str | None = field(default=None, repr=False)  # of a session
     session: bytes | None = field(default=None, repr=False)  # its hash
 
     @property
     def credential(self) -> int | bytes | None:
-        """What has to hold as long as this does: a session, a token, or nothing."""
+        """The session or token that must stay valid, or None for an open service."""
         return self.token if self.session is None else self.session
 
     def may(self, scope: str) -> bool:
-        """Whether the scope is among those of the token."""
         return scope in self.scopes
 
     def require(self, scope: str) -> None:
-        """Refuses what the scope is needed for, if it is not there."""
+        """Raises NotAllowedError without the scope."""
         if scope not in self.scopes:
             raise NotAllowedError(
                 f"this needs the scope '{scope}', but the token has "
@@ -79,14 +79,14 @@ class Access:
                 f"  hint: an administrator can create tokens with more scopes"
             )
 
-    def limits(self, limits: Limits) -> Limits:
-        """The limits of the service, with the user's own instead where there are some."""
+    def limits(self, limits: ServiceLimits) -> ServiceLimits:
+        """Applies the quotas of the user to the limits of the service."""
         return replace(limits, **self.quotas) if self.quotas else limits
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A token as it was made: the only time that its text is seen."""
+class IssuedToken:
+    """A newly issued token; its text cannot be read again later."""
 
     id: int
     token: str = field(repr=False)
@@ -95,15 +95,15 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A session as it began."""
+class ConsoleSession:
+    """A new console session."""
 
     cookie: str = field(repr=False)
     csrf: str = field(repr=False)
     expires: float
 
 
-# -------------------------------------------------------------------------------- in a transaction
+# -------------------------------------------------------------------------------- transactions
 
 
 def add_user(
@@ -111,18 +111,18 @@ def add_user(
     name: str,
     *,
     quotas: Mapping[str, Any] | None = None,
-    by: int = audit.NOBODY,
+    by: int = journal.ANONYMOUS,
     at: float | None = None,
 ) -> int:
-    """Adds a user, and gives the id."""
+    """Adds a user and returns the id."""
     if not _NAME.fullmatch(name):
         raise ServiceError(
             f"'{name}' is not a valid user name\n"
             "  hint: letters, digits and . _ @ - are allowed, at most 64"
         )
     now = time.time() if at is None else at
-    id = users.add_user(db, name, json.dumps(checked_quotas(quotas)), now)
-    audit.record(db, by, "add user", f"user {id}", name, at=now)
+    id = users.add_user(db, name, json.dumps(validate_quotas(quotas)), now)
+    journal.record_action(db, by, "add user", f"user {id}", name, at=now)
     return id
 
 
@@ -133,73 +133,59 @@ def add_token(
     scopes: Iterable[str] = SCOPES,
     label: str = "",
     age: float | None = None,
-    limits: Limits | None = None,
-    by: int = audit.NOBODY,
+    limits: ServiceLimits | None = None,
+    by: int = journal.ANONYMOUS,
     at: float | None = None,
-) -> Made:
-    """Makes a token for a user, by id or name, that is good for `age` seconds."""
+) -> IssuedToken:
+    """Issues a token for a user, given by id or name, that is valid for `age` seconds."""
     now = time.time() if at is None else at
-    found = users.user_named(db, user) if isinstance(user, str) else users.user_of(db, user)
-    if found is None:
+    row = users.find_user(db, user) if isinstance(user, str) else users.get_user(db, user)
+    if row is None:
         raise NotFoundError(f"there is no user {user!r}\n  hint: add the user first")
-    wanted = checked_scopes(scopes)
-    most = limits_of(db, found["id"], limits or Limits()).token_age
+    wanted = validate_scopes(scopes)
+    most = get_user_limits(db, row["id"], limits or ServiceLimits()).token_age
     if age is not None and not 0 < age <= most:
         raise ServiceError(
             f"a token is valid for at most {most / 86_400:g} days, not for {age:g} seconds\n"
-            "  hint: ask for less, or raise the limit token_age"
+            "  hint: choose a shorter time, or raise the limit token_age"
         )
     text = PREFIX + secrets.token_urlsafe(32)
     expires = now + (most if age is None else age)
     id = users.add_token(
-        db, found["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires
+        db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires
     )
-    audit.record(
-        db, by, "add token", f"token {id}", f"{found['name']}: {', '.join(wanted)}", at=now
+    journal.record_action(
+        db, by, "add token", f"token {id}", f"{row['name']}: {', '.join(wanted)}", at=now
     )
-    return Made(id, text, wanted, expires)
+    return IssuedToken(id, text, wanted, expires)
 
 
-def first_steps(database: Database, name: str, *, limits: Limits | None = None) -> Made:
-    """Makes a user, unless there is one of that name, and a token with all scopes.
-
-    For the command line: whoever may write to the file may do this.
-    """
-
-    def make(db: Connection) -> Made:
-        if users.user_named(db, name) is None:
-            add_user(db, name)
-        return add_token(db, name, label="first", limits=limits)
-
-    return database.submit(make).result()
-
-
-def local_user(db: Connection, *, at: float | None = None) -> int:
-    """The user of an open or embedded service, who is made at first use."""
-    found = users.user_named(db, LOCAL)
-    if found is not None:
-        return int(found["id"])
+def get_local_user(db: Connection, *, at: float | None = None) -> int:
+    """Returns the user of an open or embedded service, created at first use."""
+    row = users.find_user(db, LOCAL)
+    if row is not None:
+        return int(row["id"])
     return users.add_user(db, LOCAL, "{}", time.time() if at is None else at)
 
 
-def limits_of(db: Connection, user: int, limits: Limits) -> Limits:
-    """The limits of a service as they are for one user."""
-    found = users.user_of(db, user)
-    quotas = json.loads(found["quotas"]) if found is not None else {}
+def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> ServiceLimits:
+    """Returns the limits of a service with the quotas of one user applied."""
+    row = users.get_user(db, user)
+    quotas = json.loads(row["quotas"]) if row is not None else {}
     return replace(limits, **quotas) if quotas else limits
 
 
-def checked_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Quotas that there are, with values that they may have."""
+def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Validates names and values of quotas."""
     for name in quotas or {}:
         if name not in QUOTAS:
             raise ServiceError(f"there is no quota '{name}'\n  hint: {did_you_mean(name, QUOTAS)}")
-    given = Limits.given(quotas)
-    return {name: getattr(given, name) for name in quotas or {}}
+    limits = ServiceLimits.given(quotas)
+    return {name: getattr(limits, name) for name in quotas or {}}
 
 
-def checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Scopes in their own order, each once."""
+def validate_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+    """Returns the scopes in canonical order, without duplicates."""
     wanted = [scopes] if isinstance(scopes, str) else list(scopes)
     for scope in wanted:
         if scope not in SCOPES:
@@ -211,10 +197,10 @@ def checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     return tuple(scope for scope in SCOPES if scope in wanted)
 
 
-def implied(scopes: Iterable[str]) -> frozenset[str]:
-    """Scopes with those that they imply.
+def expand_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """Adds the implied scopes.
 
-    >>> sorted(implied(["subscribe"])), len(implied(["admin"]))
+    >>> sorted(expand_scopes(["subscribe"])), len(expand_scopes(["admin"]))
     (['read', 'subscribe'], 4)
     """
     return frozenset(each for scope in scopes for each in (scope, *_IMPLIED.get(scope, ())))
@@ -224,96 +210,99 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-# -------------------------------------------------------------------------------- while it runs
+# -------------------------------------------------------------------------------- runtime
 
 
 class Accounts:
-    """The users of a running service. Tokens are looked up each time: revoked ones end at once."""
+    """The users of a running service; tokens are looked up each time, so revoking is immediate."""
 
     def __init__(
-        self, database: Database, limits: Limits, *, clock: Callable[[], float] = time.time
+        self, database: Database, limits: ServiceLimits, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._database = database
         self._limits = limits
         self._clock = clock
-        self._closed = False  # once there is a token it stays so
-        self._local: Access | None = None
-        self._noted: dict[int, float] = {}
-        self._refused = (0.0, 0)  # the minute, and how many of it
+        self._closed = False  # permanently True once a token exists
+        self._local: Principal | None = None
+        self._used: dict[int, float] = {}  # token: last recorded use
+        self._refused = (0.0, 0)  # start of the minute, refusals since
         self._unlisted = 0
-        # Called with a token that was taken back, or the hash of a session that has ended.
+        # Called with a revoked token, or the hash of an ended session.
         self.revoked: list[Callable[[int | bytes], None]] = []
 
-    # ---------------------------------------------------------------------------- asking
+    # ---------------------------------------------------------------------------- authentication
 
     @property
     def is_open(self) -> bool:
-        """Whether no token was ever made."""
+        """Whether no token was ever issued."""
         if not self._closed:
-            self._closed = self._database.look(users.any_token)
+            self._closed = self._database.look(users.has_tokens)
         return not self._closed
 
-    async def local(self) -> Access:
-        """The access of everybody, to an open service."""
+    async def local(self) -> Principal:
+        """The access of every client to an open service."""
         if self._local is None:
-            found = await self._database.write(local_user)
-            self._local = Access(found, LOCAL, frozenset(SCOPES))
+            self._local = Principal(
+                await self._database.write(get_local_user), LOCAL, frozenset(SCOPES)
+            )
         return self._local
 
-    def authenticate(self, token: str) -> Access:
-        """What a token gives access to; one that is unknown, over or revoked is refused."""
+    def authenticate(self, token: str) -> Principal:
+        """Checks a token; raises UnauthenticatedError if it is unknown, expired or revoked."""
         if not _TOKEN.fullmatch(token):
             raise _unknown()
         hash = _hash(token)
-        found = self._database.look(lambda db: users.token_hashed(db, hash))
-        if found is None or not hmac.compare_digest(found["hash"], hash):
+        row = self._database.look(lambda db: users.find_token_by_hash(db, hash))
+        if row is None or not hmac.compare_digest(row["hash"], hash):
             raise _unknown()
-        return self._standing(found)
+        return self._check_valid(row)
 
-    def session(self, cookie: str) -> Access:
-        """What a session gives access to."""
+    def session(self, cookie: str) -> Principal:
+        """Checks the cookie of a session."""
         hash = _hash(cookie)
-        found = self._database.look(lambda db: users.session_hashed(db, hash))
-        if found is None or not hmac.compare_digest(found["session_hash"], hash):
+        row = self._database.look(lambda db: users.find_session_by_hash(db, hash))
+        if (
+            row is None
+            or not hmac.compare_digest(row["session_hash"], hash)
+            or row["session_expires"] <= self._clock()
+        ):
             raise UnauthenticatedError("this session has ended\n  hint: sign in again")
-        if found["session_expires"] <= self._clock():
-            raise UnauthenticatedError("this session has ended\n  hint: sign in again")
-        return replace(self._standing(found), csrf=found["csrf"], session=hash)
+        return replace(self._check_valid(row), csrf=row["csrf"], session=hash)
 
     async def standing(self) -> frozenset[int | bytes]:
-        """The tokens that can be used now, and the sessions."""
+        """Returns all valid tokens and sessions."""
         now = self._clock()
 
         def find(db: Connection) -> frozenset[int | bytes]:
-            tokens = users.standing_tokens(db, now)
-            return tokens | users.standing_sessions(db, tokens, now)
+            tokens = users.list_valid_tokens(db, now)
+            return tokens | users.list_valid_sessions(db, tokens, now)
 
         return await self._database.read(find)
 
-    def _standing(self, found: Row) -> Access:
+    def _check_valid(self, row: Row) -> Principal:
         now = self._clock()
-        if found["off"]:
-            raise UnauthenticatedError(f"the user '{found['name']}' is disabled")
-        if found["revoked"] is not None:
+        if row["off"]:
+            raise UnauthenticatedError(f"the user '{row['name']}' is disabled")
+        if row["revoked"] is not None:
             raise UnauthenticatedError("this token was revoked\n  hint: ask for a new one")
-        if found["expires"] is not None and found["expires"] <= now:
+        if row["expires"] is not None and row["expires"] <= now:
             raise UnauthenticatedError("this token has expired\n  hint: ask for a new one")
-        token = int(found["token"])
-        if now - self._noted.get(token, 0.0) >= _USE_NOTED:
-            self._noted[token] = now
-            self._write_later(lambda db: users.note_use(db, token, now))
-        scopes = implied(found["scopes"].split())
-        return Access(found["user"], found["name"], scopes, json.loads(found["quotas"]), token)
+        token = int(row["token"])
+        if now - self._used.get(token, 0.0) >= _USE_NOTED:
+            self._used[token] = now
+            self._write_later(lambda db: users.record_token_use(db, token, now))
+        scopes = expand_scopes(row["scopes"].split())
+        return Principal(row["user"], row["name"], scopes, json.loads(row["quotas"]), token)
 
     # ---------------------------------------------------------------------------- sessions
 
     @property
     def session_seconds(self) -> int:
-        """How long a session lasts."""
+        """Seconds that a session lasts."""
         return int(self._limits.session_age)
 
-    async def sign_in(self, token: str) -> Session:
-        """Begins a session with a token."""
+    async def sign_in(self, token: str) -> ConsoleSession:
+        """Starts a session with a token."""
         access = self.authenticate(token)
         now = self._clock()
         cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
@@ -321,26 +310,26 @@ class Accounts:
 
         def begin(db: Connection) -> None:
             users.add_session(db, _hash(cookie), access.token or 0, csrf, now, expires)
-            audit.record(db, access.user, "sign in", f"token {access.token}", at=now)
+            journal.record_action(db, access.user, "sign in", f"token {access.token}", at=now)
 
         await self._database.write(begin)
-        return Session(cookie, csrf, expires)
+        return ConsoleSession(cookie, csrf, expires)
 
     async def sign_out(self, cookie: str) -> None:
-        """Ends a session; one that is over already is no error."""
+        """Ends a session; an ended session is not an error."""
         hash, now = _hash(cookie), self._clock()
 
         def end(db: Connection) -> None:
-            found = users.session_hashed(db, hash)
-            if found is not None:
+            row = users.find_session_by_hash(db, hash)
+            if row is not None:
                 users.end_session(db, hash)
-                audit.record(db, found["user"], "sign out", f"token {found['token']}", at=now)
+                journal.record_action(db, row["user"], "sign out", f"token {row['token']}", at=now)
 
         await self._database.write(end)
-        self._tell(hash)
+        self._disconnect(hash)
 
     def refused(self, why: str, address: str) -> None:
-        """Writes down that somebody could not sign in: some a minute, and how many more."""
+        """Records a refused sign-in; above a rate, only the number of refusals is recorded."""
         now = self._clock()
         minute, count = self._refused
         if now - minute >= 60.0:
@@ -351,21 +340,21 @@ class Accounts:
             return
         more = f", and {self._unlisted:,} more before it" if self._unlisted else ""
         self._unlisted = 0
-        said = why.partition("\n")[0] + more
+        detail = why.partition("\n")[0] + more
         self._write_later(
-            lambda db: audit.record(db, audit.NOBODY, "sign-in refused", address, said, at=now)
+            lambda db: journal.record_action(
+                db, journal.ANONYMOUS, "sign-in refused", address, detail, at=now
+            )
         )
 
     # ---------------------------------------------------------------------------- administration
 
     async def users(self) -> list[Row]:
-        """All users."""
-        return await self._database.read(users.users_of)
+        return await self._database.read(users.list_users)
 
     async def add_user(
-        self, by: Access, name: str, quotas: Mapping[str, Any] | None = None
+        self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None
     ) -> Row:
-        """Adds a user."""
         now = self._clock()
 
         def add(db: Connection) -> Row:
@@ -374,44 +363,42 @@ class Accounts:
         return await self._database.write(add)
 
     async def change_user(
-        self, by: Access, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None
+        self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None
     ) -> Row:
-        """Changes quotas, or switches a user off and on."""
+        """Changes quotas, or disables or enables a user."""
         now = self._clock()
         if off and id == by.user:
             raise ConflictError("you cannot disable yourself\n  hint: ask another admin")
 
         def change(db: Connection) -> Row:
-            found = _user(db, id)
-            wanted = found["quotas"] if quotas is None else json.dumps(checked_quotas(quotas))
-            is_off = bool(found["off"]) if off is None else off
+            row = _user(db, id)
+            wanted = row["quotas"] if quotas is None else json.dumps(validate_quotas(quotas))
+            is_off = bool(row["off"]) if off is None else off
             users.change_user(db, id, wanted, is_off)
-            said = f"quotas {wanted}, {'off' if is_off else 'on'}"
-            audit.record(db, by.user, "change user", f"user {id}", said, at=now)
+            detail = f"quotas {wanted}, {'off' if is_off else 'on'}"
+            journal.record_action(db, by.user, "change user", f"user {id}", detail, at=now)
             return _user(db, id)
 
         changed = await self._database.write(change)
         if changed["off"]:
             for token in await self.tokens(id):
-                self._tell(token["id"])
+                self._disconnect(token["id"])
         return changed
 
     async def tokens(self, user: int) -> list[Row]:
-        """The tokens of a user."""
-
         def find(db: Connection) -> list[Row]:
             _user(db, user)
-            return users.tokens_of(db, user)
+            return users.list_tokens(db, user)
 
         return await self._database.read(find)
 
     async def add_token(
-        self, by: Access, user: int, *, scopes: Iterable[str], label: str, age: float | None
-    ) -> Made:
-        """Makes a token."""
+        self, by: Principal, user: int, *, scopes: Iterable[str], label: str, age: float | None
+    ) -> IssuedToken:
+        """Issues a token."""
         now = self._clock()
 
-        def add(db: Connection) -> Made:
+        def add(db: Connection) -> IssuedToken:
             return add_token(
                 db, user, scopes=scopes, label=label, age=age, limits=self._limits,
                 by=by.user, at=now,
@@ -419,46 +406,48 @@ class Accounts:
 
         return await self._database.write(add)
 
-    async def revoke(self, by: Access, id: int) -> None:
-        """Takes a token back. What is connected with it is cut."""
+    async def revoke(self, by: Principal, id: int) -> None:
+        """Revokes a token and disconnects its listeners."""
         now = self._clock()
 
         def end(db: Connection) -> None:
-            found = users.token_of(db, id)
-            if found is None:
+            row = users.get_token(db, id)
+            if row is None:
                 raise NotFoundError(f"there is no token {id}")
             users.revoke_token(db, id, now)
-            audit.record(db, by.user, "revoke token", f"token {id}", found["label"], at=now)
+            journal.record_action(db, by.user, "revoke token", f"token {id}", row["label"], at=now)
 
         await self._database.write(end)
-        self._tell(id)
+        self._disconnect(id)
 
-    async def audit(self, by: Access, *, before: int | None = None, limit: int = 100) -> list[Row]:
-        """What was done: by everybody for an administrator, else by whoever asks."""
+    async def audit(
+        self, by: Principal, *, before: int | None = None, limit: int = 100
+    ) -> list[Row]:
+        """Reads the audit log: all entries for an administrator, otherwise those of the user."""
         user = None if by.may(ADMIN) else by.user
         return await self._database.read(
-            lambda db: audit.recorded(db, user=user, before=before, limit=limit)
+            lambda db: journal.read_audit_log(db, user=user, before=before, limit=limit)
         )
 
     def _write_later(self, work: Callable[[Connection], None]) -> None:
-        """Writes what nobody waits for; if that fails, the log says so."""
+        """Writes without waiting; failures are logged."""
         self._database.submit(work).add_done_callback(_log_failure)
 
-    def _tell(self, credential: int | bytes) -> None:
-        for told in self.revoked:
-            told(credential)
+    def _disconnect(self, credential: int | bytes) -> None:
+        for callback in self.revoked:
+            callback(credential)
 
 
 def _log_failure(done: Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
-        _LOG.warning("could not be written down: %s", done.exception())
+        _LOG.warning("an audit entry could not be written: %s", done.exception())
 
 
 def _user(db: Connection, id: int) -> Row:
-    found = users.user_of(db, id)
-    if found is None:
+    row = users.get_user(db, id)
+    if row is None:
         raise NotFoundError(f"there is no user {id}")
-    return found
+    return row
 
 
 def _unknown() -> UnauthenticatedError:

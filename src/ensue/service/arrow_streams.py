@@ -1,9 +1,9 @@
-"""Arrow streams from outside: their size once decoded is known before anything is decoded.
+"""Arrow streams from clients, whose decoded size is checked before decoding.
 
-A few kilobytes of compressed buffers, a dictionary, or a column of NULLs may stand for gigabytes.
-The metadata of each message declares how many rows and bytes follow, and Arrow refuses buffers
-that do not keep to it. PyArrow does not show these declarations, so they are read here, from
-FlatBuffers that PyArrow has verified (Message.fbs of the Arrow format).
+A few kilobytes of compressed buffers, a dictionary, or a column of NULLs can expand to gigabytes.
+The metadata of each message declares the number of rows and bytes, and Arrow rejects buffers
+that differ. PyArrow does not expose these declarations, so they are read here, from FlatBuffers
+that PyArrow has verified (Message.fbs of the Arrow format).
 """
 
 import struct
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.errors import EventError
-from ensue.service.refusals import OverLimitError
+from ensue.service.errors import OverLimitError
 
 # Slots of tables in Message.fbs.
 _HEADER = 2
@@ -27,14 +27,14 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, struct.error)
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """How many rows an Arrow stream has, and how many bytes once it is decompressed."""
+    """The number of rows of an Arrow stream, and its decompressed size."""
 
     rows: int
     bytes: int
 
 
-def stream_size(data: Any) -> StreamSize:
-    """The declared size of an Arrow stream. Nothing is decompressed."""
+def measure_stream(data: Any) -> StreamSize:
+    """Reads the declared size of an Arrow stream without decompressing it."""
     rows = size = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(data):
@@ -51,17 +51,17 @@ def stream_size(data: Any) -> StreamSize:
                 batch = _table(metadata, _field(metadata, batch, _DICTIONARY))
             else:
                 rows += _row_count(metadata, batch)
-            size += sum(_decoded(metadata, batch, memoryview(message.body)))
+            size += sum(_buffer_sizes(metadata, batch, memoryview(message.body)))
     except _UNREADABLE as error:
         raise _unreadable(error) from None
     return StreamSize(rows, size)
 
 
 def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
-    """The table of an Arrow stream. One that would be too large is refused, not decoded."""
-    size = stream_size(data)
+    """Decodes an Arrow stream; a stream above the limits is rejected before decoding."""
+    size = measure_stream(data)
     if size.rows > most_rows:
-        raise too_many_events(size.rows, most_rows)
+        raise event_limit_error(size.rows, most_rows)
     if size.bytes > most_bytes:
         raise _too_large(size.bytes, most_bytes)
     try:
@@ -77,19 +77,19 @@ def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
     return table
 
 
-def too_many_events(count: int, most: int) -> OverLimitError:
-    """A request has more events than may be in one."""
+def event_limit_error(count: int, most: int) -> OverLimitError:
+    """The error for a request with too many events."""
     return OverLimitError(
         "events_per_request",
-        f"{count:,} events came at once, and {most:,} is the limit\n"
-        "  hint: send them in several pieces",
+        f"{count:,} events in one request exceed the limit of {most:,}\n"
+        "  hint: send them in several requests",
     )
 
 
 def _too_large(size: int, most: int) -> OverLimitError:
     return OverLimitError(
         "body_bytes",
-        f"the events are {size:,} bytes once they are decoded, and {most:,} is the limit\n"
+        f"the decoded events have {size:,} bytes, more than the limit of {most:,}\n"
         "  hint: send them in several requests",
     )
 
@@ -99,7 +99,7 @@ def _unreadable(error: Exception) -> EventError:
 
 
 def _plain_bytes(name: str, column: pa.ChunkedArray) -> int:
-    """How many bytes the strings of a column are, each written out as often as it occurs."""
+    """Size of the strings of a column without dictionary encoding."""
     kind = column.type
     if pa.types.is_run_end_encoded(kind):
         raise EventError(
@@ -107,12 +107,12 @@ def _plain_bytes(name: str, column: pa.ChunkedArray) -> int:
         )
     if not pa.types.is_dictionary(kind):
         return sum(_string_bytes(chunk) for chunk in column.chunks)
-    found = 0
+    total = 0
     for chunk in column.chunks:
         lengths = _lengths(chunk.dictionary)
         if lengths is not None:
-            found += int(lengths[chunk.indices.drop_null().to_numpy()].sum())
-    return found
+            total += int(lengths[chunk.indices.drop_null().to_numpy()].sum())
+    return total
 
 
 def _string_bytes(array: pa.Array) -> int:
@@ -121,7 +121,7 @@ def _string_bytes(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> Any:
-    """The length of each string; None: it has none, or none that can be shared."""
+    """The length of each string, or None for types that cannot share values."""
     kind = array.type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         views = np.frombuffer(array.buffers()[1], np.int32)[::4]  # a view begins with its length
@@ -134,8 +134,8 @@ def _lengths(array: pa.Array) -> Any:
 # -------------------------------------------------------------------------------- FlatBuffers
 
 
-def _decoded(metadata: memoryview, batch: int, body: memoryview) -> Iterator[int]:
-    """The size of each buffer of a batch: a compressed one begins with it."""
+def _buffer_sizes(metadata: memoryview, batch: int, body: memoryview) -> Iterator[int]:
+    """The size of each buffer of a batch; a compressed one begins with it."""
     compressed = _field(metadata, batch, _COMPRESSION) is not None
     buffers = _field(metadata, batch, _BUFFERS)
     if buffers is None:
@@ -145,7 +145,7 @@ def _decoded(metadata: memoryview, batch: int, body: memoryview) -> Iterator[int
     for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 :][: 16 * count]):
         if compressed and length > 0:
             (declared,) = struct.unpack_from("<q", body[max(0, offset) :])
-            yield length if declared < 0 else declared  # -1: this one is not compressed
+            yield length if declared < 0 else declared  # -1: not compressed
         else:
             yield max(0, length)
 
@@ -163,14 +163,14 @@ def _root(metadata: memoryview) -> int:
 
 
 def _table(metadata: memoryview, place: int | None) -> int:
-    """Where a table or vector begins that a field leads to."""
+    """The offset of the table or vector that a field refers to."""
     if place is None:
         raise ValueError("a message without its content")
     return place + int(struct.unpack_from("<I", metadata, place)[0])
 
 
 def _field(metadata: memoryview, table: int, slot: int) -> int | None:
-    """Where the field of a table is; None: it is left out."""
+    """The offset of a field of a table, or None if it is absent."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     (size,) = struct.unpack_from("<H", metadata, vtable)
     at = 4 + 2 * slot

@@ -1,7 +1,7 @@
-"""What the subscriptions of each user may take of the service; those that take more are paused.
+"""Resource quotas per user: subscriptions that exceed them are paused.
 
-A pause is a change of the set, in the same transaction as the events before or after it. So a
-crash changes nothing, and the matches of all others are the same as without it.
+A pause is a change of the set, in the same transaction as the events before or after it, so a
+crash changes nothing, and the matches of other subscriptions are not affected.
 """
 
 import json
@@ -13,42 +13,40 @@ from sqlite3 import Connection
 from typing import Any
 
 from ensue.errors import LimitError
-from ensue.plan.limits import Limits as MatcherLimits
-from ensue.plan.limits import size_text
-from ensue.service.access import limits_of
-from ensue.service.catalogue import Catalogue
-from ensue.service.matching.contract import Matching
-from ensue.service.settings import Limits
-from ensue.service.store import subscriptions as store
+from ensue.planner.limits import MatcherLimits, format_size
+from ensue.service.access import get_user_limits
+from ensue.service.matching.match_backend import MatchBackend
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import subscription_store as store
+from ensue.service.subscription_catalog import SubscriptionCatalog
 
 _LOG = logging.getLogger(__name__)
 _MINUTE = 60.0
-_GROWN = 1.05  # how much more is worth another look at every subscription within a minute
-_ALIKE = 0.5  # of the largest, from which on others of the same user are paused with it
+_GROWN = 1.05  # growth after which all subscriptions are measured again within a minute
+_ALIKE = 0.5  # share of the largest from which others of the same user are paused, too
 
 
-class Budgets:
-    """Pauses subscriptions that exceed their user's share. It runs in the core thread."""
+class ResourceQuotas:
+    """Pauses subscriptions that exceed their user's share; runs in the core thread."""
 
     def __init__(
         self,
-        matching: Matching,
-        catalogue: Catalogue,
-        limits: Limits,
+        matching: MatchBackend,
+        catalog: SubscriptionCatalog,
+        limits: ServiceLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.matching = matching
-        self.catalogue = catalogue
+        self.catalog = catalog
         self.limits = limits
         self.clock = clock
-        self._spent: defaultdict[int, float] = defaultdict(
-            float
-        )  # seconds of this minute, by subscription
+        # CPU seconds of this minute, by subscription
+        self._spent: defaultdict[int, float] = defaultdict(float)
         self._since = clock()
-        self._seen_bytes = 0  # when it was looked last at what each subscription holds
+        self._seen_bytes = 0  # state size when subscriptions were last measured
 
     def pause_failed(self, db: Connection, blamed: Mapping[str, float], error: Exception) -> bool:
-        """Pauses those because of whom nothing could be matched; whether there are any."""
+        """Pauses the subscriptions that made matching fail; returns whether there are any."""
         shares = {int(name): share for name, share in blamed.items()}
         users = self._users(db, shares)
         if not users:
@@ -61,41 +59,41 @@ class Budgets:
         ]
         if not isinstance(error, LimitError):
             _LOG.error("subscriptions %s cannot be matched", own, exc_info=error)
-        self.catalogue.pause_over(db, own, self._reason(db, largest, type(error).__name__))
+        self.catalog.pause_exceeding(db, own, self._reason(db, largest, type(error).__name__))
         return True
 
     def _reason(self, db: Connection, id: int, kind: str) -> str:
-        """Why a subscription is paused because of which matching failed with such an error."""
+        """The reason for pausing a subscription that made matching fail with such an error."""
         if kind != LimitError.__name__:
             return f"it cannot be matched: {kind}, see the log of the service"
-        row = store.subscription_of(db, id)
+        row = store.get_subscription(db, id)
         assert row is not None
-        limits = limits_of(db, row["user"], self.limits)
+        limits = get_user_limits(db, row["user"], self.limits)
         return (
-            f"it needs more than {size_text(limits.memory_per_user)} for partial matches, or "
+            f"it needs more than {format_size(limits.memory_per_user)} for partial matches, or "
             f"finds more than {limits.matches_per_publish:,} matches at once: the limits "
             "memory_per_user and matches_per_publish"
         )
 
     def pause_left_out(self, db: Connection, left_out: Mapping[str, tuple[int, str]]) -> None:
-        """Pauses those that lanes go on without: by name, the newest version then, and why."""
+        """Pauses subscriptions that Spark tasks left out, given as {name: (version, error)}."""
         over: dict[str, list[int]] = {}
         for name, (version, kind) in left_out.items():
             id = int(name)
-            if self._users(db, {id: 0}) and store.came_with(db, id) <= version:
+            if self._users(db, {id: 0}) and store.get_added_version(db, id) <= version:
                 over.setdefault(kind, []).append(id)
         for kind, ids in over.items():
-            self.catalogue.pause_over(db, ids, self._reason(db, ids[0], kind))
+            self.catalog.pause_exceeding(db, ids, self._reason(db, ids[0], kind))
 
     def check_matches(self, db: Connection, found: Mapping[int, int]) -> None:
-        """Pauses subscriptions of users whose subscriptions found too many matches at once."""
+        """Pauses subscriptions of users with too many matches in one batch."""
         if sum(found.values()) <= self._least(db, "matches_per_publish"):
             return
         reason = "its user's subscriptions found {held:,.0f} matches at once, and {most:,} is the "
         self._pause_largest(db, found, "matches_per_publish", reason + "limit {limit}")
 
     def check_usage(self, db: Connection) -> None:
-        """Pauses subscriptions of users who hold too much, or took too long in this minute."""
+        """Pauses subscriptions of users with too much state or CPU time in this minute."""
         self._pass_minute()
         size, most = self.matching.state_bytes, self._least(db, "memory_per_user")
         memory = size > max(most, self._seen_bytes * _GROWN)
@@ -104,7 +102,7 @@ class Budgets:
         slow = over and self._several_users(db)
         if not memory and not slow:
             return
-        usage = self.matching.usage()  # it looks at every subscription
+        usage = self.matching.usage()  # expensive: measures every subscription
         self._seen_bytes = size
         for name, spent in usage.seconds.items():
             self._spent[int(name)] += spent
@@ -129,13 +127,13 @@ class Budgets:
     def _pause_largest(
         self, db: Connection, held: Mapping[int, float], limit: str, reason: str
     ) -> None:
-        """Pauses the largest subscriptions of each user who is over a limit, until that holds."""
+        """Pauses the largest subscriptions of each user above a limit, until it holds."""
         users = self._users(db, held)
         totals: defaultdict[int, float] = defaultdict(float)
         for id, user in users.items():
             totals[user] += held[id]
         for user, total in totals.items():
-            most = getattr(limits_of(db, user, self.limits), limit)
+            most = getattr(get_user_limits(db, user, self.limits), limit)
             over, left = [], total
             for id in sorted(users, key=lambda number: -held[number]):
                 if left <= most:
@@ -144,39 +142,39 @@ class Budgets:
                     over.append(id)
                     left -= held[id]
             if over:
-                said = reason.format(held=total, most=most, limit=limit)
-                self.catalogue.pause_over(db, over, said)
+                text = reason.format(held=total, most=most, limit=limit)
+                self.catalog.pause_exceeding(db, over, text)
             for id in over:
                 self._spent.pop(id, None)
 
     def _users(self, db: Connection, ids: Mapping[int, Any]) -> dict[int, int]:
-        """The users of those subscriptions that are active."""
-        rows = ((id, store.subscription_of(db, id)) for id in ids)
+        """The users of the active subscriptions among `ids`."""
+        rows = ((id, store.get_subscription(db, id)) for id in ids)
         return {id: row["user"] for id, row in rows if row and row["state"] == store.ACTIVE}
 
     def _least(self, db: Connection, limit: str) -> float:
-        """The lowest value that a limit has for any user."""
-        return min([float(getattr(self.limits, limit)), *quotas_of(db, limit)])
+        """The lowest value of a limit for any user."""
+        return min([float(getattr(self.limits, limit)), *list_quotas(db, limit)])
 
     def _several_users(self, db: Connection) -> bool:
-        """Whether one user's subscriptions can slow down another's."""
+        """Whether several users have active subscriptions."""
         rows = db.execute(
             "SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (store.ACTIVE,)
         )
         return len(rows.fetchall()) > 1
 
 
-def quotas_of(db: Connection, limit: str) -> list[float]:
-    """The values of a limit that users have of their own."""
+def list_quotas(db: Connection, limit: str) -> list[float]:
+    """The values of a limit that are set as quotas of users."""
     rows = db.execute("SELECT quotas FROM users WHERE quotas <> '{}'")
     quotas = (json.loads(row[0]) for row in rows)
     return [float(own[limit]) for own in quotas if limit in own]
 
 
-def limits_of_each(db: Connection, limits: Limits) -> MatcherLimits:
-    """What one subscription may hold and find at most, whoever's it is."""
+def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> MatcherLimits:
+    """The limits of the matcher: the highest values of any user."""
     matches, memory = (
-        max([getattr(limits, name), *quotas_of(db, name)])
+        max([getattr(limits, name), *list_quotas(db, name)])
         for name in ("matches_per_publish", "memory_per_user")
     )
     return MatcherLimits(max_matches=max(1, int(matches)), memory=max(1.0, float(memory)))

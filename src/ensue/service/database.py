@@ -1,44 +1,50 @@
-"""The file of a service: one thread writes, in groups that are committed together; others read."""
+"""The SQLite database of a service: one writer thread with group commit, several readers."""
 
 import asyncio
 import contextlib
+import json
+import os
 import queue
+import socket
 import sqlite3
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ensue.errors import EnsueError, ServiceError, StateError
-from ensue.service.refusals import IntakeStoppedError, NoRoomError
-from ensue.service.secrets import Seal, narrow
-from ensue.service.tables import make_tables
+from ensue.service.errors import IntakeStoppedError, NoRoomError
+from ensue.service.secrets import SecretCipher, restrict_permissions
+from ensue.service.store.tables import create_tables
 
 T = TypeVar("T")
-MOST_IN_GROUP = 1_000  # pieces of work in one transaction
+MAX_GROUP_SIZE = 1_000  # jobs in one transaction
 READERS = 4
-_BUSY = 30.0  # seconds to wait for another process that looks at the file
+_BUSY = 30.0  # seconds to wait for a lock of another process
 SYNCHRONOUS = ("FULL", "NORMAL")
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE)
-# The index of the write-ahead log is in memory, not in a file: for this process only.
+# This VFS holds the index of the write-ahead log in memory instead of a file.
 _IN_MEMORY_INDEX = "unix-excl"
 
 
 @dataclass(slots=True)
-class Work(Generic[T]):
-    """A piece of work for the writer, and where its answer goes."""
+class WriteJob(Generic[T]):
+    """A job for the writer thread and the future of its result."""
 
     do: Callable[[sqlite3.Connection], T]
     answer: "Future[T]"
 
 
 class Database:
-    """One SQLite file. What is written together waits for the disk once.
+    """One SQLite file with group commit.
 
-    Work of the same group is one transaction, each piece in a savepoint: one that fails takes
-    back its own changes only. Answers are given once the transaction is on disk.
+    The jobs of a group share one transaction, each in a savepoint, so a failing job rolls back
+    its own changes only. Results are returned once the transaction is on disk.
     """
 
     def __init__(self, path: str | Path, *, synchronous: str = "FULL") -> None:
@@ -49,20 +55,22 @@ class Database:
             )
         self.path = str(path)
         self._synchronous = synchronous
-        self._work: queue.SimpleQueue[Work[Any] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[WriteJob[Any] | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ensue-read")
         self._closed = False
-        self._vfs: str | None = None  # of SQLite; None: the usual one
-        self.seal: Seal | None = None  # for SQL that says seal(text) and unseal(text)
-        self.committed: list[Callable[[], None]] = []  # called on the writer behind each commit
+        self._vfs: str | None = None  # None: SQLite's default
+        self.seal: SecretCipher | None = (
+            None  # behind the SQL functions seal(text) and unseal(text)
+        )
+        self.committed: list[Callable[[], None]] = []  # called by the writer after each commit
         self.rolled_back: list[Callable[[BaseException], None]] = []
-        self._close_to_others()
-        writer = self._opened()
+        self._restrict_access()
+        writer = self._open()
         try:
-            make_tables(writer, self.path)
+            create_tables(writer, self.path)
         except BaseException:
             writer.close()
             raise
@@ -71,10 +79,10 @@ class Database:
         )
         self._writer.start()
 
-    # ---------------------------------------------------------------------------- for everybody
+    # ---------------------------------------------------------------------------- callers
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Does work in the writer's thread; gives its answer once it is on disk."""
+        """Runs `work` in the writer thread; returns its result once it is committed."""
         return await asyncio.wrap_future(self.submit(work))
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "Future[T]":
@@ -83,11 +91,11 @@ class Database:
         if self._closed:
             answer.set_exception(IntakeStoppedError("the service is closed"))
         else:
-            self._work.put(Work(work, answer))
+            self._work.put(WriteJob(work, answer))
         return answer
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Looks at what is committed, beside the writer."""
+        """Runs `work` on the committed state, in a reader thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, self.look, work)
 
@@ -95,18 +103,18 @@ class Database:
         """The same in this thread."""
         db = getattr(self._local, "db", None)
         if db is None:
-            db = self._local.db = self._opened(read_only=True)
+            db = self._local.db = self._open(read_only=True)
             with self._lock:
                 self._reading.append(db)
         return work(db)
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work wait for the writer."""
+        """Number of jobs waiting for the writer."""
         return self._work.qsize()
 
     def close(self) -> None:
-        """Finishes the work that waits, and closes the file."""
+        """Finishes the waiting jobs and closes the file."""
         if self._closed:
             return
         self._closed = True
@@ -118,22 +126,22 @@ class Database:
 
     # ---------------------------------------------------------------------------- the writer
 
-    def _opened(self, *, read_only: bool = False) -> sqlite3.Connection:
+    def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         try:
             try:
-                return self._connected(read_only=read_only)
+                return self._connect(read_only=read_only)
             except sqlite3.Error as error:
-                if self._vfs is not None or not is_no_room(error):
+                if self._vfs is not None or not is_disk_full(error):
                     raise
-                self._vfs = _IN_MEMORY_INDEX  # a full disk has no room for the file of the index
-                return self._connected(read_only=read_only)
+                self._vfs = _IN_MEMORY_INDEX  # a full disk has no space for the index file
+                return self._connect(read_only=read_only)
         except sqlite3.Error as error:
             raise StateError(
-                f"{self.path} cannot be opened as the file of a service: {error}\n"
+                f"{self.path} cannot be opened as the database of a service: {error}\n"
                 "  hint: name a file in a folder that you can write to"
             ) from None
 
-    def _connected(self, *, read_only: bool) -> sqlite3.Connection:
+    def _connect(self, *, read_only: bool) -> sqlite3.Connection:
         file = self.path
         if self._vfs is not None:
             file = f"{Path(self.path).absolute().as_uri()}?vfs={self._vfs}"
@@ -151,8 +159,8 @@ class Database:
             db.execute("PRAGMA cache_size = -65536")
             db.execute("PRAGMA wal_autocheckpoint = 16384")
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            db.create_function("seal", 1, lambda text: self._settled().seal(text))
-            db.create_function("unseal", 1, lambda text: self._settled().unseal(text))
+            db.create_function("seal", 1, lambda text: self._require_seal().seal(text))
+            db.create_function("unseal", 1, lambda text: self._require_seal().unseal(text))
             if read_only:
                 db.execute("PRAGMA query_only = ON")
         except BaseException:
@@ -160,19 +168,19 @@ class Database:
             raise
         return db
 
-    def _settled(self) -> Seal:
+    def _require_seal(self) -> SecretCipher:
         if self.seal is None:
-            raise StateError(f"the secrets in {self.path} are sealed, and no key was given")
+            raise StateError(f"the secrets in {self.path} are encrypted, and there is no key")
         return self.seal
 
-    def _close_to_others(self) -> None:
-        """Lets nobody but the owner read the file. SQLite gives its other files the same mode."""
-        with contextlib.suppress(OSError):  # opening it says what is wrong
+    def _restrict_access(self) -> None:
+        """Restricts the file to its owner; SQLite copies the mode to its other files."""
+        with contextlib.suppress(OSError):  # opening it reports the error
             Path(self.path).touch(mode=0o600)
         for end in ("", "-wal", "-shm"):
-            found = Path(f"{self.path}{end}")
-            if found.exists():
-                narrow(found)
+            file = Path(f"{self.path}{end}")
+            if file.exists():
+                restrict_permissions(file)
 
     def _write_all(self, db: sqlite3.Connection) -> None:
         over = False
@@ -180,7 +188,7 @@ class Database:
             first = self._work.get()
             group = [] if first is None else [first]
             over = first is None
-            while not over and len(group) < MOST_IN_GROUP:
+            while not over and len(group) < MAX_GROUP_SIZE:
                 try:
                     work = self._work.get_nowait()
                 except queue.Empty:
@@ -189,14 +197,14 @@ class Database:
                     over = True
                 else:
                     group.append(work)
-            # Who was cancelled meanwhile is left out; from here on nobody can be.
+            # Drops cancelled jobs; the others can no longer be cancelled.
             group = [work for work in group if work.answer.set_running_or_notify_cancel()]
             if group:
                 self._write(db, group)
         db.close()
 
-    def _write(self, db: sqlite3.Connection, group: list[Work[Any]]) -> None:
-        answers: list[tuple[Work[Any], Any, BaseException | None]] = []
+    def _write(self, db: sqlite3.Connection, group: list[WriteJob[Any]]) -> None:
+        answers: list[tuple[WriteJob[Any], Any, BaseException | None]] = []
         try:
             db.execute("BEGIN IMMEDIATE")
             for work in group:
@@ -210,16 +218,16 @@ class Database:
                     answers.append((work, None, error))
                 db.execute("RELEASE work")
             db.execute("COMMIT")
-        except BaseException as error:  # noqa: BLE001 - the thread goes on, askers get it
+        except BaseException as error:  # noqa: BLE001 - the callers get it, the thread continues
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            for told in self.rolled_back:
-                told(error)
+            for callback in self.rolled_back:
+                callback(error)
             for work in group:
-                work.answer.set_exception(_said(error))
+                work.answer.set_exception(_write_error(error))
             return
-        for tell in self.committed:
-            tell()
+        for notify in self.committed:
+            notify()
         for work, answer, failed in answers:
             if failed is None:
                 work.answer.set_result(answer)
@@ -227,16 +235,88 @@ class Database:
                 work.answer.set_exception(failed)
 
 
-def _said(error: BaseException) -> EnsueError:
-    """Why nothing could be written, in words."""
+def _write_error(error: BaseException) -> EnsueError:
+    """Translates the error of a failed transaction."""
     if isinstance(error, EnsueError):
         return error
-    said = f"the file cannot be written: {error}"
-    if isinstance(error, sqlite3.Error) and is_no_room(error):
-        return NoRoomError(f"{said}\n  hint: free some space; what is kept can be read")
-    return IntakeStoppedError(said)
+    message = f"the file cannot be written: {error}"
+    if isinstance(error, sqlite3.Error) and is_disk_full(error):
+        return NoRoomError(f"{message}\n  hint: free some space; stored data can still be read")
+    return IntakeStoppedError(message)
 
 
-def is_no_room(error: sqlite3.Error) -> bool:
+def is_disk_full(error: sqlite3.Error) -> bool:
     """Whether SQLite failed because the disk is full."""
     return getattr(error, "sqlite_errorcode", None) in _NO_ROOM
+
+
+# ----------------------------------------------------------------------
+# Lock file
+
+if sys.platform != "win32":  # Windows has no flock
+    import fcntl
+
+
+class FileLock:
+    """Locks the database of a service against a second service, in this or another process.
+
+    The operating system releases it when the process ends in any way. The lock is on a file
+    beside the database, because SQLite loses its own locks if others close the database.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(f"{Path(path).resolve()}-lock")
+        try:
+            self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StateError(
+                f"{self._path} cannot be created: {error.strerror}\n"
+                "  hint: name a file in a folder that you can write to"
+            ) from None
+        _held.add(self)
+        if sys.platform == "win32":
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(self._file)
+            self.release()
+            raise StateError(
+                f"{path} is in use by {holder}: a second service would lose matches of the first\n"
+                "  hint: stop that one first, the lock ends with its process; or name another file"
+            ) from None
+        with contextlib.suppress(OSError):  # on a full disk the holder stays unknown
+            own = {
+                "process": os.getpid(),
+                "host": socket.gethostname(),
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(own).encode(), 0)
+
+    def release(self) -> None:
+        """Releases the lock."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+_held: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
+
+
+def _release_in_child() -> None:
+    """Closes inherited locks, which a forked process would hold after its parent has ended."""
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _read_holder(file: int) -> str:
+    try:
+        holder = json.loads(os.pread(file, 1_000, 0))
+        return f"process {holder['process']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another service"

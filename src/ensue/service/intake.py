@@ -1,4 +1,4 @@
-"""Events as they come in, as a table of the stream's columns; what does not fit is put aside."""
+"""Decoding of published events into a table of the stream's columns; misfits become bad events."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from ensue.columns.buffers import Bools
-from ensue.columns.stream import with_time
 from ensue.errors import EventError
-from ensue.service.arrow_streams import read_stream, too_many_events
-from ensue.service.columns import Columns
-from ensue.service.settings import Limits
+from ensue.service.arrow_streams import event_limit_error, read_stream
+from ensue.service.event_columns import EventColumns
+from ensue.service.settings import ServiceLimits
+from ensue.vector.arrow_numpy import Bools
+from ensue.vector.event_table import drop_bad_times
 
 JSON_LINES, JSON, ARROW = (
     "application/x-ndjson",
@@ -23,33 +23,33 @@ JSON_LINES, JSON, ARROW = (
     "application/vnd.apache.arrow.stream",
 )
 MEDIA = (JSON_LINES, JSON, ARROW)
-_SHOWN = 2_000  # characters of a bad event that are kept
+_SHOWN = 2_000  # characters of a bad event that are stored
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
-    """An event that cannot be taken, and why."""
+class BadEvent:
+    """A rejected event and the reason."""
 
-    place: int  # among those that came with it
+    place: int  # its index in the request
     reason: str
     event: str
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Events that fit, each with its place among those that came, and those that do not."""
+class DecodedEvents:
+    """The valid events of a request, with their indexes, and the bad ones."""
 
     events: pa.Table
     places: Sequence[int]
-    bad: Sequence[Bad]
-    count: int  # of all that came
+    bad: Sequence[BadEvent]
+    count: int  # of all events of the request
 
 
 class Intake:
-    """Reads events of a stream."""
+    """Decodes published events."""
 
     def __init__(
-        self, columns: Columns, limits: Limits, clock: Callable[[], float] = time.time
+        self, columns: EventColumns, limits: ServiceLimits, clock: Callable[[], float] = time.time
     ) -> None:
         self.columns = columns
         self.limits = limits
@@ -60,10 +60,12 @@ class Intake:
             if pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         }
 
-    def read(self, given: Any, media: str | None = None, *, limits: Limits | None = None) -> Taken:
-        """Events from bytes of a media type, from rows, or from a table.
+    def read(
+        self, given: Any, media: str | None = None, *, limits: ServiceLimits | None = None
+    ) -> DecodedEvents:
+        """Decodes events from bytes of a media type, from rows, or from a table.
 
-        Bytes that stand for more than the limits allow are refused before they are decoded.
+        Bytes that would decode to more than the limits allow are rejected before decoding.
         """
         limits = limits or self.limits
         if isinstance(given, str):
@@ -72,126 +74,127 @@ class Intake:
             kind = (media or JSON_LINES).partition(";")[0].strip().lower()
             if kind == ARROW:
                 most = limits.body_bytes, limits.events_per_request
-                return self._table(read_stream(given, *most))
+                return self._read_table(read_stream(given, *most))
             if kind in (JSON, JSON_LINES, "application/jsonl", "text/plain"):
-                rows, bad = _json(bytes(given), lines=kind != JSON)
+                rows, bad = _parse_json(bytes(given), lines=kind != JSON)
                 if len(rows) > limits.events_per_request:
-                    raise too_many_events(len(rows), limits.events_per_request)
-                return self._rows(rows, bad)
+                    raise event_limit_error(len(rows), limits.events_per_request)
+                return self._read_rows(rows, bad)
             raise EventError(f"events cannot be read as {kind}\n  hint: one of {', '.join(MEDIA)}")
         if isinstance(given, Mapping):
-            return self._rows([given], [])
+            return self._read_rows([given], [])
         if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
-            return self._rows(list(given), [])
-        return self._table(given)
+            return self._read_rows(list(given), [])
+        return self._read_table(given)
 
     # ---------------------------------------------------------------------------- tables
 
-    def _table(self, given: Any) -> Taken:
+    def _read_table(self, given: Any) -> DecodedEvents:
         table = self.columns.reader.read(given, drop=False).events
-        return self._timed(table, list(range(table.num_rows)), [], table.num_rows)
+        return self._check_times(table, list(range(table.num_rows)), [], table.num_rows)
 
-    def _timed(self, table: pa.Table, places: Sequence[int], bad: list[Bad], count: int) -> Taken:
-        """Puts aside events that have no usable time, or one too far ahead of the clock."""
+    def _check_times(
+        self, table: pa.Table, places: Sequence[int], bad: list[BadEvent], count: int
+    ) -> DecodedEvents:
+        """Rejects events without a usable time, or with one too far ahead of the clock."""
         marked = table.append_column("__place", pa.array(np.arange(table.num_rows)))
         shape = self.columns.shape
         try:
-            usable, dropped = with_time(marked, shape, "drop", finite=True)
-        except EventError as error:  # times that lie too far apart for one stream
+            usable, dropped = drop_bad_times(marked, shape, "drop", finite=True)
+        except EventError as error:  # the times span too long a range for one stream
             raise EventError(f"{error}") from None
         ahead = self._ahead(usable)
         if not dropped and not ahead.any():
-            return Taken(table, places, bad, count)
+            return DecodedEvents(table, places, bad, count)
         timed = usable.column("__place").to_numpy()
         untimed = np.setdiff1d(np.arange(table.num_rows), timed)
         why = "it has no usable time: missing, not a number, or it ends before it starts"
-        bad += [Bad(places[row], why, _shown(table, row)) for row in untimed.tolist()]
-        why = (
-            f"its time is more than {self.limits.max_ahead:g} seconds ahead of the service's clock"
-        )
-        bad += [Bad(places[row], why, _shown(table, row)) for row in timed[ahead].tolist()]
+        bad += [BadEvent(places[row], why, _preview(table, row)) for row in untimed.tolist()]
+        ahead_by = f"{self.limits.max_ahead:g} seconds"
+        why = f"its time is more than {ahead_by} ahead of the service's clock"
+        bad += [BadEvent(places[row], why, _preview(table, row)) for row in timed[ahead].tolist()]
         left = usable.drop_columns(["__place"]).filter(pa.array(~ahead))
-        return Taken(left, [places[row] for row in timed[~ahead].tolist()], bad, count)
+        return DecodedEvents(left, [places[row] for row in timed[~ahead].tolist()], bad, count)
 
     def _ahead(self, events: pa.Table) -> Bools:
-        """Which events are too far ahead of the clock: one would make all others late.
+        """Marks events too far ahead of the clock, since one would make all others late.
 
-        Numbers have no clock that they could be compared with.
+        Numeric times have no clock to compare with.
         """
         if not self.columns.calendar or not events.num_rows:
             return np.zeros(events.num_rows, np.bool_)
-        found: Bools = self.columns.seconds(events) > self.clock() + self.limits.max_ahead
-        return found
+        ahead: Bools = self.columns.seconds(events) > self.clock() + self.limits.max_ahead
+        return ahead
 
     # ---------------------------------------------------------------------------- rows
 
-    def _rows(self, rows: list[Any], refused: list[Bad]) -> Taken:
-        """Rows as a table. One that does not fit is put aside with the reason."""
+    def _read_rows(self, rows: list[Any], rejected: list[BadEvent]) -> DecodedEvents:
+        """Converts rows into a table; rows that do not fit become bad events."""
         count = len(rows)
-        bad = list(refused)
-        gone = {one.place for one in bad}
-        places = [place for place in range(count) if place not in gone]
-        fitting = [self._with_times(rows[place]) for place in places]
+        bad = list(rejected)
+        skipped = {each.place for each in bad}
+        places = [place for place in range(count) if place not in skipped]
+        fitting = [self._parse_times(rows[place]) for place in places]
         try:
             table = self.columns.reader.read(fitting, drop=False).events
         except EventError:
-            kept_places, kept = [], []
+            valid_places, valid = [], []
             for place, row in zip(places, fitting, strict=True):
                 try:
                     self.columns.reader.read([row], drop=False)
                 except EventError as error:
                     shown = orjson.dumps(rows[place], default=str, option=orjson.OPT_NON_STR_KEYS)
-                    bad.append(Bad(place, _reason(error), shown.decode()[:_SHOWN]))
+                    bad.append(BadEvent(place, _reason(error), shown.decode()[:_SHOWN]))
                 else:
-                    kept_places.append(place)
-                    kept.append(row)
-            places, fitting = kept_places, kept
+                    valid_places.append(place)
+                    valid.append(row)
+            places, fitting = valid_places, valid
             table = self.columns.reader.read(fitting, drop=False).events
-        return self._timed(table, places, bad, count)
+        return self._check_times(table, places, bad, count)
 
-    def _with_times(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """JSON has no timestamps: texts in ISO form and seconds since 1970 are read as such."""
+    def _parse_times(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Reads ISO strings and epoch seconds as timestamps, which JSON lacks."""
         if not self._times:
             return row
-        found = dict(row)
+        converted = dict(row)
         for name, type in self._times.items():
-            value = found.get(name)
+            value = converted.get(name)
             if isinstance(value, str):
-                found[name] = _moment(value, type)
+                converted[name] = _parse_time(value, type)
             elif isinstance(value, float) and pa.types.is_timestamp(type):
-                found[name] = _seconds(value, type)
-        return found
+                converted[name] = _from_epoch(value, type)
+        return converted
 
 
-def _moment(text: str, type: pa.DataType) -> Any:
+def _parse_time(text: str, type: pa.DataType) -> Any:
     try:
         if pa.types.is_date(type):
             return date.fromisoformat(text)
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
-        return text  # refused where the row is read, with its name
+        return text  # rejected when the row is read, with the column's name
     if type.tz is None:
-        return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return parsed.astimezone(UTC).replace(tzinfo=None) if parsed.tzinfo else parsed
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def _seconds(value: float, type: pa.DataType) -> Any:
+def _from_epoch(value: float, type: pa.DataType) -> Any:
     try:
-        found = datetime.fromtimestamp(value, UTC)
+        parsed = datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         return value
-    return found if type.tz else found.replace(tzinfo=None)
+    return parsed if type.tz else parsed.replace(tzinfo=None)
 
 
-def _json(data: bytes, *, lines: bool) -> tuple[list[Any], list[Bad]]:
-    """The events of a body; a line that is no JSON object is bad, the others are not."""
+def _parse_json(data: bytes, *, lines: bool) -> tuple[list[Any], list[BadEvent]]:
+    """Parses JSON or JSON lines; a line that is not a JSON object is a bad event."""
     if not lines:
         try:
-            read = orjson.loads(data)
+            parsed = orjson.loads(data)
         except orjson.JSONDecodeError as error:
             raise EventError(f"the events are not JSON: {error}") from None
-        rows = read if isinstance(read, list) else [read]
-        return rows, _no_objects(rows)
+        rows = parsed if isinstance(parsed, list) else [parsed]
+        return rows, _reject_non_objects(rows)
     texts = [line for line in data.split(b"\n") if line.strip()]
     rows, bad = [], []
     for place, text in enumerate(texts):
@@ -199,33 +202,34 @@ def _json(data: bytes, *, lines: bool) -> tuple[list[Any], list[Bad]]:
             rows.append(orjson.loads(text))
         except orjson.JSONDecodeError as error:
             rows.append(None)
-            bad.append(Bad(place, f"it is no JSON: {error}", shown_text(text)))
-    known = {one.place for one in bad}
-    return rows, bad + [one for one in _no_objects(rows) if one.place not in known]
+            bad.append(BadEvent(place, f"it is not JSON: {error}", preview_payload(text)))
+    known = {each.place for each in bad}
+    return rows, bad + [each for each in _reject_non_objects(rows) if each.place not in known]
 
 
-def _no_objects(rows: list[Any]) -> list[Bad]:
+def _reject_non_objects(rows: list[Any]) -> list[BadEvent]:
     why = 'it is not a JSON object, as in {"id": 17, ...}'
     return [
-        Bad(place, why, orjson.dumps(row).decode()[:_SHOWN])
+        BadEvent(place, why, orjson.dumps(row).decode()[:_SHOWN])
         for place, row in enumerate(rows)
         if not isinstance(row, dict)
     ]
 
 
-def _shown(table: pa.Table, row: int) -> str:
-    """An event of a table as a text."""
-    one = table.slice(row, 1)
+def _preview(table: pa.Table, row: int) -> str:
+    """Renders an event of a table as JSON, shortened."""
+    sliced = table.slice(row, 1)
     try:
-        event = one.to_pylist()[0]
+        event = sliced.to_pylist()[0]
     except (ValueError, OverflowError):  # Python's years end with 9999, Arrow's do not
-        event = {name: str(one.column(name).cast(pa.string())[0]) for name in one.column_names}
+        columns = zip(sliced.column_names, sliced.columns, strict=True)
+        event = {name: str(column.cast(pa.string())[0]) for name, column in columns}
     shown = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS)
     return shown.decode()[:_SHOWN]
 
 
-def shown_text(data: bytes) -> str:
-    """The beginning of what could not be read."""
+def preview_payload(data: bytes) -> str:
+    """Returns the beginning of an unreadable payload."""
     return data.decode("utf-8", "replace")[:_SHOWN]
 
 

@@ -1,7 +1,7 @@
-"""What a target signs with, and how secrets are sealed in the file of a service.
+"""Signing secrets of targets, and the encryption of secrets in the database.
 
-Secrets of webhooks, and passwords in the configurations of targets, are encrypted by Fernet
-(AES-128-CBC with an HMAC) under a key that is not in the file.
+Webhook secrets and passwords of targets are encrypted by Fernet (AES-128-CBC with an HMAC)
+under a key that is not in the database.
 """
 
 import logging
@@ -15,33 +15,33 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from ensue.errors import StateError
-from ensue.service.delivery.signing import Secret, new_secret, stored
+from ensue.service.delivery.signing import SigningSecret, encode_secrets, new_secret
 
-SIGNED = ("webhook",)  # kinds of targets whose notes are signed
-KEY = "ENSUE_SECRET_KEY"  # the environment variable
-_CHECK = "sealed"  # the setting that shows whether a key is the right one
+SIGNED_KINDS = ("webhook",)  # kinds of targets whose deliveries are signed
+KEY_VARIABLE = "ENSUE_SECRET_KEY"  # the environment variable
+_CHECK = "sealed"  # the setting that verifies a key
 _CONTENT = b"ensue"
 _SEALED = (("targets", "config"), ("targets", "secrets"), ("keys", "answer"))
-_CACHED = 10_000  # texts that are kept open
+_CACHED = 10_000  # decrypted texts
 _LOG = logging.getLogger(__name__)
 
 
-def new_secrets(kind: str) -> list[dict[str, Any]]:
-    """The secrets of a new target; none where it does not sign anything."""
-    return stored([Secret(new_secret())]) if kind in SIGNED else []
+def create_secrets(kind: str) -> list[dict[str, Any]]:
+    """Creates the secrets of a new target; empty for kinds that are not signed."""
+    return encode_secrets([SigningSecret(new_secret())]) if kind in SIGNED_KINDS else []
 
 
-class Seal:
-    """Encrypts with the first of some keys, and decrypts what any of them has encrypted."""
+class SecretCipher:
+    """Encrypts with the first key, and decrypts with any of the keys."""
 
     def __init__(self, keys: Sequence[str], path: str) -> None:
         try:
             fernets = [Fernet(key) for key in keys]
         except ValueError:
             raise StateError(
-                f"a key for the secrets in {path} is not one\n"
-                "  hint: 32 bytes in URL-safe base64, as Fernet.generate_key() of the package "
-                "cryptography makes them"
+                f"a key for the secrets in {path} is invalid\n"
+                "  hint: 32 bytes in URL-safe base64, made by Fernet.generate_key() of "
+                "the package cryptography"
             ) from None
         self._path = path
         self._newest = fernets[0]
@@ -49,14 +49,13 @@ class Seal:
         self.unseal = lru_cache(_CACHED)(self._unseal)
 
     def seal(self, text: str) -> str:
-        """A text that only the key opens."""
         return self._newest.encrypt(text.encode()).decode()
 
     def _unseal(self, sealed: str) -> str:
         return self._all.decrypt(sealed.encode()).decode()
 
     def settle(self, db: Connection) -> None:
-        """Checks the keys; what is not sealed with the first one is sealed anew."""
+        """Verifies the keys, and re-encrypts secrets that are not encrypted with the first one."""
         row = db.execute("SELECT value FROM settings WHERE name = ?", (_CHECK,)).fetchone()
         opened = "{}"
         if row is not None:
@@ -69,9 +68,8 @@ class Seal:
                 self._all.decrypt(row[0].encode())
             except InvalidToken:
                 raise StateError(
-                    f"the secrets in {self._path} were sealed with another key\n"
-                    f"  hint: {KEY} or the key file must have that key, too; after a new one and "
-                    "a comma"
+                    f"the secrets in {self._path} were encrypted with another key\n"
+                    f"  hint: add that key to {KEY_VARIABLE} or the key file, after the new one and a comma"
                 ) from None
         for table, column in _SEALED:
             db.execute(f"UPDATE {table} SET {column} = seal({opened.format(column)})")
@@ -81,20 +79,20 @@ class Seal:
         self.unseal.cache_clear()
 
 
-def seal_of(path: str, db: Connection, key_file: str | Path | None = None) -> Seal:
-    """The seal of a service's file: by the environment, or by a key file, made for a new file."""
-    given = os.environ.get(KEY)
-    if given:
-        return Seal(_keys(given), path)
+def load_cipher(path: str, db: Connection, key_file: str | Path | None = None) -> SecretCipher:
+    """Loads the key from the environment or a key file, which is created for a new database."""
+    keys = os.environ.get(KEY_VARIABLE)
+    if keys:
+        return SecretCipher(_keys(keys), path)
     place = Path(key_file) if key_file is not None else Path(f"{path}.key")
     try:
         text = place.read_text(encoding="ascii", errors="replace")
-        narrow(place)
+        restrict_permissions(place)
     except FileNotFoundError:
         if db.execute("SELECT 1 FROM settings WHERE name = ?", (_CHECK,)).fetchone():
             raise StateError(
                 f"the key for the secrets in {path} is missing: there is no {place}\n"
-                f"  hint: put it back, or set {KEY}"
+                f"  hint: put it back, or set {KEY_VARIABLE}"
             ) from None
         text = Fernet.generate_key().decode()
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -105,19 +103,19 @@ def seal_of(path: str, db: Connection, key_file: str | Path | None = None) -> Se
     except OSError as error:
         raise StateError(
             f"the key file {place} cannot be read: {error.strerror or error}\n"
-            f"  hint: make it readable for the service, or set {KEY}"
+            f"  hint: make it readable for the service, or set {KEY_VARIABLE}"
         ) from None
-    return Seal(_keys(text), path)
+    return SecretCipher(_keys(text), path)
 
 
 def _keys(text: str) -> list[str]:
     return [key for key in text.replace(",", " ").split() if key] or [""]
 
 
-def narrow(path: Path) -> None:
-    """Closes a file to all but its owner."""
+def restrict_permissions(path: Path) -> None:
+    """Makes a file accessible to its owner only."""
     try:
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
     except OSError as error:
-        _LOG.warning("%s stays readable for others: %s", path, error.strerror or error)
+        _LOG.warning("%s stays readable for other users: %s", path, error.strerror or error)

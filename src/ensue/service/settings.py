@@ -1,4 +1,4 @@
-"""What a service is told once: what its events look like, and how much there may be of all."""
+"""Settings of a service: the description of its events, and its limits."""
 
 import json
 from collections.abc import Mapping
@@ -9,59 +9,59 @@ from ensue.errors import ServiceError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much of anything there may be. Quotas of a user may be lower or higher."""
+class ServiceLimits:
+    """Limits of a service; quotas can override them per user."""
 
-    body_bytes: int = 16 << 20  # of a request
+    body_bytes: int = 16 << 20  # per request
     events_per_request: int = 100_000
-    header_seconds: float = 10.0  # for the head of a request to arrive
-    body_seconds: float = 20.0  # in which some of a body must arrive
-    http_connections: int = 20_000  # and fewer than the process may open files
+    header_seconds: float = 10.0  # until the head of a request has arrived
+    body_seconds: float = 20.0  # without any data of the body
+    http_connections: int = 20_000  # lowered if the process may open fewer files
     # Shares of a user: a subscription that exceeds one is paused.
     matches_per_publish: int = 1_000_000
     memory_per_user: int = 256 << 20  # bytes of partial matches
-    seconds_per_minute: float = 30.0  # of the processor, while several users have subscriptions
-    connections_per_user: int = 20  # listeners at a time
+    seconds_per_minute: float = 30.0  # of CPU time, while several users have subscriptions
+    connections_per_user: int = 20  # concurrent listeners
     connections: int = 10_000
     subscriptions_per_user: int = 10_000
-    corners_per_user: int = 1_000_000  # of all regions of a user's subscriptions
-    notes_per_minute: int = 60_000  # by user; more are counted as throttled
+    corners_per_user: int = 1_000_000  # in all regions of a user's subscriptions
+    notes_per_minute: int = 60_000  # per user; more are counted as throttled
     targets_per_subscription: int = 10
-    retention: float = 7 * 86_400.0  # seconds that notes and events are kept
-    retained_bytes: int = 4 << 30  # of events; the oldest go first
-    token_age: float = 366 * 86_400.0  # seconds, at the most
-    audit_age: float = 366 * 86_400.0  # seconds that the audit log goes back
+    retention: float = 7 * 86_400.0  # seconds that notifications and events are stored
+    retained_bytes: int = 4 << 30  # of events; the oldest are deleted first
+    token_age: float = 366 * 86_400.0  # maximum in seconds
+    audit_age: float = 366 * 86_400.0  # seconds that audit entries are stored
     session_age: float = 12 * 3_600.0
-    buffer: int = 1_000  # notes that a listener may lag behind
-    waiting: int = 1_000  # publishes waiting to be matched
+    buffer: int = 1_000  # notifications that a listener may lag
+    waiting: int = 1_000  # publish requests waiting to be matched
     trial_events: int = 1_000_000
     trial_seconds: float = 20.0
     trial_matches: int = 100_000
     why_not_events: int = 20_000
-    bad_events: int = 10_000  # that are kept to be looked at
-    snapshot_events: int = 200_000  # matched again at most, after a crash
+    bad_events: int = 10_000  # stored for inspection
+    snapshot_events: int = 200_000  # replayed at most after a crash
     snapshot_seconds: float = 60.0
-    max_ahead: float = 86_400.0  # seconds that an event may be ahead of this machine's clock
-    free_bytes: int = 64 << 20  # on the disk, below which no events are taken
+    max_ahead: float = 86_400.0  # seconds that an event may be ahead of the clock
+    free_bytes: int = 64 << 20  # of disk space, below which the intake stops
     webhook_attempts: int = 12
     webhook_seconds: float = 15.0
-    webhook_requests: int = 64  # at a time
-    brokers: tuple[str, ...] = ()  # host:port that anybody's targets may name
-    allow: tuple[str, ...] = ()  # hosts and networks that webhooks may reach though private
+    webhook_requests: int = 64  # concurrent
+    brokers: tuple[str, ...] = ()  # host:port that targets of any user may name
+    allow: tuple[str, ...] = ()  # private hosts and networks that webhooks may reach
 
     @classmethod
-    def given(cls, values: "Mapping[str, Any] | Limits | None") -> "Limits":
-        """Limits from a configuration. An unknown or impossible one is refused."""
-        if isinstance(values, Limits):
+    def given(cls, values: "Mapping[str, Any] | ServiceLimits | None") -> "ServiceLimits":
+        """Builds limits from a configuration; unknown names and invalid values are rejected."""
+        if isinstance(values, ServiceLimits):
             return values
         known = {field.name: field for field in fields(cls)}
-        found: dict[str, Any] = {}
+        limits: dict[str, Any] = {}
         for name, value in (values or {}).items():
             if name not in known:
                 hint = did_you_mean(name, known)
                 raise ServiceError(f"there is no limit '{name}'\n  hint: {hint}")
-            found[name] = _limit(name, value, known[name].default)
-        return cls(**found)
+            limits[name] = _limit(name, value, known[name].default)
+        return cls(**limits)
 
 
 def _limit(name: str, value: Any, default: Any) -> Any:
@@ -78,8 +78,8 @@ def _limit(name: str, value: Any, default: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """The events of a service, as their columns are called."""
+class StreamDescription:
+    """The columns of a service's events and their roles."""
 
     columns: tuple[tuple[str, str], ...]  # name, Arrow type
     time: str | tuple[str, str]
@@ -87,21 +87,21 @@ class Stream:
     order: tuple[str, ...] = ()
     location: str | tuple[str, str] | None = None
     space: str = "plane"
-    key: str | None = None  # the column that says whose event it is
+    key: str | None = None  # the column that identifies the object of an event
     watermark: str | float | None = None  # how far events may be out of order
-    idle: float | None = None  # seconds without events after which time goes by the clock
+    idle: float | None = None  # seconds without events after which time follows the clock
 
     @property
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, text: str) -> "Stream":
-        """What was written as text."""
-        found = json.loads(text)
-        found["columns"] = tuple(map(tuple, found["columns"]))
-        found["order"] = tuple(found["order"])
+    def read(cls, text: str) -> "StreamDescription":
+        """Parses the result of `text`."""
+        stored = json.loads(text)
+        stored["columns"] = tuple(map(tuple, stored["columns"]))
+        stored["order"] = tuple(stored["order"])
         for name in ("time", "location"):
-            if isinstance(found[name], list):
-                found[name] = tuple(found[name])
-        return cls(**found)
+            if isinstance(stored[name], list):
+                stored[name] = tuple(stored[name])
+        return cls(**stored)

@@ -7,11 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import ensue
 from row_patterns.conformance.case import Case, refused
+from support.cases import each_case
 
 TOPICS = sorted(path.stem for path in Path(__file__).parent.glob("cases_*.py"))
 
@@ -26,12 +28,44 @@ def cases_by_topic() -> Iterator[tuple[str, Case]]:
 ALL = list(cases_by_topic())
 
 
-def chosen(*, wrong: bool = False, fails: bool = False) -> list[Any]:
-    return [
-        pytest.param(case, id=f"{topic}: {case.name}")
-        for topic, case in ALL
-        if (case.error is not None) == wrong and case.runtime_error == fails
-    ]
+class Shared:
+    """A connection to the one database of all cases, whose settings are locked."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    def execute(self, query: str, *given: Any) -> Any:
+        return None if query.startswith("SET ") else self._opened.execute(query, *given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_database() -> Iterator[None]:
+    """Opening a database takes as long as all the rest of a case."""
+    connect, kept = duckdb.connect, []
+
+    def connected(*given: Any, **options: Any) -> Shared:
+        if not kept:
+            kept.append(connect(*given, **options))
+            kept[0].execute("SET GLOBAL TimeZone = 'UTC'")
+            kept[0].execute("SET enable_external_access = false")
+        return Shared(kept[0].cursor())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duckdb, "connect", connected)
+        yield
+    assert kept, "no case needs a database"
+
+
+def by_topic(*, wrong: bool = False, fails: bool = False) -> Any:
+    """The cases of each topic that are right, wrong, or fail on their rows."""
+    topics: dict[str, list[Case]] = {}
+    for topic, case in ALL:
+        if (case.error is not None) == wrong and case.runtime_error == fails:
+            topics.setdefault(topic, []).append(case)
+    return pytest.mark.parametrize("cases", topics.values(), ids=topics)
 
 
 def run(case: Case) -> pa.Table:
@@ -55,8 +89,15 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return [plain(row) for row in zip(*columns, strict=True)]
 
 
-@pytest.mark.parametrize("case", chosen())
-def test_answers(case: Case) -> None:
+@by_topic()
+def test_answers(cases: list[Case]) -> None:
+    with each_case() as named:
+        for case in cases:
+            with named(case.name):
+                _answers(case)
+
+
+def _answers(case: Case) -> None:
     answer = run(case)
     found, expected = rows_of(answer), [plain(row) for row in case.rows]
     if case.ordered:
@@ -72,19 +113,24 @@ def test_answers(case: Case) -> None:
 WITHOUT_PLACE = ("a variable outside", "too many names for the output")
 
 
-@pytest.mark.parametrize("case", chosen(wrong=True))
-def test_refuses(case: Case) -> None:
-    with pytest.raises(ensue.QueryError) as caught:
-        run(case)
-    assert re.search(case.error, str(caught.value), re.IGNORECASE)
-    if case.name not in WITHOUT_PLACE:
-        assert re.search(r"line \d+, column \d+", str(caught.value))
+@by_topic(wrong=True)
+def test_refuses(cases: list[Case]) -> None:
+    with each_case() as named:
+        for case in cases:
+            with named(case.name):
+                with pytest.raises(ensue.QueryError) as caught:
+                    run(case)
+                assert re.search(case.error, str(caught.value), re.IGNORECASE)
+                if case.name not in WITHOUT_PLACE:
+                    assert re.search(r"line \d+, column \d+", str(caught.value))
 
 
-@pytest.mark.parametrize("case", chosen(fails=True))
-def test_fails_on_these_rows(case: Case) -> None:
-    with pytest.raises(ensue.EnsueError):
-        run(case)
+@by_topic(fails=True)
+def test_fails_on_these_rows(cases: list[Case]) -> None:
+    with each_case() as named:
+        for case in cases:
+            with named(case.name), pytest.raises(ensue.EnsueError):
+                run(case)
 
 
 def test_refused_queries_are_right_but_for_one_part() -> None:

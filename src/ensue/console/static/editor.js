@@ -104,7 +104,7 @@ export class Editor {
       this._says.append(words);
       if (problem.hint) this._says.append(make("p", { class: "hint" }, `Hint: ${problem.hint}`));
     } else if (found) {
-      this._says.append(make("p", {}, "The text can be used."));
+      this._says.append(make("p", {}, "The query is valid."));
     }
   }
 

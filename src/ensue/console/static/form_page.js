@@ -61,7 +61,7 @@ class FormPage {
     this._template = template;
     one("#parameters-part").hidden = !template;
     one("#text-from").textContent = template
-      ? "The form writes this text. It can be opened and edited."
+      ? "This text is generated from the parameters. You can edit it as text."
       : "Your own text, in OPSL. Mistakes are underlined while you type.";
     one("#open-text").hidden = !template;
     this._editor.readOnly = Boolean(template);
@@ -169,7 +169,7 @@ class FormPage {
       if (this._known) {
         const anew = await sure(
           "With another text the subscription begins anew: what it has seen so far is forgotten.",
-          "Save the change",
+          "Save changes",
         );
         if (!anew) return;
         await patch(`/subscriptions/${this._known.id}`, wanted);

@@ -232,7 +232,7 @@ export class RegionTool {
   async _remove(region) {
     if (
       !(await sure(
-        `Remove the region ${region.name}? Subscriptions that use it keep it as it is.`,
+        `Remove the region ${region.name}? Subscriptions that use it keep their copy.`,
         "Remove",
       ))
     )

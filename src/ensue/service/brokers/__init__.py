@@ -1,1 +1,1 @@
-"""Clients of brokers, as far as sinks and sources both need them."""
+"""Broker clients that sinks and sources share."""

@@ -1,4 +1,4 @@
-"""Connections to receivers of webhooks: to checked addresses only, and used again for a while."""
+"""HTTP connections of webhooks: to checked addresses only, reused for a while."""
 
 import asyncio
 import ssl
@@ -6,68 +6,59 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import httpcore
+import httpcore2
 
-from ensue.service.delivery.addresses import Guard, Place
+from ensue.service.delivery.addresses import AddressGuard, WebhookUrl
 
-_MOST_TRIED = 4  # addresses of one name
+_MOST_TRIED = 4  # addresses per host name
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """How connections are made and kept."""
+class ConnectionOptions:
+    """How connections are opened and reused."""
 
     connect_seconds: float
     answer_seconds: float
-    idle_seconds: float  # that one is kept for the next request
-    seconds: float  # that one is used at all; then the name is looked up again
-    idle: int  # that are kept, in all
+    idle_seconds: float  # an unused connection stays open
+    seconds: float  # maximum age, after which the host name is resolved again
+    idle: int  # maximum number of unused connections
 
 
-class Connections:
-    """Connections by receiver. One that is free serves the next request.
+class WebhookConnections:
+    """Connections by receiver; a free one serves the next request.
 
-    httpcore's own pool looks at all of them for every request, which takes most of the time of
-    a request once there are many.
+    The pool of httpcore2 polls every idle connection for each request, which dominates the cost of
+    a request with many connections.
     """
 
-    def __init__(self, guard: Guard, tls: ssl.SSLContext, keeping: Keeping) -> None:
+    def __init__(
+        self, guard: AddressGuard, tls: ssl.SSLContext, keeping: ConnectionOptions
+    ) -> None:
         self._network = _Pinned(guard)
         self._tls = tls
         self._keeping = keeping
-        self._free: dict[str, list[httpcore.AsyncHTTPConnection]] = {}
-        # All that are free, the longest unused in front.
-        self._unused: dict[httpcore.AsyncHTTPConnection, str] = {}
-        self._made: dict[httpcore.AsyncHTTPConnection, float] = {}
+        self._free: dict[str, list[httpcore2.AsyncHTTPConnection]] = {}
+        # All free connections, the longest unused first.
+        self._unused: dict[httpcore2.AsyncHTTPConnection, str] = {}
+        self._opened_at: dict[httpcore2.AsyncHTTPConnection, float] = {}
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._opened_at)
 
     @asynccontextmanager
     async def posted(
-        self, place: Place, headers: Sequence[tuple[str, str]], body: bytes
-    ) -> AsyncIterator[httpcore.Response]:
-        """The answer to a request, of which the body may be read."""
-        keeping = self._keeping
-        url = httpcore.URL(
-            scheme=place.scheme.encode(),
-            host=place.host.encode(),
-            port=place.port,
-            target=place.path.encode(),
+        self, receiver: WebhookUrl, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> AsyncIterator[httpcore2.Response]:
+        """Sends a request and yields the response."""
+        seconds = self._keeping.answer_seconds
+        times = {"connect": self._keeping.connect_seconds, "read": seconds, "write": seconds}
+        url = httpcore2.URL(
+            scheme=receiver.scheme, host=receiver.host, port=receiver.port, target=receiver.path
         )
-        times = {
-            "connect": keeping.connect_seconds,
-            "read": keeping.answer_seconds,
-            "write": keeping.answer_seconds,
-        }
-        request = httpcore.Request(
-            "POST",
-            url,
-            headers=[(name.encode(), value.encode()) for name, value in headers],
-            content=body,
-            extensions={"timeout": times},
+        request = httpcore2.Request(
+            "POST", url, headers=headers, content=body, extensions={"timeout": times}
         )
-        connection = await self._taken(place.origin) or self._opened(url.origin)
+        connection = await self._acquire(receiver.origin) or self._open(url.origin)
         try:
             answer = await connection.handle_async_request(request)
             try:
@@ -75,36 +66,36 @@ class Connections:
             finally:
                 await answer.aclose()
         finally:
-            await self._given_back(place.origin, connection)
+            await self._release(receiver.origin, connection)
 
     async def close(self) -> None:
-        """Closes those that are free; the others end with their requests."""
+        """Closes the free connections; the others are closed after their requests."""
         for connection in list(self._unused):
-            await self._closed(connection)
+            await self._close(connection)
 
-    def _opened(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection:
-        connection = httpcore.AsyncHTTPConnection(
+    def _open(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
+        connection = httpcore2.AsyncHTTPConnection(
             origin,
             ssl_context=self._tls,
             keepalive_expiry=self._keeping.idle_seconds,
             network_backend=self._network,
         )
-        self._made[connection] = asyncio.get_running_loop().time()
+        self._opened_at[connection] = asyncio.get_running_loop().time()
         return connection
 
-    async def _taken(self, origin: str) -> httpcore.AsyncHTTPConnection | None:
-        """A free connection that is still good: the one used last, so that others run out."""
+    async def _acquire(self, origin: str) -> httpcore2.AsyncHTTPConnection | None:
+        """Returns a usable free connection: the last used one, so that others expire."""
         while free := self._free.get(origin):
             connection = free[-1]
             self._forget(connection)
-            if self._good(connection):
+            if self._is_usable(connection):
                 return connection
-            await self._closed(connection)
+            await self._close(connection)
         return None
 
-    async def _given_back(self, origin: str, connection: httpcore.AsyncHTTPConnection) -> None:
-        if not connection.is_idle() or not self._good(connection):
-            await self._closed(connection)
+    async def _release(self, origin: str, connection: httpcore2.AsyncHTTPConnection) -> None:
+        if not connection.is_idle() or not self._is_usable(connection):
+            await self._close(connection)
             return
         self._free.setdefault(origin, []).append(connection)
         self._unused[connection] = origin
@@ -112,31 +103,31 @@ class Connections:
             oldest = next(iter(self._unused))
             if len(self._unused) <= self._keeping.idle and not oldest.has_expired():
                 break
-            await self._closed(oldest)
+            await self._close(oldest)
 
-    def _good(self, connection: httpcore.AsyncHTTPConnection) -> bool:
-        age = asyncio.get_running_loop().time() - self._made[connection]
+    def _is_usable(self, connection: httpcore2.AsyncHTTPConnection) -> bool:
+        age = asyncio.get_running_loop().time() - self._opened_at[connection]
         return age < self._keeping.seconds and not connection.has_expired()
 
-    def _forget(self, connection: httpcore.AsyncHTTPConnection) -> None:
+    def _forget(self, connection: httpcore2.AsyncHTTPConnection) -> None:
         origin = self._unused.pop(connection, None)
         if origin is not None:
             self._free[origin].remove(connection)
             if not self._free[origin]:
                 del self._free[origin]
 
-    async def _closed(self, connection: httpcore.AsyncHTTPConnection) -> None:
+    async def _close(self, connection: httpcore2.AsyncHTTPConnection) -> None:
         self._forget(connection)
-        self._made.pop(connection, None)
+        self._opened_at.pop(connection, None)
         await connection.aclose()
 
 
-class _Pinned(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that passed the guard; a name is looked up here and nowhere else."""
+class _Pinned(httpcore2.AsyncNetworkBackend):
+    """Connects to addresses that passed the guard; host names are resolved only here."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
-        self._network = httpcore.AnyIOBackend()
+        self._network = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -144,26 +135,26 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """A connection to the first address of the host that answers."""
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connects to the first address of the host that answers."""
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
         try:
             async with asyncio.timeout_at(end):
-                found = (await self._guard.addresses(host, port))[:_MOST_TRIED]
+                addresses = (await self._guard.addresses(host, port))[:_MOST_TRIED]
         except TimeoutError:
-            raise httpcore.ConnectTimeout(f"looking up {host} took too long") from None
+            raise httpcore2.ConnectTimeout(f"looking up {host} took too long") from None
         except OSError as error:
-            raise httpcore.ConnectError(str(error)) from None
+            raise httpcore2.ConnectError(str(error)) from None
         failed: Exception | None = None
-        for tried, address in enumerate(found):
-            # An address that does not answer leaves time for those behind it.
-            patience = None if end is None else (end - loop.time()) / (len(found) - tried)
+        for tried, address in enumerate(addresses):
+            # An unresponsive address must leave time for the next ones.
+            share = None if end is None else (end - loop.time()) / (len(addresses) - tried)
             try:
                 return await self._network.connect_tcp(
-                    address, port, patience, local_address, socket_options
+                    address, port, share, local_address, socket_options
                 )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
-        raise failed or httpcore.ConnectError(f"{host} has no address")
+        raise failed or httpcore2.ConnectError(f"{host} has no address")

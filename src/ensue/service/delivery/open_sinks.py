@@ -1,4 +1,4 @@
-"""Sinks that are open: one for each target that has had something to send lately."""
+"""The kinds of sinks, who may use them, and the open sink of each active target."""
 
 import json
 import logging
@@ -8,28 +8,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from ensue.errors import EnsueError, ServiceError, did_you_mean
-from ensue.service.delivery.contract import Sink
-from ensue.service.store.targets import Target
+from ensue.service.delivery import kafka_sink as kafka
+from ensue.service.delivery import mqtt_sink as mqtt
+from ensue.service.delivery import nats_sink as nats
+from ensue.service.delivery.addresses import AddressGuard
+from ensue.service.delivery.sink import Sink
+from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
+from ensue.service.errors import NotAllowedError
+from ensue.service.secrets import create_secrets
+from ensue.service.settings import ServiceLimits
+from ensue.service.store.target_store import Target
 
 _log = logging.getLogger(__name__)
 
-Make = Callable[[Mapping[str, Any]], Sink]
+SinkFactory = Callable[[Mapping[str, Any]], Sink]
 
 
 @dataclass(slots=True)
 class _Open:
     sink: Sink
-    made_of: tuple[str, str, str]
+    spec: tuple[str, str, str]
     used: float
     held: bool = False
 
 
 class OpenSinks:
-    """Opens sinks as targets need them, anew when a configuration has changed."""
+    """Opens sinks on demand, and again when a configuration has changed."""
 
-    def __init__(self, makes: Mapping[str, Make], idle: float) -> None:
+    def __init__(self, makes: Mapping[str, SinkFactory], idle: float) -> None:
         self._makes = dict(makes)
-        self._idle = idle  # seconds unused, after which a sink is closed
+        self._idle = idle  # seconds without use after which a sink is closed
         self._open: dict[int, _Open] = {}
 
     def __len__(self) -> int:
@@ -37,42 +45,41 @@ class OpenSinks:
 
     @asynccontextmanager
     async def held(self, target: Target, clock: Callable[[], float]) -> AsyncIterator[Sink]:
-        """The sink of a target; it stays open while it is held."""
-        made_of = (target.kind, target.config, target.secrets)
-        found = self._open.get(target.id)
-        if found is not None and found.made_of != made_of:
+        """Yields the sink of a target, which is not closed meanwhile."""
+        spec = (target.kind, target.config, target.secrets)
+        entry = self._open.get(target.id)
+        if entry is not None and entry.spec != spec:
             await self._close(target.id)
-            found = None
-        if found is None:
-            found = self._open[target.id] = _Open(self._made(target), made_of, clock())
-        found.held = True
+            entry = None
+        if entry is None:
+            entry = self._open[target.id] = _Open(self._make(target), spec, clock())
+        entry.held = True
         try:
-            yield found.sink
+            yield entry.sink
         finally:
-            found.held = False
-            found.used = clock()
+            entry.held = False
+            entry.used = clock()
 
     async def close_idle(self, now: float) -> None:
-        """Closes what has not been used for a while."""
-        for id, one in list(self._open.items()):
-            if not one.held and now - one.used >= self._idle:
+        """Closes the sinks that were not used for a while."""
+        for id, entry in list(self._open.items()):
+            if not entry.held and now - entry.used >= self._idle:
                 await self._close(id)
 
     async def close(self) -> None:
-        """Closes all."""
         for id in list(self._open):
             await self._close(id)
 
     async def _close(self, id: int) -> None:
-        closed = self._open.pop(id, None)
-        if closed is None:
+        entry = self._open.pop(id, None)
+        if entry is None:
             return
         try:
-            await closed.sink.close()
-        except Exception:  # noqa: BLE001 - it is let go of in any case
-            _log.exception("the sink of target %d did not close", id)
+            await entry.sink.close()
+        except Exception:  # noqa: BLE001 - it is dropped in any case
+            _log.exception("the sink of target %d could not be closed", id)
 
-    def _made(self, target: Target) -> Sink:
+    def _make(self, target: Target) -> Sink:
         make = self._makes.get(target.kind)
         if make is None:
             hint = did_you_mean(target.kind, self._makes)
@@ -85,7 +92,56 @@ class OpenSinks:
             return make({**config, "secrets": secrets} if secrets else config)
         except EnsueError:
             raise
-        except Exception as error:  # the target is shown as one that fails
-            _log.exception("no sink can be made for target %d", target.id)
-            said = f"no sink can be made of the configuration: {type(error).__name__}"
-            raise ServiceError(said) from error
+        except Exception as error:  # reported as a failing target
+            _log.exception("the sink of target %d could not be created", target.id)
+            message = f"the configuration is invalid: {type(error).__name__}"
+            raise ServiceError(message) from error
+
+
+WEBHOOK = "webhook"
+BROKER_SINKS = {
+    "kafka": kafka.make_kafka_sink,
+    "mqtt": mqtt.make_mqtt_sink,
+    "nats": nats.make_nats_sink,
+}
+
+
+class SinkRegistry:
+    """All kinds of sinks of a service."""
+
+    def __init__(self, limits: ServiceLimits) -> None:
+        self._limits = limits
+        bounds = WebhookLimits(seconds=limits.webhook_seconds, at_once=limits.webhook_requests)
+        self.webhooks = Webhooks(AddressGuard(limits.allow), bounds)
+        self.makes: Mapping[str, SinkFactory] = {WEBHOOK: self.webhooks.make, **BROKER_SINKS}
+
+    async def check(self, kind: str, config: Mapping[str, Any], *, trusted: bool) -> None:
+        """Rejects a target that cannot work, or that its user must not create.
+
+        Brokers are usually inside a private network that users must not probe: users who are not
+        `trusted` may only name those in the limit `brokers`.
+        """
+        if kind not in self.makes:
+            hint = did_you_mean(kind, self.makes)
+            raise ServiceError(f"there are no targets of kind '{kind}'\n  hint: {hint}")
+        if kind == WEBHOOK:
+            await self.webhooks.check({**config, "secrets": create_secrets(kind)})
+            return
+        self.makes[kind](config)
+        if not trusted and "ca" in config:
+            raise NotAllowedError(
+                "'ca' names a file on the host of the service\n"
+                "  hint: an administrator can create such a target"
+            )
+        servers = config.get("servers") or config.get("server") or ()
+        texts = [servers] if isinstance(servers, str) else [str(server) for server in servers]
+        named = {server for text in texts for server in text.split(",")}
+        if not trusted and not named <= set(self._limits.brokers):
+            raise NotAllowedError(
+                f"targets of kind {kind} may only name brokers from the service's list\n"
+                "  hint: an administrator can set the limit 'brokers', or create the target"
+            )
+
+    async def close(self) -> None:
+        """Closes shared connections."""
+        await self.webhooks.close()

@@ -1,4 +1,4 @@
-"""Webhooks: one signed request a note, to public addresses, by the Standard Webhooks scheme."""
+"""Webhooks: one signed request per notification, to public addresses, by Standard Webhooks."""
 
 import asyncio
 import re
@@ -11,28 +11,27 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
-import httpcore
-import httpx
+import httpcore2
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.delivery.addresses import (
-    Guard,
-    Place,
-    RefusedDelivery,
-    RefusedError,
-    place_of,
+    AddressGuard,
+    AddressRefusedError,
+    RefusedDeliveryError,
+    WebhookUrl,
+    parse_webhook_url,
 )
-from ensue.service.delivery.connections import Connections, Keeping
-from ensue.service.delivery.contract import Undelivered
-from ensue.service.delivery.signing import ID, SIGNATURE, TIMESTAMP, Secret, from_stored
-from ensue.service.delivery.signing import signed_headers as signed
-from ensue.service.delivery.turns import Shares, Turns
-from ensue.service.notes import Note
+from ensue.service.delivery.connections import ConnectionOptions, WebhookConnections
+from ensue.service.delivery.retry_queue import ConcurrencyShares, FairQueue
+from ensue.service.delivery.signing import ID, SIGNATURE, TIMESTAMP, SigningSecret, decode_secrets
+from ensue.service.delivery.signing import sign_request as signed
+from ensue.service.delivery.sink import DeliveryError
+from ensue.service.notification import Notification
 
 _KEYS = ("url", "headers", "secrets")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_OWN = {  # headers that say how the request travels, or who sent it
+_OWN = {  # headers that control the transfer or identify the sender
     "connection",
     "content-encoding",
     "content-length",
@@ -53,99 +52,98 @@ _OWN = {  # headers that say how the request travels, or who sent it
 
 @dataclass(frozen=True, slots=True)
 class WebhookLimits:
-    """How much of anything webhooks may take."""
+    """Resource limits of webhooks."""
 
     connect_seconds: float = 5.0
-    seconds: float = 15.0  # from the request to the end of the answer
-    answer_bytes: int = 16 << 10  # that are read of an answer
-    at_once: int = 64  # requests in all
+    seconds: float = 15.0  # from the request to the end of the response
+    answer_bytes: int = 16 << 10  # read from a response
+    at_once: int = 64  # concurrent requests
     at_once_per_target: int = 8
-    idle_seconds: float = 30.0  # that a connection is kept for the next request
-    connection_seconds: float = 300.0  # that one is used; then the name is looked up again
+    idle_seconds: float = 30.0  # an unused connection stays open
+    connection_seconds: float = 300.0  # maximum age, then the name is resolved again
     headers: int = 20
     url_length: int = 2_000
 
 
 class Webhooks:
-    """All webhooks of a service: they share connections, and what may go at a time."""
+    """All webhooks of a service, with shared connections and concurrency limits."""
 
     def __init__(
         self,
-        guard: Guard | None = None,
+        guard: AddressGuard | None = None,
         limits: WebhookLimits | None = None,
         *,
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.guard = guard or Guard()
+        self.guard = guard or AddressGuard()
         self.limits = limits or WebhookLimits()
         self.clock = clock
-        self._slots = _Slots(Shares.of(self.limits.at_once))
-        keeping = Keeping(
+        self._slots = _Slots(ConcurrencyShares.of(self.limits.at_once))
+        keeping = ConnectionOptions(
             self.limits.connect_seconds,
             self.limits.seconds,
             self.limits.idle_seconds,
             self.limits.connection_seconds,
             self.limits.at_once,
         )
-        tls = tls or httpx.create_ssl_context()
-        self._connections = Connections(self.guard, tls, keeping)
+        tls = tls or httpcore2.default_ssl_context()
+        self._connections = WebhookConnections(self.guard, tls, keeping)
 
     def make(self, config: Mapping[str, Any]) -> "Webhook":
-        """The webhook that a configuration describes: `url`, and `headers` to be sent with it."""
+        """Creates a webhook from a configuration with `url` and optional `headers`."""
         for key in config:
             if key not in _KEYS:
                 hint = did_you_mean(key, _KEYS[:2])
-                raise ServiceError(f"a webhook has no '{key}'\n  hint: {hint}")
+                raise ServiceError(f"a webhook has no option '{key}'\n  hint: {hint}")
         url = config.get("url")
         if not isinstance(url, str) or not 0 < len(url) <= self.limits.url_length:
             raise ServiceError(
                 "a webhook needs a url\n"
                 f"  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
-        secrets = from_stored(config.get("secrets", ()))
+        secrets = decode_secrets(config.get("secrets", ()))
         if not secrets:
             raise ServiceError(
-                "the webhook has no secret, and nothing is sent unsigned\n"
-                "  hint: give it a new one by rotating its secret"
+                "the webhook has no secret, and requests must be signed\n"
+                "  hint: rotate its secret to create one"
             )
         headers = _headers(config.get("headers", {}), self.limits.headers)
-        return Webhook(self, place_of(url), headers, secrets)
+        return Webhook(self, parse_webhook_url(url), headers, secrets)
 
     async def check(self, config: Mapping[str, Any]) -> None:
-        """Refuses a configuration that cannot work, before the first note shows it."""
+        """Rejects a configuration that cannot work, before the first delivery."""
         webhook = self.make(config)
         try:
             async with asyncio.timeout(self.limits.connect_seconds):
                 await self.guard.addresses(webhook.place.host, webhook.place.port)
         except TimeoutError:
-            raise ServiceError(f"looking up {webhook.place.host} took too long") from None
+            raise ServiceError(f"resolving {webhook.place.host} took too long") from None
         except OSError as error:
-            raise ServiceError(f"{error}\n  hint: check how the host is written") from None
+            raise ServiceError(f"{error}\n  hint: check the spelling of the host") from None
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._connections.close()
         self.guard.close()
 
     async def post(
         self,
-        note: Note,
-        place: Place,
+        notification: Notification,
+        place: WebhookUrl,
         headers: Iterable[tuple[str, str]],
-        secrets: Sequence[Secret],
+        secrets: Sequence[SigningSecret],
     ) -> None:
-        """Sends one note; Undelivered unless the receiver has taken it."""
-        async with self._slots.one(note.user, place.origin):
-            sent = signed(note, self.clock(), secrets)
+        """Sends a notification; raises Undelivered unless the receiver accepts it."""
+        async with self._slots.hold(notification.user, place.origin):
+            sent = signed(notification, self.clock(), secrets)
             if not sent[SIGNATURE]:
-                raise Undelivered("the webhook has no secret in force: rotate its secret")
-            answer = await self._answer(note.body, place, [*headers, *sent.items()])
+                raise DeliveryError("the webhook has no valid secret: rotate its secret")
+            answer = await self._answer(notification.body, place, [*headers, *sent.items()])
         _judge(answer, self.clock())
 
     async def _answer(
-        self, body: bytes, place: Place, headers: Iterable[tuple[str, str]]
-    ) -> httpcore.Response:
+        self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]
+    ) -> httpcore2.Response:
         limits = self.limits
         sent = [
             ("host", place.authority),
@@ -155,27 +153,27 @@ class Webhooks:
             ("content-length", str(len(body))),
             *headers,
         ]
-        answer: httpcore.Response | None = None
+        answer: httpcore2.Response | None = None
         try:
             async with (
                 asyncio.timeout(limits.seconds),
                 self._connections.posted(place, sent, body) as answer,
             ):
-                await self._rest_of(answer)
-        except RefusedError as error:
-            raise RefusedDelivery(str(error)) from None
-        except (TimeoutError, httpcore.TimeoutException) as error:
+                await self._drain(answer)
+        except AddressRefusedError as error:
+            raise RefusedDeliveryError(str(error)) from None
+        except (TimeoutError, httpcore2.TimeoutException) as error:
             if answer is None:
-                raise Undelivered(_late(error, place, limits)) from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+                raise DeliveryError(_late(error, place, limits)) from None
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             if answer is None:
-                raise Undelivered(_broken(error, place)) from None
-        # Once the status is here the receiver has decided, whatever becomes of the rest.
+                raise DeliveryError(_broken(error, place)) from None
+        # With the status the receiver has decided, even if the rest of the response fails.
         assert answer is not None
         return answer
 
-    async def _rest_of(self, answer: httpcore.Response) -> None:
-        """Reads a short answer, so that the connection can be used again; drops a long one."""
+    async def _drain(self, answer: httpcore2.Response) -> None:
+        """Reads a short response, so that the connection can be reused; drops a long one."""
         size = 0
         async for piece in answer.aiter_stream():
             size += len(piece)
@@ -184,14 +182,14 @@ class Webhooks:
 
 
 class Webhook:
-    """The sink of one target. Each note is a request of its own."""
+    """The sink of one target; each notification is one request."""
 
     def __init__(
         self,
         webhooks: Webhooks,
-        place: Place,
+        place: WebhookUrl,
         headers: tuple[tuple[str, str], ...],
-        secrets: tuple[Secret, ...],
+        secrets: tuple[SigningSecret, ...],
     ) -> None:
         self.place = place
         self.at_once = webhooks.limits.at_once_per_target
@@ -199,31 +197,31 @@ class Webhook:
         self._headers = headers
         self._secrets = secrets
 
-    async def send(self, notes: Sequence[Note]) -> None:
-        """Sends notes one after the other."""
-        for sent, note in enumerate(notes):
+    async def send(self, notifications: Sequence[Notification]) -> None:
+        """Sends notifications one after the other."""
+        for sent, notification in enumerate(notifications):
             try:
-                await self._webhooks.post(note, self.place, self._headers, self._secrets)
-            except Undelivered as error:
+                await self._webhooks.post(notification, self.place, self._headers, self._secrets)
+            except DeliveryError as error:
                 error.sent = sent
                 raise
 
     async def close(self) -> None:
-        """Nothing to let go of: connections are those of all webhooks."""
+        """Does nothing: the connections belong to all webhooks."""
 
 
-# ------------------------------------------------------------------------------- turns
+# ------------------------------------------------------------------------------- concurrency
 
 
 class _Slots:
-    """Lets so many requests go at a time, users and receivers by turns."""
+    """Limits concurrent requests, fairly by user and receiver."""
 
-    def __init__(self, shares: Shares) -> None:
-        self._turns: Turns[asyncio.Future[None]] = Turns(shares)
+    def __init__(self, shares: ConcurrencyShares) -> None:
+        self._turns: FairQueue[asyncio.Future[None]] = FairQueue(shares)
 
     @asynccontextmanager
-    async def one(self, user: int, place: str) -> AsyncIterator[None]:
-        """Holds a slot."""
+    async def hold(self, user: int, place: str) -> AsyncIterator[None]:
+        """Waits for a slot and holds it."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.add(user, place, turn)
         self._call()
@@ -231,7 +229,7 @@ class _Slots:
             await turn
             yield
         finally:
-            # Given up while in line: its turn comes all the same, and is passed on then.
+            # A cancelled waiter still gets its slot later, which is released then.
             if turn.done() and not turn.cancelled():
                 self._back(user, place)
 
@@ -248,51 +246,51 @@ class _Slots:
                 turn.set_result(None)
 
 
-# ------------------------------------------------------------------------------- words
+# ------------------------------------------------------------------------------- texts
 
 
-def _headers(found: object, most: int) -> tuple[tuple[str, str], ...]:
-    if not isinstance(found, Mapping) or len(found) > most:
+def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:
+    if not isinstance(headers, Mapping) or len(headers) > most:
         raise ServiceError(
-            f"the headers of a webhook are names with texts, at most {most}\n"
+            f"the headers of a webhook map names to strings, at most {most}\n"
             '  hint: {"authorization": "..."}'
         )
-    for name, value in found.items():
+    for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ServiceError(f"{name!r} is not a header name")
         if name.lower() in _OWN:
-            raise ServiceError(f"the header '{name}' is set by the service\n  hint: leave it out")
+            raise ServiceError(f"the header '{name}' is set by the service\n  hint: remove it")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ServiceError(
-                f"the header '{name}' has a value that cannot be sent\n"
-                "  hint: one line of letters, digits and signs of ASCII"
+                f"the header '{name}' has an invalid value\n"
+                "  hint: one line of printable ASCII characters"
             )
-    return tuple((name.lower(), value) for name, value in found.items())
+    return tuple((name.lower(), value) for name, value in headers.items())
 
 
-def _judge(answer: httpcore.Response, now: float) -> None:
-    """Whether the receiver has taken the note."""
+def _judge(answer: httpcore2.Response, now: float) -> None:
+    """Raises Undelivered unless the receiver accepted the notification."""
     status = answer.status
     if 200 <= status < 300:
         return
     try:
-        said = f"the receiver answered {status} {HTTPStatus(status).phrase}"
+        message = f"the receiver answered {status} {HTTPStatus(status).phrase}"
     except ValueError:
-        said = f"the receiver answered {status}"
+        message = f"the receiver answered {status}"
     if 300 <= status < 400:
-        raise Undelivered(f"{said}; redirects are not followed\n  hint: give the final URL")
+        raise DeliveryError(f"{message}; redirects are not followed\n  hint: use the final URL")
     if status == HTTPStatus.GONE:
-        raise Undelivered(f"{said}: it wants no more notes", gone=True)
+        raise DeliveryError(f"{message}: it does not accept notifications any more", gone=True)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        asked = _retry_after(answer, now)
-        if asked is None and status == HTTPStatus.TOO_MANY_REQUESTS:
-            asked = 0.0  # it is there and has had enough: no other note may try its luck
-        raise Undelivered(said, retry_after=asked)
-    raise Undelivered(said)
+        delay = _retry_after(answer, now)
+        if delay is None and status == HTTPStatus.TOO_MANY_REQUESTS:
+            delay = 0.0  # the receiver is overloaded: other notifications must wait, too
+        raise DeliveryError(message, retry_after=delay)
+    raise DeliveryError(message)
 
 
-def _retry_after(answer: httpcore.Response, now: float) -> float | None:
-    """Seconds that the receiver asks to wait, if it does."""
+def _retry_after(answer: httpcore2.Response, now: float) -> float | None:
+    """The delay in seconds that the receiver requests, if any."""
     for name, value in answer.headers:
         if name.lower() == b"retry-after":
             text = value.decode("latin-1").strip()
@@ -305,13 +303,13 @@ def _retry_after(answer: httpcore.Response, now: float) -> float | None:
     return None
 
 
-def _late(error: Exception, place: Place, limits: WebhookLimits) -> str:
-    if isinstance(error, httpcore.ConnectTimeout):
+def _late(error: Exception, place: WebhookUrl, limits: WebhookLimits) -> str:
+    if isinstance(error, httpcore2.ConnectTimeout):
         return f"no connection to {place.origin} within {limits.connect_seconds:g} seconds"
     return f"no answer from {place.origin} within {limits.seconds:g} seconds"
 
 
-def _broken(error: Exception, place: Place) -> str:
-    if isinstance(error, httpcore.ConnectError):
+def _broken(error: Exception, place: WebhookUrl) -> str:
+    if isinstance(error, httpcore2.ConnectError):
         return f"no connection to {place.origin}: {str(error) or 'refused'}"
-    return f"{place.origin} broke off before it answered: {str(error) or type(error).__name__}"
+    return f"{place.origin} closed the connection: {str(error) or type(error).__name__}"

@@ -1,9 +1,9 @@
-"""Matches found in the service's own process, by a live matcher."""
+"""Matching in the service's own process, by a live matcher."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from sqlite3 import Connection
@@ -13,48 +13,49 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.api import Subscriptions, explain, live
+from ensue.backends.live_backend import LiveSession
 from ensue.errors import StateError
-from ensue.runners.live import Live
-from ensue.service.budgets import limits_of_each
-from ensue.service.columns import Columns
-from ensue.service.matching.contract import Found
-from ensue.service.matching.set_snapshots import SetSnapshots
-from ensue.service.settings import Limits
-from ensue.service.store import batches, subscriptions
-from ensue.workload.subscriptions.catalogue.change import Change
-from ensue.workload.subscriptions.catalogue.memory import MemoryLog
-from ensue.workload.subscriptions.fleet import Fleet
-from ensue.workload.subscriptions.following import Following
-from ensue.workload.subscriptions.usage import Usage
+from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.service.budgets import compute_matcher_limits
+from ensue.service.event_columns import EventColumns
+from ensue.service.matching.catalog_replica import CompiledSnapshots
+from ensue.service.matching.match_backend import MatchResult
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import event_batches as batches
+from ensue.service.store import subscription_store as subscriptions
 
 _LOG = logging.getLogger(__name__)
-_FEW = 500  # changes of the set that are compiled at every start
+_FEW = 500  # changes of the set that are compiled again at every start
 
 
-class InProcess:
-    """A live matcher that is built again from the file whenever it differs from it."""
+class InProcessBackend:
+    """A live matcher that is rebuilt from the database after a failure."""
 
-    def __init__(self, columns: Columns, limits: Limits, folder: Path) -> None:
+    def __init__(self, columns: EventColumns, limits: ServiceLimits, folder: Path) -> None:
         self.columns = columns
         self.limits = limits
-        self._sets = SetSnapshots(folder, columns)
-        self._set_version: int | None = None  # of the newest snapshot of the set
-        self._set_total = 0  # changes of the log that it has
-        self._live: Live | None = None
+        self._sets = CompiledSnapshots(folder, columns)
+        self._set_version: int | None = None  # of the newest compiled snapshot
+        self._set_total = 0  # changes of the log that it contains
+        self._live: LiveSession | None = None
         self._blamed: dict[str, float] = {}
         self._log = MemoryLog()
-        self._checking = Fleet(columns.shape, streaming=True)
+        self._checking = SubscriptionSet(columns.shape, streaming=True)
         self._since_snapshot = 0
         self._snapshot_at = time.monotonic()
-        self.replayed = 0  # events that were matched again at the start
+        self.replayed = 0  # events matched again at the start
 
-    # ---------------------------------------------------------------------------- going on
+    # ---------------------------------------------------------------------------- recovery
 
     def load(self, db: Connection) -> None:
-        """Restores the newest snapshot, and matches again what came behind it."""
-        _, version, saved = batches.snapshot(db)
-        if saved is None and not batches.last_position(db):
-            version = subscriptions.version_of(db)  # no event has seen an earlier one
+        """Restores the newest snapshot and replays the later batches."""
+        _, version, saved = batches.read_snapshot(db)
+        if saved is None and not batches.get_last_position(db):
+            version = subscriptions.get_version(db)  # there are no events of earlier versions
         ready = self._sets.newest(db, version)
         try:
             self._load(db, version, ready)
@@ -66,12 +67,12 @@ class InProcess:
             self._load(db, version, None)
 
     def _load(self, db: Connection, version: int, ready: tuple[int, Path] | None) -> None:
-        position, _, saved = batches.snapshot(db)
+        position, _, saved = batches.read_snapshot(db)
         self._live = self._new(db, version, ready)
         if saved is not None:
             self._live.restore(saved)
         self.replayed = 0
-        for batch in batches.batches_behind(db, position):
+        for batch in batches.read_batches_after(db, position):
             self._follow(db, batch.version)
             if batch.advance is not None:
                 self._live.advance(self.columns.moment(batch.advance))
@@ -79,18 +80,20 @@ class InProcess:
                 events = batch.events(self.columns.arrow)
                 self._live.feed(events)
                 self.replayed += events.num_rows
-        self._follow(db, subscriptions.version_of(db))
+        self._follow(db, subscriptions.get_version(db))
         self._since_snapshot = self.replayed
         self._bound(db)
 
-    def _new(self, db: Connection, version: int, ready: tuple[int, Path] | None = None) -> Live:
-        """A matcher of the set at a version, that has seen nothing.
+    def _new(
+        self, db: Connection, version: int, ready: tuple[int, Path] | None = None
+    ) -> LiveSession:
+        """Creates a matcher of the set at a version, without any events.
 
-        `ready` is the version and the folder of a compiled set to begin with.
+        `ready` is the version and the folder of a compiled set to start with.
         """
         self._set_version, folder = ready or (None, None)
         first = version if self._set_version is None else self._set_version
-        self._log = MemoryLog(first, subscriptions.alive(db, first), ready=folder)
+        self._log = MemoryLog(first, subscriptions.read_set(db, first), ready=folder)
         self._set_total = 0 if folder is None else self._log.total(first)
         self._follow(db, version)
         return live(
@@ -101,35 +104,35 @@ class InProcess:
         )
 
     def reset(self, db: Connection) -> None:
-        self._live = self._new(db, subscriptions.version_of(db))
+        self._live = self._new(db, subscriptions.get_version(db))
         self.save(db)
 
     def _bound(self, db: Connection) -> None:
-        """Bounds new events. What was accepted before has fitted, and is not refused again."""
+        """Limits new events; replayed ones were within the limits."""
         for matcher in self._matchers:
-            matcher.bound_each(limits_of_each(db, self.limits))
+            matcher.bound_each(compute_matcher_limits(db, self.limits))
 
     @property
-    def _matchers(self) -> list[Following]:
+    def _matchers(self) -> list[FollowingMatcher]:
         matchers = [] if self._live is None else self._work.matchers
-        assert all(isinstance(matcher, Following) for matcher in matchers)
+        assert all(isinstance(matcher, FollowingMatcher) for matcher in matchers)
         return list(matchers)
 
     def _follow(self, db: Connection, version: int) -> None:
-        """Brings the set to a version, as the file has it."""
-        changes = subscriptions.changes_behind(db, self._log.latest(), version)
-        for number, some in groupby(changes, lambda pair: pair[0]):
-            if self._log.append(change for _, change in some) != number:
+        """Applies the changes of the set up to a version."""
+        changes = subscriptions.read_changes_after(db, self._log.latest(), version)
+        for number, pairs in groupby(changes, lambda pair: pair[0]):
+            if self._log.append(change for _, change in pairs) != number:
                 raise StateError(f"version {number} of the set of subscriptions has no changes")
 
-    def _ready(self, db: Connection) -> Live:
+    def _ready(self, db: Connection) -> LiveSession:
         if self._live is None:
             self.load(db)
         assert self._live is not None
         return self._live
 
     def failed(self) -> None:
-        """The matcher is ahead of the file: it is built again before it goes on."""
+        """Discards the matcher, which is ahead of the database, until the next use."""
         self._live = None
 
     @property
@@ -150,46 +153,45 @@ class InProcess:
 
     @property
     def newest(self) -> float | None:
-        """The time of the newest event, or what the clock has made of it."""
         return None if self._live is None else self.columns.as_seconds(self._work.order.newest)
 
-    # ---------------------------------------------------------------------------- the set
+    # ---------------------------------------------------------------------------- subscription set
 
-    def check(self, change: Change) -> None:
+    def check(self, change: SubscriptionChange) -> None:
         now = None if self._live is None else self._work.order.now
         self._checking.check(change, now)
 
-    def change(self, version: int, changes: Sequence[Change]) -> None:
+    def change(self, version: int, changes: Sequence[SubscriptionChange]) -> None:
         if self._live is not None and self._log.append(changes) != version:
             self.failed()
 
     # ---------------------------------------------------------------------------- events
 
-    def feed(self, db: Connection, events: pa.Table) -> Found:
+    def feed(self, db: Connection, events: pa.Table) -> MatchResult:
         matcher = self._ready(db)
         late = np.asarray(self._work.order.late(events), np.bool_)
         by_subscription: dict[int, int] = {}
         if late.any():
-            by_subscription = self._looking_at(events.filter(pa.array(late)))
+            by_subscription = count_late_readers(self._matchers, events.filter(pa.array(late)))
             events = events.filter(pa.array(~late))
         try:
-            found = matcher.feed(events)
+            matches = matcher.feed(events)
         except BaseException:
             self._give_up()
             raise
         self._since_snapshot += events.num_rows
-        return Found(found, late.tolist(), by_subscription)
+        return MatchResult(matches, late.tolist(), by_subscription)
 
-    def advance(self, db: Connection, to: float) -> Found:
+    def advance(self, db: Connection, to: float) -> MatchResult:
         matcher = self._ready(db)
         try:
-            return Found(matcher.advance(self.columns.moment(to)))
+            return MatchResult(matcher.advance(self.columns.moment(to)))
         except BaseException:
             self._give_up()
             raise
 
     def _give_up(self) -> None:
-        """Notes who is to blame. A snapshot is due: the next failure shall replay little."""
+        """Records the cause; a snapshot is due, so that the next failure replays little."""
         try:
             self._blamed = self._blame()
         finally:
@@ -200,8 +202,8 @@ class InProcess:
         return {name: share for m in self._matchers for name, share in m.blamed().items()}
 
     def blamed(self) -> Mapping[str, float]:
-        found, self._blamed = self._blamed, {}
-        return found
+        blamed, self._blamed = self._blamed, {}
+        return blamed
 
     @property
     def state_bytes(self) -> int:
@@ -216,22 +218,13 @@ class InProcess:
             matcher.forget_seconds()
 
     def usage(self) -> Usage:
-        found = [matcher.usage() for matcher in self._matchers]
-        return found[0] if found else Usage()
-
-    def _looking_at(self, events: pa.Table) -> dict[int, int]:
-        """How many of some events each subscription would have looked at."""
-        found: Counter[int] = Counter()
-        for matcher in self._matchers:
-            for row in range(events.num_rows):
-                found.update(map(int, matcher.names_looking_at(events.slice(row, 1))))
-        return dict(found)
+        usages = [matcher.usage() for matcher in self._matchers]
+        return usages[0] if usages else Usage()
 
     # ---------------------------------------------------------------------------- state
 
     @property
     def save_due(self) -> bool:
-        """Whether a crash now would cost long."""
         if not self.save_due_at_end:
             return False
         waited = time.monotonic() - self._snapshot_at
@@ -244,37 +237,37 @@ class InProcess:
 
     @property
     def _set_due(self) -> bool:
-        """Whether to write the set is less work than to compile what has changed in it."""
+        """Whether writing the set costs less than compiling its changes again."""
         if self._live is None:
             return False
         unsaved = self._log.total(self._matcher.version) - self._set_total
-        return unsaved >= max(_FEW, len(self._matcher.fleet) // 8)
+        return unsaved >= max(_FEW, len(self._matcher.subscription_set) // 8)
 
     @property
-    def _matcher(self) -> Following:
+    def _matcher(self) -> FollowingMatcher:
         (matcher,) = self._work.matchers
-        assert isinstance(matcher, Following)
+        assert isinstance(matcher, FollowingMatcher)
         return matcher
 
     def save(self, db: Connection) -> None:
         matcher = self._ready(db)
         version = self._log.latest()
-        batches.keep_snapshot(db, version, time.time(), matcher.save())
+        batches.store_snapshot(db, version, time.time(), matcher.save())
         if self._set_due:
             self._save_set(db)
-        # The changes behind a snapshot of the set lead from there to later versions.
-        subscriptions.forget_changes(db, min(version, self._set_version or version))
+        # The changes after a snapshot of the set are needed to get from there to later versions.
+        subscriptions.compact_changes(db, min(version, self._set_version or version))
         self._since_snapshot, self._snapshot_at = 0, time.monotonic()
 
     def _save_set(self, db: Connection) -> None:
-        """Writes the set as far as it is compiled: changes behind the last events are not yet."""
+        """Writes the compiled set; changes after the last events are not compiled yet."""
         version = self._matcher.version
-        if self._sets.write(db, version, self._matcher.fleet):
+        if self._sets.write(db, version, self._matcher.subscription_set):
             self._set_version, self._set_total = version, self._log.total(version)
 
     def explain(self) -> str:
-        fleet = Subscriptions.over(self._log, **self.columns.subscriptions())
-        return explain(fleet, self.columns.arrow.empty_table())
+        subscription_set = Subscriptions.over(self._log, **self.columns.subscriptions())
+        return explain(subscription_set, self.columns.arrow.empty_table())
 
     def counters(self) -> dict[str, int]:
         if self._live is None:
@@ -288,3 +281,12 @@ class InProcess:
 
     def close(self) -> None:
         self._live = None
+
+
+def count_late_readers(matchers: Iterable[FollowingMatcher], events: pa.Table) -> dict[int, int]:
+    """Counts how many of the events each subscription would process."""
+    counts: Counter[int] = Counter()
+    for matcher in matchers:
+        for row in range(events.num_rows):
+            counts.update(map(int, matcher.find_relevant_names(events.slice(row, 1))))
+    return dict(counts)

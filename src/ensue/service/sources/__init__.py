@@ -1,1 +1,1 @@
-"""Events on their way in: from brokers and folders, each with the position that was reached."""
+"""Sources of events: brokers and folders, each with its stored position."""

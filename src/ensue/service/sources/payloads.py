@@ -1,22 +1,22 @@
-"""Messages of brokers as bytes that a service reads: JSON lines or an Arrow stream."""
+"""Broker messages as JSON lines or an Arrow stream."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ensue.errors import EventError
-from ensue.service.arrow_streams import stream_size
+from ensue.service.arrow_streams import measure_stream
 from ensue.service.intake import ARROW, JSON_LINES
 
-MOST_BYTES = 1 << 20  # of messages that are joined
-MOST_ROWS = 10_000_000  # of a message in Arrow
-_ARROW_STREAM = b"\xff\xff\xff\xff"  # no JSON begins so
+MAX_BYTES = 1 << 20  # of messages in a batch
+MAX_ROWS = 10_000_000  # of an Arrow message
+_ARROW_STREAM = b"\xff\xff\xff\xff"  # JSON cannot begin with it
 _DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a broker delivered, and its number there if it has one."""
+    """A message of a broker, with its number if it has one."""
 
     payload: bytes
     number: int | None = None
@@ -27,8 +27,8 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Messages that are handed over together. Events of one message share its number."""
+class MessageBatch:
+    """Messages that are published together; events of one message share its number."""
 
     messages: tuple[Message, ...]
     body: bytes
@@ -36,102 +36,104 @@ class Piece:
     sequences: tuple[int, ...] | None
 
 
-def pieces_of(messages: Iterable[Message], most_bytes: int = MOST_BYTES) -> Iterator[Piece]:
-    """Messages in as few pieces as may be, in their order; empty ones are left out."""
+def batch_messages(
+    messages: Iterable[Message], most_bytes: int = MAX_BYTES
+) -> Iterator[MessageBatch]:
+    """Groups messages into batches, in order; empty ones are skipped."""
     joined: list[Message] = []
     size = 0
     for message in messages:
         if not message.payload.strip():
             continue
         if joined and (message.is_arrow or size + len(message.payload) > most_bytes):
-            yield piece_of(joined)
+            yield build_batch(joined)
             joined, size = [], 0
         if message.is_arrow:
-            yield piece_of([message])
+            yield build_batch([message])
         else:
             joined.append(message)
             size += len(message.payload)
     if joined:
-        yield piece_of(joined)
+        yield build_batch(joined)
 
 
-def piece_of(messages: Sequence[Message]) -> Piece:
-    """One piece of several messages in JSON, or of one in Arrow."""
+def build_batch(messages: Sequence[Message]) -> MessageBatch:
+    """Builds a batch of several JSON messages, or of one Arrow message."""
     body: bytes
     if messages[0].is_arrow:
         body, media = messages[0].payload, ARROW
         numbers = [messages[0].number] * _rows(body)
     else:
-        read = [(message.number, lines_of(message.payload)) for message in messages]
-        body, media = b"\n".join(line for _, lines in read for line in lines), JSON_LINES
-        numbers = [number for number, lines in read for _ in lines]
+        parsed = [(message.number, split_events(message.payload)) for message in messages]
+        body, media = b"\n".join(line for _, lines in parsed for line in lines), JSON_LINES
+        numbers = [number for number, lines in parsed for _ in lines]
     sequences = tuple(number for number in numbers if number is not None)
-    return Piece(tuple(messages), body, media, sequences or None)
+    return MessageBatch(tuple(messages), body, media, sequences or None)
 
 
-def lines_of(payload: bytes) -> list[bytes]:
-    """A line for each event of a message: an object, a list of objects, or lines of them.
+def split_events(payload: bytes) -> list[bytes]:
+    """Splits a message into a line per event: an object, a list of objects, or lines.
 
-    What cannot be read is one line as it is: the service says what is wrong with it.
+    An unreadable message stays one line: the service reports what is wrong.
 
-    >>> lines_of(b'[{"id": 1},\\n {"id": 2}]')
+    >>> split_events(b'[{"id": 1},\\n {"id": 2}]')
     [b'{"id": 1}', b'{"id": 2}']
     """
     payload = payload.strip()
     if not payload.startswith(b"[") and b"\n" not in payload and b"\r" not in payload:
         return [payload]
     try:
-        return [_line(text.encode()) for text in _events(payload.decode())]
-    except ValueError:  # no JSON, or no UTF-8
+        return [_join_lines(text.encode()) for text in _split_events(payload.decode())]
+    except ValueError:  # not JSON, or not UTF-8
         lines = [line.strip() for line in payload.splitlines() if line.strip()]
-        return lines if _is_object(lines[0]) else [_line(payload)]
+        return lines if _is_object(lines[0]) else [_join_lines(payload)]
 
 
 def _is_object(line: bytes) -> bool:
-    """Whether a line is an event by itself, so that a bad one behind it stands alone, too."""
+    """Whether a line is a complete event, so that later bad lines are rejected separately."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
 
 
-def _events(text: str) -> Iterator[str]:
-    """The texts of the events, as they are written: numbers keep their digits."""
+def _split_events(text: str) -> Iterator[str]:
+    """Yields the texts of the events unchanged, so that numbers keep their digits."""
     at = 0
     while at < len(text):
         if text[at] == "[":
-            at = _blank(text, at + 1)
+            at = _skip_blanks(text, at + 1)
             while text[at : at + 1] != "]":
                 _, end = _DECODER.raw_decode(text, at)
                 yield text[at:end]
-                at = _blank(text, end)
+                at = _skip_blanks(text, end)
                 if text[at : at + 1] == ",":
-                    at = _blank(text, at + 1)
+                    at = _skip_blanks(text, at + 1)
                     if text[at : at + 1] == "]":
                         raise ValueError("a comma before the end of a list")
                 elif text[at : at + 1] != "]":
-                    raise ValueError("a list that does not end")
-            at = _blank(text, at + 1)
+                    raise ValueError("an unterminated list")
+            at = _skip_blanks(text, at + 1)
         else:
             _, end = _DECODER.raw_decode(text, at)
             yield text[at:end]
-            at = _blank(text, end)
+            at = _skip_blanks(text, end)
 
 
-def _blank(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
 
 
-def _line(text: bytes) -> bytes:
-    # within JSON line breaks are white space, as strings have them escaped
+def _join_lines(text: bytes) -> bytes:
+    # line breaks within JSON are white space, since strings escape them
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def _rows(body: bytes) -> int:
     try:
-        rows = stream_size(body).rows
+        rows = measure_stream(body).rows
     except EventError:
-        return 1  # the service says what is wrong with it
-    return rows if 0 <= rows <= MOST_ROWS else 1  # so it does if they are too many
+        return 1  # the service reports the error
+    return rows if 0 <= rows <= MAX_ROWS else 1  # the service rejects too many rows

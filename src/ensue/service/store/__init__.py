@@ -1,1 +1,1 @@
-"""What is in the file of a service, by subject: functions over a connection."""
+"""The tables of a service's database: functions over a connection, by subject."""

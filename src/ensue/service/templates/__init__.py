@@ -1,6 +1,20 @@
-"""Templates against noise: questions that many ask, as OPSL that can be opened and edited."""
+"""Templates of frequent subscriptions, written as OPSL that users can edit."""
 
-from ensue.service.templates.filling import TEMPLATES, fill
-from ensue.service.templates.template import Filled, Kind, Parameter, Template, TemplateStream
+from ensue.service.templates.template import (
+    FilledTemplate,
+    Parameter,
+    ParameterKind,
+    Template,
+    TemplateStream,
+)
+from ensue.service.templates.template_registry import TEMPLATES, fill_template
 
-__all__ = ["TEMPLATES", "Filled", "Kind", "Parameter", "Template", "TemplateStream", "fill"]
+__all__ = [
+    "TEMPLATES",
+    "FilledTemplate",
+    "Parameter",
+    "ParameterKind",
+    "Template",
+    "TemplateStream",
+    "fill_template",
+]

@@ -1,4 +1,4 @@
-"""What a template is: a name, words for people, and the parameters that it wants."""
+"""Templates: a name, a description, and parameters."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,40 +6,41 @@ from enum import StrEnum
 from typing import Any
 
 from ensue.errors import QueryError
+from ensue.ir.values import format_duration
 
 
-class Kind(StrEnum):
-    """What a parameter takes."""
+class ParameterKind(StrEnum):
+    """The type of a parameter."""
 
     REGION = "region"  # the name of a region, or WKT
-    LENGTH = "length of time"
+    LENGTH = "length of time"  # a duration
     DISTANCE = "distance"
     OBJECT = "object"  # one or several values of the key column, or all
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateStream:
-    """What the text of a template needs to know of the stream."""
+    """The properties of the stream that templates depend on."""
 
-    key: str | None  # the column that names the object
+    key: str | None  # the column that identifies the object
     key_is_text: bool = False
     calendar: bool = True  # times are timestamps or dates, not numbers
     whole_numbers: bool = False  # times are integers
     located: bool = True
-    earth: bool = False  # places are degrees, distances metres
+    earth: bool = False  # coordinates are degrees, distances metres
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One thing that a template asks for.
+    """A parameter of a template.
 
-    `least` and `most` are the bounds of what is taken, of lengths in seconds; without `least` it
-    is anything above 0.
+    `least` and `most` are bounds, in seconds for durations; without `least` the value must be
+    positive.
     """
 
     name: str
     title: str
-    kind: Kind
+    kind: ParameterKind
     says: str
     unit: str | None = None
     default: Any = None
@@ -48,28 +49,28 @@ class Parameter:
     most: float | None = None
 
     def on(self, stream: TemplateStream) -> "Parameter":
-        """As it is for a stream: its units, and defaults where they make sense."""
+        """Adapts unit and default to a stream."""
         match self.kind:
-            case Kind.LENGTH if stream.calendar:
+            case ParameterKind.LENGTH if stream.calendar:
                 return replace(self, unit="as in 5 minutes")
-            case Kind.LENGTH:
-                # nobody knows what 1 is there: a default would be an hour or a year
+            case ParameterKind.LENGTH:
+                # the unit of numeric times is unknown, so most defaults would be arbitrary
                 bound = self.required or (self.default is not None and self.least is None)
                 default = None if self.default is None or self.least is None else self.least
                 unit = "units of the time column"
                 return replace(self, unit=unit, default=default, required=bound, most=None)
-            case Kind.DISTANCE if stream.earth:
+            case ParameterKind.DISTANCE if stream.earth:
                 return replace(self, unit="m")
-            case Kind.DISTANCE:
+            case ParameterKind.DISTANCE:
                 default = None if self.default is None else self.least
                 return replace(self, unit="units of the plane", default=default)
-            case Kind.REGION | Kind.OBJECT:
+            case ParameterKind.REGION | ParameterKind.OBJECT:
                 return self
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A question that many ask, as data; `fill` makes OPSL of it."""
+    """A frequent query as data; `fill` writes it as OPSL."""
 
     name: str
     title: str
@@ -77,34 +78,76 @@ class Template:
     parameters: tuple[Parameter, ...]
 
     def on(self, stream: TemplateStream) -> "Template":
-        """As it is for a stream. QueryError if the stream has not what it needs."""
+        """Adapts the template; raises QueryError if the stream lacks a key or locations."""
         if stream.key is None:
             raise QueryError(
-                f"template '{self.name}' speaks of objects, and nothing says which column of the "
-                "events names them",
-                hint='name the column: key="id"',
+                f"template '{self.name}' is about objects, and the stream has no key column",
+                hint='name the column of the object: key="id"',
             )
         return replace(self, parameters=tuple(self._parameters(stream)))
 
     def _parameters(self, stream: TemplateStream) -> Iterator[Parameter]:
         for parameter in self.parameters:
-            if stream.located or parameter.kind not in (Kind.REGION, Kind.DISTANCE):
+            if stream.located or parameter.kind not in (
+                ParameterKind.REGION,
+                ParameterKind.DISTANCE,
+            ):
                 yield parameter.on(stream)
             elif parameter.required:
                 raise QueryError(
-                    f"template '{self.name}' speaks of places, and the events have none",
-                    hint='name the columns of the place: location=("x", "y")',
+                    f"template '{self.name}' needs locations, and the events have none",
+                    hint='name the columns of the location: location=("x", "y")',
                 )
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """A template with its values: OPSL, a title, and how long it is quiet about an object.
+class FilledTemplate:
+    """A template with values: OPSL, a title, and the quiet period per object.
 
-    Whoever delivers the matches leaves out those that come within `quiet` of the last one about
-    the same object: seconds, or units of the time column.
+    Matches within `quiet` (seconds, or units of the time column) after the last one of the same
+    object are not reported.
     """
 
     text: str
     quiet: float | None
     title: str
+
+
+def format_number(number: int | float) -> str:
+    """Formats a number that parses to the same value.
+
+    >>> format_number(50.0), format_number(0.1), format_number(7)
+    ('50', '0.1', '7')
+    """
+    if isinstance(number, float) and number.is_integer() and abs(number) < 2**53:
+        return str(int(number))
+    return repr(number)
+
+
+NANOSECONDS = 1_000_000_000  # per second
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration in nanoseconds, or in units of the time column.
+
+    >>> str(Duration(90 * NANOSECONDS, True)), str(Duration(2.5, False))
+    ('90 seconds', '2.5')
+    """
+
+    amount: int | float
+    calendar: bool
+
+    def __bool__(self) -> bool:
+        return self.amount > 0
+
+    def __add__(self, other: "Duration") -> "Duration":
+        return Duration(self.amount + other.amount, self.calendar)
+
+    def __str__(self) -> str:
+        return format_duration(int(self.amount)) if self.calendar else format_number(self.amount)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds, or units of the time column."""
+        return self.amount / NANOSECONDS if self.calendar else self.amount

@@ -1,1 +1,1 @@
-"""The service over HTTP: a FastAPI application, and the server that runs it."""
+"""The HTTP API of a service: a FastAPI application and its server."""

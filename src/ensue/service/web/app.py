@@ -1,52 +1,137 @@
 """The service as a FastAPI application."""
 
 from collections.abc import Callable
+from html import escape
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ensue.errors import EnsueError
 from ensue.service.access import Accounts
-from ensue.service.listening import Read
 from ensue.service.service import Service
-from ensue.service.web.account import account_routes
-from ensue.service.web.answers import ProblemAnswer
-from ensue.service.web.events import event_routes
-from ensue.service.web.guard import API, Guard
-from ensue.service.web.health import health_routes, probe_routes
-from ensue.service.web.notes import note_routes
-from ensue.service.web.objects import object_routes
-from ensue.service.web.problems import MEDIA, problem_of
-from ensue.service.web.reference import reference_routes
-from ensue.service.web.regions import region_routes
-from ensue.service.web.sessions import add_sessions
-from ensue.service.web.sse import NotificationStream
-from ensue.service.web.subscriptions import subscription_routes
-from ensue.service.web.targets import target_routes
-from ensue.service.web.templates import template_routes
-from ensue.service.web.trials import trial_routes
-from ensue.service.web.turns import Turns
-from ensue.service.web.users import user_routes
+from ensue.service.sse_hub import OutboxReader
+from ensue.service.web.account_routes import account_routes, add_session_routes, user_routes
+from ensue.service.web.event_routes import event_routes
+from ensue.service.web.guard import API, QuerySlots, RequestGuard
+from ensue.service.web.health_routes import health_routes, probe_routes
+from ensue.service.web.problem_details import PROBLEM_MEDIA, describe_problem
+from ensue.service.web.region_routes import region_routes
+from ensue.service.web.responses import ProblemAnswer
+from ensue.service.web.sse import NotificationStream, notification_routes
+from ensue.service.web.subscription_routes import subscription_routes, trial_routes
+from ensue.service.web.target_routes import target_routes
+from ensue.service.web.template_routes import object_routes, template_routes
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
+    color: #1b1f24; background: #fff; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid #8886; }
+article { margin: 1.5rem 0; }
+code, .way { font-family: ui-monospace, monospace; }
+.way { font-weight: 700; display: inline-block; min-width: 4.5rem; }
+table { border-collapse: collapse; margin: .5rem 0 .5rem 4.5rem; }
+td { padding: .1rem 1rem .1rem 0; vertical-align: top; }
+p { margin: .25rem 0 0 4.5rem; }
+@media (max-width: 40rem) { table, p { margin-left: 0; } }
+@media (prefers-color-scheme: dark) { body { color: #e6e6e6; background: #15181c; }
+    a { color: #8ab4f8; } }
+"""
+
+
+def reference_routes(app: FastAPI) -> APIRouter:
+    """Adds the routes of the API reference, /api/docs."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/api/docs")
+    async def docs() -> Response:
+        return HTMLResponse(render_reference(app.openapi()))
+
+    @routes.get("/api/docs.css")
+    async def style() -> Response:
+        return Response(_STYLE, media_type="text/css")
+
+    return routes
+
+
+def render_reference(described: dict[str, Any]) -> str:
+    """Renders the endpoints by tag, as HTML."""
+    by_tag: dict[str, list[str]] = {}
+    for path, methods in described["paths"].items():
+        for method, endpoint in methods.items():
+            tag = (endpoint.get("tags") or ["other"])[0]
+            by_tag.setdefault(tag, []).append(_endpoint(path, method, endpoint, described))
+    sections = "".join(
+        f"<section><h2>{escape(tag)}</h2>{''.join(articles)}</section>"
+        for tag, articles in by_tag.items()
+    )
+    info = described["info"]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(info['title'])}</title>"
+        '<link rel="stylesheet" href="/api/docs.css"></head><body><main>'
+        f"<h1>{escape(info['title'])}</h1>{_paragraphs(info.get('description', ''))}"
+        '<p>Machine-readable: <a href="/api/v1/openapi.json">openapi.json</a></p>'
+        f"{sections}</main></body></html>"
+    )
+
+
+def _endpoint(path: str, method: str, endpoint: dict[str, Any], described: dict[str, Any]) -> str:
+    fields = [
+        (field["name"], field.get("description", ""), field.get("in", ""))
+        for field in endpoint.get("parameters", ())
+    ]
+    fields += [(name, text, "body") for name, text in _body(endpoint, described)]
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(where)}</td>"
+        f"<td>{escape(text)}</td></tr>"
+        for name, text, where in fields
+    )
+    table = f"<table>{rows}</table>" if rows else ""
+    description = _paragraphs(endpoint.get("description", ""))
+    return (
+        f'<article><div><span class="way">{method.upper()}</span> <code>{escape(path)}</code>'
+        "</div>"
+        f"{description}{table}</article>"
+    )
+
+
+def _body(endpoint: dict[str, Any], described: dict[str, Any]) -> list[tuple[str, str]]:
+    content = endpoint.get("requestBody", {}).get("content", {})
+    reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+    schema = (
+        described.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {})
+    )
+    return [
+        (name, field.get("description", ""))
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _paragraphs(text: str) -> str:
+    parts = [part.strip() for part in text.split("\n\n") if part.strip()]
+    return "".join(f"<p>{escape(part)}</p>" for part in parts)
+
 
 STREAM = f"{API}notifications/stream"
-Console = Callable[[FastAPI, Service], None]  # adds the routes of its pages
+Console = Callable[[FastAPI, Service], None]  # adds the routes of the console
 
 _DESCRIPTION = """
-Events come in, subscriptions say what to look for in them, notifications go out.
+Publish events, subscribe to patterns in them, and receive notifications of matches.
 
 Send a token as `Authorization: Bearer ens_...`. Its scopes are read, subscribe (and read),
-publish, and admin (all of them). A service without any token answers its own machine only.
+publish, and admin (all of them). A service without any token accepts only local requests.
 
-Errors are `application/problem+json`. What belongs to somebody else is not found.
+Errors are `application/problem+json`. Objects of other users are reported as not found.
 """
 
 
 def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
-    """The application of a service that runs."""
+    """Creates the application of a running service."""
     accounts = Accounts(service.database, service.limits)
     accounts.revoked.append(service.listeners.revoke)
     service.listeners.standing = accounts.standing
@@ -62,10 +147,10 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service, app.state.accounts = service, accounts
-    app.add_middleware(Guard, accounts=accounts, limits=service.limits)
+    app.add_middleware(RequestGuard, accounts=accounts, limits=service.limits)
     for kind in (EnsueError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _answer)
-    turns = Turns()
+    turns = QuerySlots()
     for routes in (
         account_routes(service, accounts),
         subscription_routes(service, turns),
@@ -74,7 +159,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         template_routes(service),
         region_routes(service),
         event_routes(service),
-        note_routes(service, turns),
+        notification_routes(service, turns),
         object_routes(service, turns),
         health_routes(service),
         user_routes(accounts),
@@ -83,7 +168,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
     app.include_router(probe_routes(service))
     app.include_router(reference_routes(app))
     app.router.routes.append(Route(STREAM, _stream(service), methods=["GET"]))
-    add_sessions(app, accounts)
+    add_session_routes(app, accounts)
     _describe_stream(app)
     if console is not None:
         console(app, service)
@@ -91,56 +176,59 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
 
 
 async def _answer(_: Request, error: Exception) -> Response:
-    return problem_of(error).response()
+    return describe_problem(error).response()
 
 
 def _stream(service: Service) -> NotificationStream:
-    async def reading(user: int, subscription: int | None) -> Read:
+    async def reading(user: int, subscription: int | None) -> OutboxReader:
         if subscription is not None:
             await service.subscription(subscription, user=user)
-        found: Read = service.reading(user, subscription)
-        return found
+        read: OutboxReader = service.reading(user, subscription)
+        return read
 
     return NotificationStream(service.listeners, reading, service.limits)
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "Not done: why, and what may help", "model": ProblemAnswer},
-    422: {"description": "Not understood, or wrong in itself", "model": ProblemAnswer},
-    503: {"description": "Not at the moment", "model": ProblemAnswer},
+    "4XX": {"description": "The request was rejected, with the reason", "model": ProblemAnswer},
+    422: {"description": "The request is invalid", "model": ProblemAnswer},
+    503: {"description": "Temporarily unavailable", "model": ProblemAnswer},
 }
 
 _STREAM = {
     "get": {
         "tags": ["notifications"],
         "summary": "Stream",
-        "description": "Notifications as server-sent events (match, started, ended, resync), "
-        "first those behind `after`, then those that come. The id of each is the token to go on "
-        "from; a browser sends it by itself when it comes back. One `resync` says that notes "
-        "behind the token are gone. A client that is too slow is cut, and comes back.",
+        "description": "Notifications as server-sent events (match, started, ended, resync): "
+        "first those after `after`, then new ones. The id of each is the token for resuming, "
+        "which a browser sends automatically when it reconnects. An event `resync` says that "
+        "notifications after the token have expired. A client that is too slow is disconnected, "
+        "and can reconnect with its token.",
         "operationId": "stream_notifications",
         "parameters": [
             {
                 "name": name,
                 "in": where,
                 "required": False,
-                "description": says,
+                "description": text,
                 "schema": {"type": "integer"},
             }
-            for name, where, says in (
-                ("after", "query", "what comes behind this number; none: from now on"),
-                ("subscription", "query", "of one subscription only"),
+            for name, where, text in (
+                ("after", "query", "start after this number; by default only new notifications"),
+                ("subscription", "query", "only notifications of this subscription"),
                 ("Last-Event-ID", "header", "as `after`"),
             )
         ],
         "responses": {
             "200": {
-                "description": "Frames, until the client goes or the service stops",
+                "description": "Frames, until the client disconnects or the service stops",
                 "content": {"text/event-stream": {"schema": {"type": "string"}}},
             },
             "4XX": {
-                "description": "Not done: why, and what may help",
-                "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}},
+                "description": "The request was rejected, with the reason",
+                "content": {
+                    PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
+                },
             },
         },
     }
@@ -148,21 +236,21 @@ _STREAM = {
 
 
 def _describe_stream(app: FastAPI) -> None:
-    """Describes what is no endpoint of FastAPI's, and problems as what they are."""
-    plain = app.openapi
+    """Adds the streaming endpoint, which is not FastAPI's, and the media type of errors."""
+    generate = app.openapi
 
     def described() -> dict[str, Any]:
-        found = plain()
-        if STREAM not in found["paths"]:
-            found["paths"][STREAM] = _STREAM
-            for ways in found["paths"].values():
-                for endpoint in ways.values():
+        schema = generate()
+        if STREAM not in schema["paths"]:
+            schema["paths"][STREAM] = _STREAM
+            for methods in schema["paths"].values():
+                for endpoint in methods.values():
                     _as_problems(endpoint["responses"])
-            found["components"]["securitySchemes"] = {
+            schema["components"]["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer"}
             }
-            found["security"] = [{"token": []}]
-        return found
+            schema["security"] = [{"token": []}]
+        return schema
 
     app.openapi = described  # type: ignore[method-assign]
 
@@ -171,4 +259,4 @@ def _as_problems(responses: dict[str, Any]) -> None:
     for status, answer in responses.items():
         content = answer.get("content", {})
         if status[0] in "45" and "application/json" in content:
-            content[MEDIA] = content.pop("application/json")
+            content[PROBLEM_MEDIA] = content.pop("application/json")

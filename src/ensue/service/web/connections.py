@@ -1,7 +1,7 @@
-"""Connections that cost the server little: deadlines for requests, and a bound on their number.
+"""Limits for HTTP connections: deadlines for requests, and a maximum number.
 
-Uvicorn waits for ever for the rest of a request that has begun, and takes connections until the
-process has no more file descriptors.
+Uvicorn waits forever for the rest of a request, and accepts connections until the process has no
+more file descriptors.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ensue.service.listening import STALLED
-from ensue.service.settings import Limits
-from ensue.service.web.problems import Problem
+from ensue.service.settings import ServiceLimits
+from ensue.service.sse_hub import STALL_SECONDS
+from ensue.service.web.problem_details import Problem
 
 _LOG = logging.getLogger(__name__)
-_HEAD = 64 << 10  # bytes of a request beside its body, at the most
-_PER_BODY_BYTE = 8  # bytes beside the body for each byte of it: of chunks of a few bytes
-_LEAST_RATE = 500  # bytes of a body in a second, at the least
+_HEAD = 64 << 10  # maximum bytes of a request without its body
+_PER_BODY_BYTE = 8  # overhead bytes allowed per body byte, for small chunks
+_LEAST_RATE = 500  # minimum bytes of a body per second
 _SPARE = 256  # file descriptors for files, webhooks and brokers
 _FEWEST = 16
 
 
 def raise_file_limit() -> None:
-    """Lets this process open as many files and sockets as its user may."""
+    """Raises the limit of open files to the maximum for the user."""
     if sys.platform != "win32":
         import resource
 
@@ -38,8 +38,8 @@ def raise_file_limit() -> None:
                 _LOG.warning("the limit of open files stays at %d: %s", soft, error)
 
 
-def most_connections(limits: Limits) -> int:
-    """How many connections the limits and the operating system allow."""
+def compute_max_connections(limits: ServiceLimits) -> int:
+    """The number of connections that the limits and the operating system allow."""
     if sys.platform != "win32":
         import resource
 
@@ -49,21 +49,21 @@ def most_connections(limits: Limits) -> int:
     return limits.http_connections
 
 
-class Connections:
-    """The connections of a server, and which of them wait for a request, by client."""
+class HttpConnections:
+    """The connections of a server, and those that wait for a request, by client."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServiceLimits) -> None:
         self.limits = limits
-        self.most = most_connections(limits)
-        self.closed = 0  # connections that were closed because there were too many
+        self.most = compute_max_connections(limits)
+        self.closed = 0  # connections closed because there were too many
         self._count = 0
-        self._waiting: dict[str, dict[BoundedProtocol, None]] = {}  # the oldest first
+        self._waiting: dict[str, dict[BoundedProtocol, None]] = {}  # oldest first
 
     def open(self, protocol: "BoundedProtocol") -> bool:
-        """One more connection; False: there is no room for it.
+        """Registers a connection; returns False if there is no capacity.
 
-        Of too many, the oldest without a request is closed, of the client that has most of them.
-        So a client that opens connections and says nothing takes room from itself.
+        Above the limit, the oldest idle connection of the client with most of them is closed. So a
+        client that opens idle connections displaces its own.
         """
         self._count += 1
         if self._count > self.most:
@@ -76,36 +76,36 @@ class Connections:
         return True
 
     def wait(self, protocol: "BoundedProtocol") -> None:
-        """A connection waits for a request, or for the rest of it."""
+        """Marks a connection as waiting for a request, or for the rest of it."""
         self._waiting.setdefault(protocol.address, {})[protocol] = None
 
     def work(self, protocol: "BoundedProtocol") -> None:
-        """A connection has its request."""
+        """Marks a connection as processing its request."""
         of_client = self._waiting.get(protocol.address, {})
         of_client.pop(protocol, None)
         if not of_client:
             self._waiting.pop(protocol.address, None)
 
     def close(self, protocol: "BoundedProtocol") -> None:
-        """A connection is closed."""
+        """Unregisters a connection."""
         self._count -= 1
         self.work(protocol)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 of Uvicorn, with deadlines for the head and the body of a request."""
+    """Uvicorn's HTTP/1.1 protocol with deadlines for the head and the body of a request."""
 
-    pool: Connections  # of the server
+    pool: HttpConnections  # of the server
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.address = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._asked = False  # there was a request: `cycle` is the last one
-        self._in_body = False  # the head of the request is there
-        self._body_bytes = 0  # that have come since the deadline was set
-        self._head_bytes = 0  # of this request that are not of its body
+        self._in_body = False  # the head is complete
+        self._body_bytes = 0  # received since the deadline was set
+        self._head_bytes = 0  # of this request, without its body
 
     # ---------------------------------------------------------------------------- connections
 
@@ -115,9 +115,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.pool.open(self):
             self._expect(self.pool.limits.header_seconds, self._head_late)
         else:
-            said = "there are too many connections\n  hint: send it again later"
+            detail = "there are too many connections\n  hint: try again later"
             headers = {"retry-after": "5"}
-            self._refuse(Problem(503, "connections", "Too many connections", said, {}, headers))
+            self._refuse(Problem(503, "connections", "Too many connections", detail, {}, headers))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Closes a connection without a word: nothing whole was asked."""
+        """Closes a connection that has no complete request."""
         self._expect_nothing()
         self.pool.work(self)
         self.transport.abort()
@@ -137,8 +137,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > _HEAD and not self.transport.is_closing():
-            said = f"the head of a request has at most {_HEAD:,} bytes"
-            self._refuse(Problem(431, "head", "The head is too large", said))
+            detail = f"the head of a request has at most {_HEAD:,} bytes"
+            self._refuse(Problem(431, "head", "The head is too large", detail))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -171,7 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(STALLED, self.transport.abort)
+        self._stalled = self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         if self._stalled is not None:
@@ -192,34 +192,34 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_late(self) -> None:
         seconds = self.pool.limits.header_seconds
-        if self._at_work:  # the request before is still being answered
+        if self._is_answering:  # the previous request is still being answered
             self._expect(seconds, self._head_late)
         elif not self._head_bytes:
             self.drop()
         else:
-            said = f"the head of a request did not come within {seconds:g} seconds"
-            self._refuse(Problem(408, "late", "The request came too slowly", said))
+            detail = f"the head of a request was not complete after {seconds:g} seconds"
+            self._refuse(Problem(408, "late", "The request is too slow", detail))
 
     def _body_late(self) -> None:
         seconds = self.pool.limits.body_seconds
         if self.flow.read_paused or self._body_bytes >= _LEAST_RATE * seconds:
-            self._body_bytes = 0  # it comes, or it is us who do not read it
+            self._body_bytes = 0  # it arrives, or we do not read
             self._expect(seconds, self._body_late)
             return
-        said = (
-            f"less than {_LEAST_RATE} bytes a second came of the body, for {seconds:g} seconds\n"
+        detail = (
+            f"the body arrived with less than {_LEAST_RATE} bytes/s for {seconds:g} seconds\n"
             "  hint: send it again"
         )
-        self._refuse(Problem(408, "late", "The request came too slowly", said))
+        self._refuse(Problem(408, "late", "The request is too slow", detail))
 
     @property
-    def _at_work(self) -> bool:
+    def _is_answering(self) -> bool:
         return self._asked and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
-        """Answers in place of the application, unless it has begun to, and hangs up."""
+        """Answers in place of the application, if it has not started to, and disconnects."""
         self._expect_nothing()
-        answering = self._in_body or self._at_work
+        answering = self._in_body or self._is_answering
         if not (answering and self.cycle.response_started):
             response = problem.response()
             head = f"HTTP/1.1 {problem.status} {problem.title}\r\nconnection: close\r\n"
@@ -230,8 +230,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def protocol_of(connections: Connections) -> type[BoundedProtocol]:
-    """The protocol of a server's connections: Uvicorn makes one object for each."""
+def create_protocol(connections: HttpConnections) -> type[BoundedProtocol]:
+    """Creates the protocol class of a server, of which Uvicorn makes an object per connection."""
 
     class Protocol(BoundedProtocol):
         pool = connections

@@ -1,32 +1,36 @@
-"""What every request meets first: who asks, whether from where it may, how much it may send."""
+"""Authentication, CSRF and size checks of every request, and fair access to stored events."""
 
 import asyncio
 import hmac
 import ipaddress
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from http.cookies import CookieError, SimpleCookie
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ensue.service.access import Access, Accounts
-from ensue.service.refusals import NotAllowedError, UnauthenticatedError
-from ensue.service.settings import Limits
-from ensue.service.web.problems import BodyTooLargeError, problem_of
+from ensue.service.access import ADMIN, PUBLISH, READ, SUBSCRIBE, Accounts, Principal
+from ensue.service.errors import NotAllowedError, OverLimitError, UnauthenticatedError
+from ensue.service.settings import ServiceLimits
+from ensue.service.web.problem_details import BodyTooLargeError, describe_problem
 
 API = "/api/v1/"
-OPEN_PATHS = frozenset({"/api/v1/openapi.json"})  # tell nothing about anybody
-SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"  # forms: their token is among the fields
+OPEN_PATHS = frozenset({"/api/v1/openapi.json"})  # public information
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"  # forms: the token is one of their fields
 COOKIE = "ensue_session"
-ACCESS = "ensue.access"  # where the scope of a request has it
+ACCESS = "ensue.access"  # its key in the scope of a request
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _GZIP = 16 + zlib.MAX_WBITS
-_PIECE = 256 << 10  # bytes that are decompressed at a time
-_NOBODY_BYTES = 64 << 10  # that somebody may send who is not known
+_PIECE = 256 << 10  # bytes decompressed at a time
+_NOBODY_BYTES = 64 << 10  # of an unauthenticated request
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -39,10 +43,10 @@ _HEADERS = {
 }
 
 
-class Guard:
-    """Stands before the application, and answers in its place what goes no further."""
+class RequestGuard:
+    """ASGI middleware that answers rejected requests itself."""
 
-    def __init__(self, app: ASGIApp, *, accounts: Accounts, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, *, accounts: Accounts, limits: ServiceLimits) -> None:
         self._app = app
         self._accounts = accounts
         self._limits = limits
@@ -67,44 +71,44 @@ class Guard:
                 bounded = _Decompressed(bounded, most)
             await self._app(scope, bounded, answer)
         except ClientDisconnect:
-            return  # in the middle of its request: nobody is there to be answered
+            return  # the client cannot receive an answer
         except Exception as error:
             if answer.started:
                 raise
-            await problem_of(error).response()(scope, receive, answer)
+            await describe_problem(error).response()(scope, receive, answer)
 
-    async def _access(self, scope: Scope, headers: Headers) -> Access | None:
-        """Who asks. Nobody is None where that is no matter."""
+    async def _access(self, scope: Scope, headers: Headers) -> Principal | None:
+        """Returns the authenticated user; None for anonymous requests to public paths."""
         path, unsafe = scope["path"], scope["method"] not in _SAFE
         if unsafe:
             _refuse_other_sites(headers)
         try:
-            found = await self._found(scope, headers)
+            access = await self._authenticate(scope, headers)
         except UnauthenticatedError as refused:
             self._accounts.refused(str(refused), _address(scope))
             raise
-        if found is None and path.startswith(API) and path not in OPEN_PATHS:
+        if access is None and path.startswith(API) and path not in OPEN_PATHS:
             raise UnauthenticatedError(
                 "this needs a token\n  hint: send it as 'Authorization: Bearer ens_...'"
             )
-        if found is not None and found.csrf is not None and unsafe:
-            _refuse_forged(path, headers, found.csrf)
-        return found
+        if access is not None and access.csrf is not None and unsafe:
+            _refuse_forged(path, headers, access.csrf)
+        return access
 
-    async def _found(self, scope: Scope, headers: Headers) -> Access | None:
-        given = headers.get("authorization")
-        if given is not None:
-            kind, _, token = given.partition(" ")
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Principal | None:
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            kind, _, token = authorization.partition(" ")
             if kind.lower() != "bearer":
                 raise UnauthenticatedError(
-                    f"'{kind[:20]}' is no way to sign in here\n"
+                    f"the authentication scheme '{kind[:20]}' is not supported\n"
                     "  hint: send 'Authorization: Bearer ens_...'"
                 )
             return self._accounts.authenticate(token.strip())
         if self._accounts.is_open:
             _refuse_elsewhere(scope, headers)
             return await self._accounts.local()
-        cookie = cookie_of(headers)
+        cookie = get_session_cookie(headers)
         if cookie is None:
             return None
         try:
@@ -112,11 +116,11 @@ class Guard:
         except UnauthenticatedError:
             if scope["path"].startswith(API):
                 raise
-            return None  # a page sends them to sign in again
+            return None  # the page redirects to signing in
 
 
 class _Answer:
-    """Sends on what the application answers, with the headers that every answer has."""
+    """Adds the common headers to responses."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -133,7 +137,7 @@ class _Answer:
 
 
 class _Bounded:
-    """Receives a body up to a number of bytes, however it is cut."""
+    """Limits the size of a request body."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
@@ -149,7 +153,7 @@ class _Bounded:
 
 
 class _Decompressed:
-    """Receives a body in gzip as what it stands for, in pieces, up to a number of bytes."""
+    """Decompresses a gzip body in chunks, up to a size."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
@@ -157,7 +161,7 @@ class _Decompressed:
         self._stream = zlib.decompressobj(_GZIP)
         self._pending = b""  # compressed bytes that have arrived
         self._ended = False  # no more bytes arrive
-        self._whole = False  # all of it was handed on
+        self._whole = False  # everything was decompressed
 
     async def __call__(self) -> Message:
         if self._whole:
@@ -169,7 +173,7 @@ class _Decompressed:
             self._pending = message.get("body", b"")
             self._ended = not message.get("more_body", False)
         body = self._next_piece()
-        await asyncio.sleep(0)  # a small body may stand for many pieces: others run in between
+        await asyncio.sleep(0)  # a small body can have many chunks: let others run
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     def _next_piece(self) -> bytes:
@@ -178,7 +182,7 @@ class _Decompressed:
         try:
             body = self._stream.decompress(self._pending, _PIECE)
         except zlib.error as error:
-            raise HTTPException(400, f"the body is not in gzip: {error}") from None
+            raise HTTPException(400, f"the body is not gzip: {error}") from None
         self._pending = self._stream.unused_data or self._stream.unconsumed_tail
         self._left -= len(body)
         if self._left < 0:
@@ -186,38 +190,38 @@ class _Decompressed:
         if self._ended and not self._pending:
             self._whole = self._stream.eof
             if not self._whole and not body:
-                raise HTTPException(400, "the body in gzip is cut off")
+                raise HTTPException(400, "the gzip body is truncated")
         return body
 
 
-# -------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------- checks
 
 
 def _refuse_elsewhere(scope: Scope, headers: Headers) -> None:
-    """An open service is for this machine only, and under its own name: pages elsewhere may
-    have a name of theirs lead here."""
+    """Restricts an open service to this machine, under its own name, since other sites can
+    point a name of theirs to this address."""
     client = scope.get("client")
     if client is not None and not is_loopback(client[0]):
         raise NotAllowedError(
-            "without tokens this service is for its own machine only\n"
-            "  hint: make a token: ensue token FILE --user NAME"
+            "a service without tokens accepts only requests from its own machine\n"
+            "  hint: create a token: ensue token FILE --user NAME"
         )
     if not is_loopback(_host_name(headers.get("host", ""))):
         raise NotAllowedError(
-            "without tokens this service answers under a name of this machine only\n"
-            "  hint: ask for http://127.0.0.1 or http://localhost"
+            "a service without tokens must be addressed by a name of this machine\n"
+            "  hint: use http://127.0.0.1 or http://localhost"
         )
 
 
 def _refuse_other_sites(headers: Headers) -> None:
-    """What changes something is not taken from pages of other sites."""
+    """Rejects changes that are requested by pages of other sites."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     foreign = site is not None and site not in ("same-origin", "none")
     if origin is not None:
-        there = origin.partition("://")[2]  # a proxy may have ended TLS: the scheme is no matter
+        there = origin.partition("://")[2]  # a proxy may end TLS, so the scheme is ignored
         foreign = foreign or there.lower() != headers.get("host", "").lower()
-    if foreign and "authorization" not in headers:  # a token is nothing that a browser adds
-        raise NotAllowedError("this comes from a page of another site, and is not taken")
+    if foreign and "authorization" not in headers:  # browsers do not add tokens by themselves
+        raise NotAllowedError("requests from pages of other sites are rejected")
 
 
 def _refuse_forged(path: str, headers: Headers, csrf: str) -> None:
@@ -225,25 +229,25 @@ def _refuse_forged(path: str, headers: Headers, csrf: str) -> None:
         return
     if not hmac.compare_digest(headers.get("x-csrf-token", "").encode(), csrf.encode()):
         raise NotAllowedError(
-            "the token of the page is missing or wrong\n"
-            "  hint: send the header X-CSRF-Token with the session's token; load the page again"
+            "the CSRF token is missing or wrong\n"
+            "  hint: send the session's token in the header X-CSRF-Token, or reload the page"
         )
 
 
-# -------------------------------------------------------------------------------- what was sent
+# -------------------------------------------------------------------------------- headers
 
 
-def cookie_of(headers: Headers) -> str | None:
-    """The value of the session's cookie."""
+def get_session_cookie(headers: Headers) -> str | None:
+    """Returns the value of the session cookie."""
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return None
-    return found.value if found is not None else None
+    return cookie.value if cookie is not None else None
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host is this machine and no other.
+    """Whether a host is this machine.
 
     >>> [is_loopback(name) for name in ("localhost", "127.0.0.2", "::1", "0.0.0.0", "ensue.io")]
     [True, True, True, False, False]
@@ -251,11 +255,11 @@ def is_loopback(name: str) -> bool:
     if name.lower() == "localhost":
         return True
     try:
-        found = ipaddress.ip_address(name)
+        address = ipaddress.ip_address(name)
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 def _host_name(host: str) -> str:
@@ -276,25 +280,81 @@ def _address(scope: Scope) -> str:
 
 
 def _is_gzip(headers: Headers) -> bool:
-    """Whether a body is compressed; HTTPException if in a way that is not read here."""
+    """Whether a body is compressed; raises HTTPException for unsupported encodings."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         return True
     if encoding not in ("identity", ""):
         raise HTTPException(
             415,
-            f"a body in the encoding '{encoding[:40]}' cannot be read\n"
-            "  hint: Content-Encoding: gzip, or none",
+            f"the content encoding '{encoding[:40]}' is not supported\n"
+            "  hint: use Content-Encoding: gzip, or none",
             {"accept-encoding": "gzip, identity"},
         )
     return False
 
 
 def _without_encoding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    gone = (b"content-encoding", b"content-length")
-    return [(name, value) for name, value in headers if name.lower() not in gone]
+    dropped = (b"content-encoding", b"content-length")
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
 def _declared(headers: Headers) -> int:
     length = headers.get("content-length", "0")
     return int(length) if length.isdecimal() else 0
+
+
+def get_principal(request: Request) -> Principal:
+    """Returns the user of a request; raises UnauthenticatedError for anonymous ones."""
+    access = request.scope.get(ACCESS)
+    if not isinstance(access, Principal):
+        raise UnauthenticatedError("this needs a token\n  hint: Authorization: Bearer ens_...")
+    return access
+
+
+def require_scope(scope: str) -> Callable[[Request], Awaitable[Principal]]:
+    """A dependency that requires a scope and returns the user."""
+
+    async def access(request: Request) -> Principal:
+        user = get_principal(request)
+        user.require(scope)
+        return user
+
+    return access
+
+
+ReadAccess = Annotated[Principal, Depends(require_scope(READ))]
+SubscribeAccess = Annotated[Principal, Depends(require_scope(SUBSCRIBE))]
+PublishAccess = Annotated[Principal, Depends(require_scope(PUBLISH))]
+AdminAccess = Annotated[Principal, Depends(require_scope(ADMIN))]
+
+
+MAX_RUNNING = 2  # long queries; the other reader threads serve short ones
+MAX_PER_USER = 6  # running or waiting
+
+
+class QuerySlots:
+    """Limits concurrent queries over stored events, in total and per user."""
+
+    def __init__(self, at_once: int = MAX_RUNNING, of_a_user: int = MAX_PER_USER) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._of_a_user = of_a_user
+        self._running: Counter[int] = Counter()
+
+    @asynccontextmanager
+    async def one(self, user: int) -> AsyncIterator[None]:
+        """Waits for a slot for a query of a user."""
+        if self._running[user] >= self._of_a_user:
+            raise OverLimitError(
+                "turns",
+                f"{self._of_a_user} queries of this user over stored events are already waiting\n"
+                "  hint: try again when they are finished",
+            )
+        self._running[user] += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._running[user] -= 1
+            if not self._running[user]:
+                del self._running[user]

@@ -1,4 +1,4 @@
-"""The server of a service: Uvicorn, run from a program, stopped without losing anything."""
+"""The HTTP server of a service: Uvicorn with a graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ensue.errors import ServiceError
 from ensue.service.service import Service
 from ensue.service.web.app import Console, make_app
-from ensue.service.web.connections import Connections, protocol_of, raise_file_limit
+from ensue.service.web.connections import HttpConnections, create_protocol, raise_file_limit
 from ensue.service.web.guard import is_loopback
 from ensue.service.web.sse import TRANSPORT
 
 _LOG = logging.getLogger(__name__)
 PORT = 8765
-PATIENCE = 15  # seconds that requests may take to end
-_SOON = 0.5  # seconds that a service may take to start before it is listened for
-_BACKLOG = 4_096  # clients that may come at once
+SHUTDOWN_SECONDS = 15  # seconds for requests to finish at shutdown
+_SOON = 0.5  # seconds after which a slow start is reported over HTTP
+_BACKLOG = 4_096  # pending connections
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Server:
-    """Runs a service until it is told to stop, by `stop` or a signal.
+class HttpServer:
+    """Runs a service until `stop` or a signal.
 
-    Without tokens it listens on this machine only. The first Ctrl-C or SIGTERM takes no more
+    Without tokens it listens on this machine only. The first Ctrl-C or SIGTERM stops accepting
     connections, ends streams with a last frame, lets requests finish and closes the service; the
-    second leaves at once, which the file survives as it survives a crash.
+    second exits immediately, which the database survives like a crash.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Server:
         console: Console | None = None,
         certificate: str | Path | None = None,
         key: str | Path | None = None,
-        proxies: Sequence[str] = (),  # whose word about the client and TLS is taken
+        proxies: Sequence[str] = (),  # trusted for X-Forwarded headers
         access_log: bool = False,
     ) -> None:
         self._service = service
@@ -59,12 +59,12 @@ class Server:
         self._proxies = list(proxies)
         self._access_log = access_log
         self._uvicorn: _Uvicorn | None = None
-        self.connections: Connections | None = None  # while it serves
+        self.connections: HttpConnections | None = None  # while it serves
         self._socket: socket.socket | None = None
 
     @property
     def address(self) -> str:
-        """Where it listens, as a URL."""
+        """The URL it listens on."""
         host, port = self._host, self._port
         if self._socket is not None:
             host, port = self._socket.getsockname()[:2]
@@ -78,12 +78,11 @@ class Server:
     ) -> None:
         """Starts the service and serves it; returns when both have stopped.
 
-        `prepared` is called with the service once it runs, before it takes requests. What takes
-        long to start is listened for meanwhile: /health says so, and everything else is told to
-        come again.
+        `prepared` is called with the started service, before requests are accepted. During a slow
+        start /health reports it, and all other requests are answered with 503.
         """
         raise_file_limit()
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=get_loop_factory()) as runner:
             runner.run(self._run(started, prepared))
 
     async def _run(
@@ -111,24 +110,24 @@ class Server:
             await prepared(self._service)
 
     async def serve(self, started: Callable[[str], None] | None = None) -> None:
-        """Serves a service that runs; `started` is told the address once it listens."""
-        place = _place(self._host, self._port)
-        with self._listening(place, self._app(place)) as server:
-            server.told = lambda: started(self.address) if started is not None else None
+        """Serves a running service; `started` is called with the address."""
+        address = _resolve(self._host, self._port)
+        with self._listening(address, self._app(address)) as server:
+            server.on_started = lambda: started(self.address) if started is not None else None
             await server.serve([server.socket])
 
     async def _serve_from_now(
         self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None
     ) -> None:
-        """Serves a service that is being started."""
-        place, entry = _place(self._host, self._port), _Entry()
-        with self._listening(place, entry) as server:
+        """Serves a service that is still starting."""
+        address, entry = _resolve(self._host, self._port), _Entry()
+        with self._listening(address, entry) as server:
             serving = asyncio.create_task(server.serve([server.socket]))
             try:
                 await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-                if starting.done():  # else it was stopped before that
+                if starting.done():  # otherwise it was stopped before
                     starting.result()
-                    entry.app = self._app(place)
+                    entry.app = self._app(address)
                     if started is not None:
                         started(self.address)
                     await serving
@@ -137,39 +136,39 @@ class Server:
                 await serving
 
     @contextlib.contextmanager
-    def _listening(self, place: "_Place", app: ASGIApp) -> "Iterator[_Uvicorn]":
-        self._socket = place.bound()
+    def _listening(self, address: "_Address", app: ASGIApp) -> "Iterator[_Uvicorn]":
+        self._socket = address.bind()
         try:
-            self.connections = Connections(self._service.limits)
+            self.connections = HttpConnections(self._service.limits)
             config = self._config(app, self.connections)
             self._uvicorn = _Uvicorn(config, self._service, self._socket)
             yield self._uvicorn
         finally:
             self._socket.close()
 
-    def _app(self, place: "_Place") -> ASGIApp:
+    def _app(self, address: "_Address") -> ASGIApp:
         app = make_app(self._service, console=self._console)
-        self._refuse_open(place.address[0], app.state.accounts.is_open)
+        self._refuse_open(address.address[0], app.state.accounts.is_open)
         return app
 
     def stop(self) -> None:
-        """Has it stop, from any thread."""
+        """Stops the server, from any thread."""
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
 
     def _refuse_open(self, host: str, is_open: bool) -> None:
         if is_open and not is_loopback(host):
             raise ServiceError(
-                f"without a token, everybody who reaches {host} could do anything\n"
-                f"  hint: make a token first: ensue token {self._service.path} --user NAME; "
+                f"without a token, everybody who reaches {host} has full access\n"
+                f"  hint: create a token first: ensue token {self._service.path} --user NAME; "
                 "or listen on 127.0.0.1"
             )
 
-    def _config(self, app: ASGIApp, connections: Connections) -> uvicorn.Config:
+    def _config(self, app: ASGIApp, connections: HttpConnections) -> uvicorn.Config:
         more: dict[str, Any] = dict(self._tls)
         return uvicorn.Config(
             _with_transports(app),
-            http=protocol_of(connections),
+            http=create_protocol(connections),
             lifespan="off",
             ws="none",
             log_config=None,
@@ -178,23 +177,23 @@ class Server:
             proxy_headers=bool(self._proxies),
             forwarded_allow_ips=self._proxies or None,
             backlog=_BACKLOG,
-            timeout_graceful_shutdown=PATIENCE,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             **more,
         )
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn that ends streams first, and leaves signals alone once it is over."""
+    """Uvicorn that closes streams first, and does not re-raise signals."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, place: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, listening: socket.socket) -> None:
         super().__init__(config)
         self._service = service
-        self.socket = place
-        self.told: Callable[[], None] = lambda: None
+        self.socket = listening
+        self.on_started: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.told()
+        self.on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._service.runs:
@@ -203,20 +202,20 @@ class _Uvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handles signals while it runs. Not raised again: whoever runs it closes the service."""
+        """Handles signals without raising them again: the caller closes the service."""
         with _handled(self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             _leave(sig, frame)
-        _LOG.info("stopping; once more to leave at once")
+        _LOG.info("stopping; repeat the signal to exit immediately")
         self.should_exit = True
 
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Has signals handled for a while, if this is the thread that gets them."""
+    """Installs signal handlers temporarily, in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -229,12 +228,12 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 
 def _leave(sig: int, _: FrameType | None) -> None:
-    """Leaves at once. What was answered is on disk."""
+    """Exits immediately; answered requests are committed."""
     os._exit(128 + sig)
 
 
 class _Entry:
-    """The app of a service, as soon as it has started."""
+    """Answers requests until the service has started."""
 
     app: ASGIApp | None = None
 
@@ -252,7 +251,7 @@ class _Entry:
 
 
 def _with_transports(app: ASGIApp) -> ASGIApp:
-    """Tells streams what they run on: a client that does not read can only be dropped there."""
+    """Gives streams access to their transport, by which unresponsive clients are disconnected."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         cycle = getattr(send, "__self__", None)
@@ -263,40 +262,40 @@ def _with_transports(app: ASGIApp) -> ASGIApp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """An address to listen on."""
+class _Address:
+    """A resolved address to listen on."""
 
     family: int
     address: tuple[Any, ...]
 
-    def bound(self) -> socket.socket:
-        found = socket.socket(self.family, socket.SOCK_STREAM)
+    def bind(self) -> socket.socket:
+        listening = socket.socket(self.family, socket.SOCK_STREAM)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(self.address)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(self.address)
         except OSError as error:
-            found.close()
-            raise _no_place(self.address[0], self.address[1], error) from None
-        return found
+            listening.close()
+            raise _bind_error(self.address[0], self.address[1], error) from None
+        return listening
 
 
-def _place(host: str, port: int) -> _Place:
+def _resolve(host: str, port: int) -> _Address:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise _no_place(host, port, error) from None
-    return _Place(found[0][0], found[0][4])
+        raise _bind_error(host, port, error) from None
+    return _Address(infos[0][0], infos[0][4])
 
 
-def _no_place(host: str, port: int, error: OSError) -> ServiceError:
+def _bind_error(host: str, port: int, error: OSError) -> ServiceError:
     return ServiceError(
-        f"{host}:{port} cannot be listened on: {error.strerror or error}\n"
-        "  hint: another port, as in --port 8766"
+        f"cannot listen on {host}:{port}: {error.strerror or error}\n"
+        "  hint: use another port, as in --port 8766"
     )
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The quickest event loop that is there."""
+def get_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Returns uvloop's factory if it is installed."""
     try:
         import uvloop
     except ImportError:

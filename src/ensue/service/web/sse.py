@@ -1,42 +1,53 @@
-"""Notifications as server-sent events: plain ASGI, frames joined into as few writes as can be."""
+"""Notifications over HTTP: as server-sent events, and as pages."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from ensue.errors import ServiceError
 from ensue.service.access import READ
-from ensue.service.listening import CutError, Listener, Listeners, Read, Why
-from ensue.service.settings import Limits
-from ensue.service.web.permission import access_of
+from ensue.service.event_columns import format_time
+from ensue.service.notification import MATCH, Notification
+from ensue.service.service import Service
+from ensue.service.settings import ServiceLimits
+from ensue.service.sse_hub import (
+    DisconnectedError,
+    DisconnectReason,
+    NotificationListener,
+    OutboxPage,
+    OutboxReader,
+    SseHub,
+)
+from ensue.service.web.guard import QuerySlots, ReadAccess, get_principal
+from ensue.service.web.responses import NotificationPage, encode_json, join_bodies
 
-TRANSPORT = "ensue.transport"  # where the scope has what the connection runs on
+TRANSPORT = "ensue.transport"  # key of the transport in the scope
 _JOINED = 200  # frames in one write
-_RETRY = (1_000, 5_000)  # milliseconds: not all come back at once
+_RETRY = (1_000, 5_000)  # milliseconds, random so that clients do not reconnect together
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies hand on each frame as it comes
+    (b"x-accel-buffering", b"no"),  # proxies must not buffer frames
 ]
 
-Reading = Callable[[int, int | None], Awaitable[Read]]  # of a user, and a subscription of theirs
+Reading = Callable[[int, int | None], Awaitable[OutboxReader]]  # (user, subscription)
 
 
 class NotificationStream:
-    """The endpoint of all who listen."""
+    """The ASGI endpoint of the event stream; frames are joined into few writes."""
 
-    def __init__(self, listeners: Listeners, reading: Reading, limits: Limits) -> None:
+    def __init__(self, listeners: SseHub, reading: Reading, limits: ServiceLimits) -> None:
         self._listeners = listeners
         self._reading = reading
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
-            access_of(Request(scope)).require(READ)
+            get_principal(Request(scope)).require(READ)
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await send({"type": "http.response.body", "body": b""})
             return
@@ -51,8 +62,8 @@ class NotificationStream:
             watching.cancel()
             self._listeners.leave(listener)
 
-    async def _listener(self, request: Request) -> Listener:
-        access = access_of(request)
+    async def _listener(self, request: Request) -> NotificationListener:
+        access = get_principal(request)
         access.require(READ)
         after = request.headers.get("last-event-id") or request.query_params.get("after")
         wanted = request.query_params.get("subscription")
@@ -67,7 +78,7 @@ class NotificationStream:
         )
 
 
-async def _write_all(listener: Listener, send: Send) -> None:
+async def _write_all(listener: NotificationListener, send: Send) -> None:
     loop = asyncio.get_running_loop()
 
     async def write(body: bytes, *, more: bool = True) -> None:
@@ -78,7 +89,7 @@ async def _write_all(listener: Listener, send: Send) -> None:
 
     try:
         await listener.begin()
-        # An id alone is no event, but what a browser sends when it comes back.
+        # A frame with only an id is no event, but sets the id that a browser sends to reconnect.
         await write(b"retry: %d\nid: %d\n\n" % (random.randint(*_RETRY), listener.after))
         while True:
             frames = [frame for _, frame in await listener.take()]
@@ -86,20 +97,83 @@ async def _write_all(listener: Listener, send: Send) -> None:
                 await write(b"".join(frames[first : first + _JOINED]))
             if not frames:
                 await write(b": still here\nid: %d\n\n" % listener.after)
-    except CutError as cut:
-        if cut.why is not Why.gone:
+    except DisconnectedError as cut:
+        if cut.why is not DisconnectReason.gone:
             await write(b": %b\n\n" % cut.why.value.encode(), more=False)
 
 
-async def _watch(receive: Receive, listener: Listener) -> None:
-    """Notices that the client has disconnected."""
+async def _watch(receive: Receive, listener: NotificationListener) -> None:
+    """Waits for the disconnect of the client."""
     message: dict[str, Any] = {}
     while message.get("type") != "http.disconnect":
         message = dict(await receive())
-    listener.cut(Why.gone)
+    listener.cut(DisconnectReason.gone)
 
 
-def _number(name: str, given: str) -> int:
-    if given.isdecimal() and given.isascii() and len(given) < 19:
-        return int(given)
-    raise ServiceError(f"{name}={given[:40]!r} is no number\n  hint: the id of a note you got")
+def _number(name: str, text: str) -> int:
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        return int(text)
+    raise ServiceError(
+        f"{name}={text[:40]!r} is not a number\n  hint: use the id of a received notification"
+    )
+
+
+MAX_PAGE_SIZE = 1_000
+_GREATEST = 1 << 62
+After = Annotated[int, Query(ge=0, lt=_GREATEST, description="start after this number")]
+Page = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE, description="maximum number of items")]
+Number = Annotated[int, Path(ge=0, lt=_GREATEST)]
+
+
+def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
+    """Adds /notifications, for polling, and /notes."""
+    routes = APIRouter(tags=["notifications"])
+
+    @routes.get("/notifications", response_model=NotificationPage)
+    async def notifications(
+        access: ReadAccess,
+        after: Annotated[
+            int | None, Query(ge=0, lt=_GREATEST, description="by default from the oldest")
+        ] = None,
+        limit: Page = 100,
+        subscription: Annotated[int | None, Query(ge=0, lt=_GREATEST)] = None,
+    ) -> Response:
+        """Notifications after a number, for polling: pass `next` as `after`."""
+        if subscription is not None:
+            await service.subscription(subscription, user=access.user)
+        return await read_page(service.reading(access.user, subscription), after, limit)
+
+    @routes.get("/notes/{number}", response_model=dict[str, Any])
+    async def note(number: Number, access: ReadAccess) -> Response:
+        """A notification with the tracks of its objects, for a replay on a map."""
+        async with turns.one(access.user):
+            replay = await service.replay(number, user=access.user)
+        return encode_json({**replay, "at": format_epoch(replay["at"])})
+
+    return routes
+
+
+def format_epoch(at: Any) -> Any:
+    """Formats seconds since 1970."""
+    return format_time(at) if isinstance(at, float) else at
+
+
+async def read_page(read: OutboxReader, after: int | None, limit: int) -> Response:
+    """Answers with the notifications after a number, and whether some of them have expired."""
+    start = 0 if after is None else after
+    stored: OutboxPage = await read(start, limit)
+    lost = after is not None and not stored.floor <= after <= stored.newest
+    if start > stored.newest:  # the token belongs to another database: start from the oldest
+        stored = await read(stored.floor, limit)
+    full = len(stored.notifications) == limit
+    next = stored.notifications[-1].number if full else stored.newest
+    fields: dict[str, Any] = {"next": next, **({"resync": True} if lost else {})}
+    return join_bodies(fields, "items", map(_add_number, stored.notifications))
+
+
+def _add_number(notification: Notification) -> bytes:
+    """Adds the number to the body, and the time to bodies of matches, which lack it."""
+    body = notification.body[1:]
+    if notification.kind == MATCH:
+        body = b'"at":"%b",%b' % (format_time(notification.at).encode(), body)
+    return b'{"number":%d,%b' % (notification.number, body)

@@ -1,1 +1,0 @@
-"""The narrow waist: every language ends here, every plan starts here."""

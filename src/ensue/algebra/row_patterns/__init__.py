@@ -1,1 +1,0 @@
-"""SQL's row patterns: what stands in a MATCH_RECOGNIZE clause."""

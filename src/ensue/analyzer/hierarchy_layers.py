@@ -1,0 +1,594 @@
+"""The layers of a hierarchy: each is a query over raw events and the events of lower layers.
+
+A layer returns the fields that are delivered or that higher layers read, including fields of its
+members: `x.a.price` is a field `a.price` of x's type, which the lower layer computes.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
+
+from ensue.analyzer.interval_negation import iterate_interval_negations, rewrite_interval_ends
+from ensue.analyzer.output_mode import is_summarized
+from ensue.analyzer.query import reject_column
+from ensue.errors import QueryError, did_you_mean
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, FunctionCall
+from ensue.ir.hierarchy import Definition, Hierarchy, get_pattern_types
+from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
+from ensue.ir.query import Query, ReturnItem
+from ensue.ir.traits import (
+    NodeForm,
+    get_form,
+    get_parts,
+    is_event,
+    is_input,
+    is_list,
+    is_loop,
+    is_operator_call,
+    is_optional,
+    is_sequence,
+)
+from ensue.ir.traversal import (
+    get_kleene_variables,
+    get_operands,
+    iterate_atoms,
+    iterate_bound_variables,
+    iterate_loops,
+    iterate_negations,
+    iterate_operator_calls,
+    iterate_positive_atoms,
+    map_results_to_events,
+    replace_operands,
+)
+from ensue.ir.user_operator import TIME_ATTRIBUTES
+from ensue.printing.expression_printer import format_expr
+
+MEMBERS = "members"
+STANDARD_FIELDS = ("match_id", "start", "end", "location")  # fields of every complex event
+_STEP = re.compile(r"(?P<name>[^.\[]+)(?:\[(?P<index>\d+|last)\])?(?:\.(?P<rest>.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One level of a hierarchy."""
+
+    name: str  # of the events it defines, or the key in `Hierarchy.top_queries`
+    query: Query  # returns all columns that are needed, named by `get_layer_column`
+    meaning: Query  # as the user wrote it
+    uses: tuple[str, ...]  # the defined event types in its pattern
+    fields: tuple[str, ...]  # of its events: RETURN, or else its variables
+    delivered: bool
+    members: bool = False  # the members of its events are needed
+    top_queries: bool = False
+    below: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fields of `uses`
+
+    @property
+    def called(self) -> str:
+        """Its name in the query, "" for none."""
+        return (self.meaning.name or "") if self.top_queries else self.name
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The fields whose values all events of a match share."""
+        return tuple(e.field_name for e in self.query.equivalence)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The fields of a complex event as a value, besides its times and members."""
+        return () if self.members and not self.meaning.returns else self.fields
+
+    @property
+    def reads_raw(self) -> bool:
+        """Whether its pattern has raw events."""
+        return not self.uses or set(get_pattern_types(self.query)) != set(self.uses)
+
+
+def get_layer_column(name: str) -> str:
+    """Returns the column of a layer's result that holds a field."""
+    return f"{name}@own" if name in STANDARD_FIELDS or name.startswith("__") else name
+
+
+def build_layers(
+    tower: Hierarchy, *, trace: bool = False, all_levels: bool = False
+) -> tuple[Layer, ...]:
+    """Returns the layers, lower ones first, top queries last.
+
+    With `trace` the members of every event are needed. Raises a QueryError if a layer reads a
+    field that the events of another do not have.
+    """
+    return _Layering(tower, trace, all_levels).layers()
+
+
+class _Layering:
+    """Builds layers from the top down: a layer adds the fields it reads to lower layers."""
+
+    def __init__(self, tower: Hierarchy, trace: bool, all_levels: bool) -> None:
+        self.tower = tower
+        self.trace = trace
+        self.all_levels = all_levels
+        self.known = {d.name: d for d in tower.definitions}
+        self.needed: dict[str, dict[str, Expr]] = {name: {} for name in self.known}
+        self.opened = set(self.known) if trace else set()
+
+    def layers(self) -> tuple[Layer, ...]:
+        layers = [
+            self._layer(Definition(name, query), delivered=True, on_top=True)
+            for name, query in reversed(self.tower.top_queries.items())
+        ]
+        for definition in reversed(self.tower.definitions):
+            delivered = self.all_levels or definition.name in self.tower.emit
+            layers.append(self._layer(definition, delivered=delivered))
+        return tuple(reversed(layers))
+
+    def _layer(self, definition: Definition, *, delivered: bool, on_top: bool = False) -> Layer:
+        query = definition.query
+        if is_summarized(query):
+            if not on_top:
+                raise _pointing(
+                    "COUNT(*) and EXISTS count matches and produce no events for other layers",
+                    "define the matches, and count them in the top query",
+                    definition,
+                )
+            visible: dict[str, Expr] = {}
+        elif query.all_events:
+            if not on_top or self.trace:
+                raise _pointing(
+                    "ALL EVENTS returns rows for the events of a match, not complex events"
+                    if not on_top
+                    else "trace=True cannot be combined with ALL EVENTS",
+                    "leave out ALL EVENTS",
+                    definition,
+                )
+            visible = {r.name: r.expr for r in query.returns}
+        else:
+            visible = {r.name: r.expr for r in get_returned_columns(query)}
+        called = replace(definition, name=query.name or "") if on_top else definition
+        scope = _Scope(self, called)
+        needed = {} if on_top else self.needed[definition.name]
+        if delivered and not is_summarized(query):
+            needed = {**visible, **needed}
+        if is_summarized(query):
+            returns = tuple(replace(r, expr=scope.rewritten(r.expr)) for r in query.returns)
+        else:
+            returns = tuple(
+                ReturnItem(scope.rewritten(expr), get_layer_column(name))
+                for name, expr in needed.items()
+            )
+        if query.all_events:
+            for variable in iterate_bound_variables(query.pattern):
+                scope.rewritten(FieldRef(variable, None))
+        members = self.trace or definition.name in self.opened
+        self._check_names(definition, visible, on_top=on_top, members=members)
+        if members:
+            for variable in iterate_bound_variables(query.pattern):
+                scope.rewritten(FieldRef(variable, None))
+        whole = replace(
+            query,
+            pattern=rewrite_interval_ends(query.pattern, scope.rewritten),
+            where=tuple(scope.rewritten(c) for c in query.where),
+            having=None if query.having is None else scope.rewritten(query.having),
+            returns=returns,
+        )
+        for equivalence in query.equivalence:
+            for atom in iterate_atoms(query.pattern):
+                scope.rewritten(
+                    FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
+                )
+        uses = tuple(name for name in get_pattern_types(query) if name in self.known)
+        below = {name: _own_fields(self.known[name].query) for name in uses}
+        for atom, names in _read_by_operators(query.pattern):
+            for name in names & set(below.get(str(atom.type), ())):
+                scope.rewritten(FieldRef(atom.variable, name, span=atom.span))
+        return Layer(
+            definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below
+        )
+
+    def _check_names(
+        self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool
+    ) -> None:
+        """Rejects fields with the names of the columns that Ensue adds."""
+        if "match_id" in visible and not on_top:
+            why = "other layers identify its events by their match_id"
+            reject_column(definition.query, "match_id", why)
+        if members and MEMBERS in visible:
+            why = "trace=True adds a column of that name with the events of a match"
+            reject_column(definition.query, MEMBERS, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The expressions of one layer."""
+
+    layering: _Layering
+    definition: Definition
+    types: dict[str, str] = field(init=False)  # of the variables that are defined events
+    attributes: dict[str, Collection[str]] = field(init=False)  # of operator results
+    lists: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        pattern = self.definition.query.pattern
+        known = self.layering.known
+        types = {a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in known}
+        for variable, source in map_results_to_events(
+            pattern
+        ).items():  # a result has the fields of its event
+            if source in types:
+                types[variable] = types[source]
+        own = {
+            applied.variable: dict(applied.operator.z)
+            for applied in iterate_operator_calls(pattern)
+        }
+        object.__setattr__(self, "attributes", own)
+        object.__setattr__(self, "types", types)
+        object.__setattr__(self, "lists", frozenset(get_kleene_variables(pattern)))
+
+    def rewritten(self, expr: Expr) -> Expr:
+        """Rewrites an expression over the fields that lower layers return."""
+        match expr:
+            case FieldRef(variable=variable, name=name) if variable in self.types:
+                own = self.attributes.get(variable)
+                if own is None or (name is not None and name not in own):
+                    self._need(expr)
+                return expr
+            case Aggregate(variable=variable, argument=FieldRef(name=str(name)) as argument) if (
+                variable in self.types
+            ):
+                return self._aggregate(expr, argument, name)
+            case _:
+                inside = tuple(self.rewritten(e) for e in get_operands(expr))
+                return replace_operands(expr, inside)
+
+    def _aggregate(self, expr: Aggregate, argument: FieldRef, name: str) -> Expr:
+        below = self.layering.known[self.types[expr.variable]]
+        several = expr.variable in self.lists
+        if name == MEMBERS and expr.function == "count":
+            column = f"count({MEMBERS})"
+            self._returned(below, column, _number_of_members(below.query.pattern))
+            if several:
+                inner = replace(argument, name=column)
+                return Aggregate("sum", expr.variable, inner, expr.at, span=expr.span)
+            return FieldRef(expr.variable, column, span=expr.span)
+        if _is_list(below.query, name, self.layering.known):
+            if several:
+                raise _pointing(
+                    f"{expr.function} over {expr.variable}[] and over members at once",
+                    f"RETURN {expr.function}({name}) in the definition of {below.name}",
+                    self.definition,
+                    expr,
+                )
+            inner = self._path(below, name, argument, aggregated=True)
+            column = f"{expr.function}({name})"
+            if expr.parameter is not None:
+                parameter = expr.parameter
+                shown = repr(parameter) if isinstance(parameter, str) else f"{parameter:g}"
+                column = f"{expr.function}({name}, {shown})"
+            owner = inner.variable
+            at = (
+                EventPosition.ALL
+                if owner in get_kleene_variables(below.query.pattern)
+                else EventPosition.ONLY
+            )
+            inside = Aggregate(
+                expr.function,
+                owner,
+                replace(inner, at=at),
+                EventPosition.ALL,
+                expr.parameter,
+                expr.span,
+            )
+            self._returned(below, column, inside)
+            return FieldRef(expr.variable, column, span=expr.span)
+        self._need(argument)
+        return expr
+
+    def _need(self, named: FieldRef) -> None:
+        below = self.layering.known[self.types[named.variable]]
+        query, name = below.query, named.name
+        if name is None:
+            for column in get_returned_columns(query):
+                self._returned(below, column.name, column.expr)
+        elif name == MEMBERS and MEMBERS not in {r.name for r in get_returned_columns(query)}:
+            if not self.layering.trace:
+                self.layering.opened.add(below.name)
+        else:
+            expr = self._meaning(below, named, name)
+            if expr is not None:
+                self._returned(below, name, expr)
+
+    def _meaning(self, below: Definition, named: FieldRef, name: str) -> Expr | None:
+        """Returns the expression of a field in its layer; None for standard fields."""
+        query = below.query
+        for column in get_returned_columns(query):
+            if column.name == name:
+                return column.expr
+        if name in STANDARD_FIELDS:
+            return None
+        if name in {e.field_name for e in query.equivalence}:
+            return _of_key(query.pattern, name)
+        if "." in name:
+            return self._path(below, name, named)
+        own = _own_fields(query)
+        raise _pointing(
+            f"unknown field '{name}' of event {named.variable} ({below.name})",
+            did_you_mean(name, [*own, "start", "end", MEMBERS])
+            or f"add it to the RETURN of {below.name}",
+            self.definition,
+            named,
+        )
+
+    def _path(
+        self, below: Definition, path: str, named: FieldRef, *, aggregated: bool = False
+    ) -> FieldRef:
+        """Resolves `a.price` or `k[1].price` to a field of a member in the definition."""
+        step = _STEP.fullmatch(path)
+        assert step is not None
+        name, index, rest = step["name"], step["index"], step["rest"]
+        query = below.query
+        span = named.span if self.definition.query.text == query.text else None
+        bound = list(iterate_bound_variables(query.pattern))
+        if name not in bound:
+            raise _pointing(
+                f"{below.name} has no member '{name}'",
+                did_you_mean(name, bound) or f"its members are {', '.join(bound)}",
+                self.definition,
+                named,
+            )
+        if name in get_kleene_variables(query.pattern):
+            if index is not None:
+                at, nth = (
+                    (EventPosition.LAST, 1) if index == "last" else (EventPosition.NTH, int(index))
+                )
+                return FieldRef(name, rest, at, nth, span=span)
+            if not aggregated:
+                raise _pointing(
+                    f"{name} in {below.name} stands for several events: which one do you mean?",
+                    f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
+                    f"avg({named.variable}.{name}.{rest})",
+                    self.definition,
+                    named,
+                )
+        elif index is not None:
+            raise _pointing(
+                f"{name} in {below.name} is a single event and has no positions",
+                f"write {named.variable}.{name}.{rest}",
+                self.definition,
+                named,
+            )
+        return FieldRef(name, rest, span=span)
+
+    def _returned(self, below: Definition, name: str, expr: Expr) -> None:
+        self.layering.needed[below.name].setdefault(name, expr)
+
+
+# --- fields
+
+
+def get_returned_columns(query: Query) -> Iterable[ReturnItem]:
+    """Returns the columns of RETURN, by default one per variable."""
+    if query.returns:
+        return query.returns
+    lists = get_kleene_variables(query.pattern)
+    return [
+        ReturnItem(FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY), v)
+        for v in iterate_bound_variables(query.pattern)
+    ]
+
+
+def _own_fields(query: Query) -> tuple[str, ...]:
+    """Returns the fields of a definition's events without those of members."""
+    own = [
+        *(r.name for r in get_returned_columns(query)),
+        *(e.field_name for e in query.equivalence),
+    ]
+    return tuple(dict.fromkeys(own))
+
+
+def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]]:
+    """Yields the input events of user-defined operators, with the names in their functions."""
+    sources = map_results_to_events(pattern)
+    events = {atom.variable: atom for atom in iterate_atoms(pattern)}
+    for applied in iterate_operator_calls(pattern):
+        for part in applied.inputs:
+            assert is_input(part)
+            variable = sources.get(part.variable, part.variable)
+            if variable in events:
+                yield events[variable], applied.operator.reads - set(TIME_ATTRIBUTES)
+
+
+def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
+    """Whether a path contains a Kleene variable without an index."""
+    step = _STEP.fullmatch(path)
+    if step is None or step["rest"] is None:
+        return False
+    if step["name"] in get_kleene_variables(query.pattern):
+        return step["index"] is None
+    inside = next(
+        (a.type for a in iterate_atoms(query.pattern) if a.variable == step["name"]), None
+    )
+    return inside in known and _is_list(known[inside].query, step["rest"], known)
+
+
+def _of_key(pattern: Pattern, name: str) -> Expr:
+    """Builds the value of a field that all events of a match share."""
+    lists = get_kleene_variables(pattern)
+
+    def get_field(variable: str) -> FieldRef:
+        return FieldRef(
+            variable, name, EventPosition.NTH if variable in lists else EventPosition.ONLY
+        )
+
+    certain = next(_certain(pattern), None)
+    if certain is not None:
+        return get_field(certain)
+    return FunctionCall("coalesce", tuple(get_field(v) for v in iterate_bound_variables(pattern)))
+
+
+def _certain(pattern: Pattern) -> Iterator[str]:
+    """Yields variables that every match binds."""
+    match get_form(pattern):
+        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
+            for part in get_parts(pattern):
+                yield from _certain(part)
+        case NodeForm.LOOP:
+            if not is_optional(pattern):
+                for part in get_parts(pattern):
+                    yield from _certain(part)
+        case (
+            NodeForm.EVENT
+            | NodeForm.LIST
+            | NodeForm.RESULT
+            | NodeForm.OPTION
+            | NodeForm.CHOICE
+            | NodeForm.ABSENCE
+        ):
+            names = list(iterate_bound_variables(pattern))
+            if len(names) == 1 and not is_optional(pattern):
+                yield names[0]
+
+
+def _number_of_members(pattern: Pattern) -> Expr:
+    """Builds the number of events of a match; a complex event counts as one."""
+    counts: list[Expr] = [
+        Aggregate("count", atom.variable, None) for atom in iterate_positive_atoms(pattern)
+    ]
+    return reduce(lambda total, count: Binary("+", total, count), counts)
+
+
+def _pointing(
+    problem: str, hint: str | None, definition: Definition, expr: Expr | None = None
+) -> QueryError:
+    file = f" in {definition.file}" if definition.file else ""
+    where = f"in the definition of {definition.name}{file}: " if definition.name else ""
+    if isinstance(expr, FieldRef) and expr.span is None:
+        where += f"{expr.variable}.{expr.name}: "
+    elif expr is not None and expr.span is None:
+        where += f"{format_expr(expr)}: "
+    span = definition.span if expr is None else expr.span
+    return QueryError(where + problem, hint=hint, span=span, text=definition.query.text)
+
+
+# --- order of complex events: an event precedes a complex event if it precedes all its members
+
+LAST_POSITION = "__at"  # the column with the position of an event's last member in the stream
+FIRST_POSITION = "__from"  # the position of its first member
+START_TIME, END_TIME = "__start", "__end"  # the columns with its times
+
+SequenceItem = Atom | OperatorCall
+
+
+def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> tuple[Expr, ...]:
+    """Builds the conditions for the order of members in sequences with complex events.
+
+    >>> from ensue.ir.pattern import Atom, Seq
+    >>> from ensue.printing.expression_printer import format_expr
+    >>> both = Seq((Atom("Reading", "a"), Atom("Incident", "x")))
+    >>> [format_expr(c) for c in build_order_conditions(both, {"Incident"})]
+    ['a.__at < x.__from']
+    """
+    lists = frozenset(get_kleene_variables(pattern))
+    complex_ = {a.variable for a in iterate_atoms(pattern) if a.type in complex_types}
+    if not complex_:
+        return ()
+    absent = {
+        a.variable: n
+        for n, node in enumerate(iterate_negations(pattern))
+        for a in iterate_atoms(node)
+    }
+    anywhere = {
+        a.variable
+        for negation, _ in iterate_interval_negations(pattern)
+        for a in iterate_atoms(negation)
+    }
+    outside = dict.fromkeys(
+        _unless_apart(x, y, _before(a, b, lists))
+        for x, y in _pairs(pattern)
+        for a, b in product(_variables(x), _variables(y))
+        if b in complex_
+        and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
+        and anywhere.isdisjoint((a, b))
+    )
+    return (*outside, *(c for loop in iterate_loops(pattern) for c in _inside(loop, complex_)))
+
+
+def _variables(part: SequenceItem) -> list[str]:
+    return [atom.variable for atom in iterate_atoms(part)]
+
+
+def _unless_apart(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
+    """Restricts a condition on members to results that do not already precede the other part.
+
+    The times of an operator's result are computed by its F, independent of its events.
+    """
+    if is_event(x) and is_event(y):
+        return in_order
+    end = FieldRef(x.variable, END_TIME if is_event(x) else "end")
+    start = FieldRef(y.variable, START_TIME if is_event(y) else "start")
+    return Binary("or", Binary("<", end, start), in_order)
+
+
+def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
+    """Yields the conditions for a repeated group: each complex event follows the previous one."""
+    events = get_parts(loop.part) if is_sequence(loop.part) else (loop.part,)
+    order = [event.variable for event in events if is_event(event)]
+    for position, variable in enumerate(order):
+        if variable in complex_ and len(order) == len(events):
+            # the last event of an iteration precedes the first of the next one
+            left = FieldRef(
+                order[position - 1],
+                LAST_POSITION,
+                EventPosition.CURRENT if position else EventPosition.PREVIOUS,
+            )
+            yield Binary("<", left, FieldRef(variable, FIRST_POSITION, EventPosition.CURRENT))
+    if len(order) < len(events) and {a.variable for a in iterate_atoms(loop.part)} & {*complex_}:
+        raise QueryError(
+            "complex events can only be repeated in groups of single events",
+            hint="leave out optional and repeated parts inside: (A a, B b)+",
+            span=loop.span,
+        )
+
+
+def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
+    """Yields pairs of events or results of which the first precedes the second, without loops."""
+    if is_loop(pattern):
+        return
+    if is_list(pattern):
+        yield pattern.atom, pattern.atom
+    if is_sequence(pattern) or (is_operator_call(pattern) and pattern.operator.in_order):
+        front: list[SequenceItem] = []
+        for part in get_parts(pattern):
+            inside = list(_standing(part))
+            yield from product(front, inside)
+            front += inside
+    for part in get_parts(pattern):
+        yield from _pairs(part)
+
+
+def _standing(pattern: Pattern) -> Iterator[SequenceItem]:
+    """Yields the items of a sequence: events, and results instead of their inputs."""
+    if is_event(pattern) or is_operator_call(pattern):
+        yield pattern
+    else:
+        for part in get_parts(pattern):
+            yield from _standing(part)
+
+
+def _before(left_name: str, right_name: str, lists: frozenset[str]) -> Expr:
+    if left_name == right_name:
+        left, right = (
+            FieldRef(left_name, LAST_POSITION, EventPosition.PREVIOUS),
+            FieldRef(right_name, FIRST_POSITION, EventPosition.CURRENT),
+        )
+    else:
+        left = FieldRef(
+            left_name,
+            LAST_POSITION,
+            EventPosition.LAST if left_name in lists else EventPosition.ONLY,
+        )
+        right = FieldRef(
+            right_name,
+            FIRST_POSITION,
+            EventPosition.NTH if right_name in lists else EventPosition.ONLY,
+        )
+    return Binary("<", left, right)

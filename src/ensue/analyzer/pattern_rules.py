@@ -1,0 +1,419 @@
+"""Well-formedness rules of patterns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ensue.errors import QueryError
+from ensue.ir.expression import Expr
+from ensue.ir.pattern import Atom, Kleene, Not, OperatorCall, Pattern, Repeat, Then
+from ensue.ir.selection import Strategy
+from ensue.ir.traits import (
+    NodeForm,
+    forbids_next_event,
+    get_form,
+    get_parts,
+    get_positive_parts,
+    is_event,
+    is_interval_negation,
+    is_list,
+    is_loop,
+    is_negation,
+    is_operator_call,
+    is_optional,
+    is_positional_negation,
+    is_sequence,
+    is_then,
+    precedes_then,
+)
+from ensue.ir.traversal import (
+    get_variables,
+    iterate_atoms,
+    iterate_operator_calls,
+    iterate_positive_atoms,
+    iterate_strategies,
+)
+from ensue.ir.user_operator import OperatorInputs
+from ensue.printing.pattern_printer import format_separator, format_types
+
+
+def check_pattern(pattern: Pattern) -> None:
+    """Raises a QueryError for a pattern that is contradictory, empty or unsupported."""
+    _check_variables(pattern)
+    if not any(iterate_positive_atoms(pattern)) and not is_interval_negation(pattern):
+        raise QueryError(
+            "the pattern only says what must not happen",
+            hint="add an event that must occur, as in SEQ(A a, !B b), or give an interval: "
+            "!B b FROM ... TO ...",
+            span=pattern.span,
+        )
+    _check_entries(pattern)
+    _check_part(pattern)
+    if is_interval_negation(pattern):
+        return
+    if is_optional(pattern):
+        raise QueryError(
+            "the pattern can match nothing at all",
+            hint="make one part required: + in place of *, or leave out the ?",
+            span=pattern.span,
+        )
+
+
+def iterate_trailing_negations(pattern: Pattern, *, last: bool = True) -> Iterator[Not]:
+    """Yields the negations after which nothing is bound: only the end of the window decides them.
+
+    `last` tells whether a match may end with this part. Inside a repeated group a negation ends
+    with the next event.
+
+    >>> from ensue.ir.pattern import Atom, Seq
+    >>> list(iterate_trailing_negations(Seq((Atom("A", "a"), Not(Atom("B", "b"))))))
+    [Not(part=Atom(type='B', variable='b'), interval=None)]
+    """
+    if is_negation(pattern) or forbids_next_event(pattern) or (is_loop(pattern) and not last):
+        return
+    inner = get_parts(pattern)
+    for position, part in enumerate(inner):
+        later = inner[position + 1 :] if is_sequence(pattern) else ()
+        ends = all(map(is_optional, later))
+        if (
+            is_sequence(pattern)
+            and is_positional_negation(part)
+            and ends
+            and not precedes_then(later)
+        ):
+            yield part
+        yield from iterate_trailing_negations(part, last=last and ends)
+
+
+def check_guard_conditions(pattern: Pattern, conditions: Iterable[Expr]) -> None:
+    """Checks that conditions on UNTIL and THEN ! events read only earlier events of the match."""
+    known = [a.variable for a in iterate_positive_atoms(pattern)]
+    negated = {a.variable for a in iterate_atoms(pattern)} - {*known}
+    conditions = [c for c in conditions if get_variables(c) & negated]
+    if not conditions:
+        return
+    later = {a.variable: names for a, names in _guards(pattern, (), known)}
+    for condition in conditions:
+        for name in get_variables(condition) & later.keys():
+            if unknown := sorted(get_variables(condition) & {*later[name]}):
+                raise QueryError(
+                    f"'{unknown[0]}' comes after '{name}', which is tested when it arrives",
+                    hint="compare it with events before it",
+                    span=condition.span,
+                )
+
+
+def _guards(
+    pattern: Pattern, inside: tuple[str, ...], unbound: Sequence[str]
+) -> Iterator[tuple[Atom, tuple[str, ...]]]:
+    """Yields the events of UNTIL, THEN ! and negations in loops, each with the later variables.
+
+    `inside` are the variables of the loops around it, `unbound` those that are not bound before.
+    """
+    repeated = pattern if is_list(pattern) or is_loop(pattern) else None
+    loop_variables = (
+        [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
+    )
+    if is_negation(pattern):
+        for atom in iterate_atoms(pattern) if inside else ():
+            yield atom, tuple(v for v in unbound if v not in inside)
+    elif forbids_next_event(pattern):
+        for atom in iterate_atoms(pattern):
+            yield atom, tuple(v for v in unbound if v not in inside)
+    elif is_loop(pattern):
+        yield from _guards(pattern.part, (*inside, *loop_variables), unbound)
+    else:
+        remaining = list(unbound)
+        for part in get_parts(pattern):
+            yield from _guards(part, inside, remaining)
+            if is_sequence(pattern):
+                now_bound = {a.variable for a in iterate_positive_atoms(part)}
+                remaining = [v for v in remaining if v not in now_bound]
+    if repeated is not None and repeated.until is not None:
+        for atom in iterate_atoms(repeated.until):
+            yield atom, tuple(v for v in unbound if v not in (*loop_variables, *inside))
+
+
+def has_bounded_gaps(pattern: Pattern, *, first: bool = True) -> bool:
+    """Whether the pattern limits every gap of a match."""
+    if is_event(pattern):
+        return first
+    if is_then(pattern):
+        inner = pattern.part
+        return pattern.pause is not None and has_bounded_gaps(inner, first=True)
+    match get_form(pattern):
+        case NodeForm.LIST | NodeForm.LOOP:
+            assert is_list(pattern) or is_loop(pattern)
+            once = is_list(pattern) or has_bounded_gaps(pattern.part)
+            return first and once and pattern.pause is not None
+        case NodeForm.SEQUENCE:
+            inner_parts = get_parts(pattern)
+            return all(
+                is_positional_negation(part)
+                or has_bounded_gaps(part, first=first and all(map(is_optional, before)))
+                for k, part in enumerate(inner_parts)
+                for before in [inner_parts[:k]]
+            )
+        case NodeForm.OPTION | NodeForm.CHOICE:
+            return all(has_bounded_gaps(part, first=first) for part in get_parts(pattern))
+        case NodeForm.EVENT | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.ABSENCE:
+            return False
+
+
+def _check_variables(pattern: Pattern) -> None:
+    seen: set[str] = set()
+    for atom in iterate_atoms(pattern):
+        if atom.variable in seen:
+            raise QueryError(
+                f"two events are called '{atom.variable}'",
+                hint=f"give this {format_types(atom.type)} another name: "
+                f"{format_types(atom.type)} {atom.variable}2",
+                span=atom.span,
+            )
+        seen.add(atom.variable)
+    for applied in iterate_operator_calls(pattern):
+        if applied.variable in seen:
+            raise QueryError(
+                f"a result and something else are both called '{applied.variable}'",
+                hint=f"give the result another name: {applied.variable}2",
+                span=applied.span,
+            )
+        seen.add(applied.variable)
+
+
+def _check_part(pattern: Pattern) -> None:
+    inner = get_parts(pattern)
+    match get_form(pattern):
+        case NodeForm.LIST:
+            assert is_list(pattern)
+            _check_bounds(pattern)
+        case NodeForm.LOOP:
+            assert is_loop(pattern)
+            _check_loop(pattern)
+        case NodeForm.ABSENCE:
+            _check_negated(*inner)
+            if is_interval_negation(pattern) and not is_event(inner[0]):
+                raise QueryError(
+                    "an absence with an explicit interval is of one event type",
+                    hint="as in !C c FROM a.end TO a.end + 5",
+                    span=pattern.span,
+                )
+            return
+        case NodeForm.OPTION:
+            if any(map(is_negation, inner)):
+                raise QueryError(
+                    "an absence cannot be optional",
+                    hint="leave out the ?",
+                    span=pattern.span,
+                )
+        case NodeForm.CHOICE:
+            for part in inner:
+                _check_alternative(part)
+        case NodeForm.SEQUENCE:
+            if all(map(is_negation, inner)) and not is_then(pattern):
+                raise QueryError(
+                    "this sequence only says what must not happen",
+                    hint="put the negation between events that must occur: SEQ(A a, !B b, C c)",
+                    span=pattern.span,
+                )
+        case NodeForm.TOGETHER:
+            _check_together(pattern)
+        case NodeForm.RESULT:
+            assert is_operator_call(pattern)
+            _check_applied(pattern)
+        case NodeForm.EVENT:
+            pass
+    for part in inner:
+        _check_part(part)
+
+
+def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
+    """Rejects THEN inside negations, AND and operators.
+
+    `refused` describes the unsupported context and a hint.
+    """
+    strategy = next(iterate_strategies(pattern), None)
+    if refused is not None and strategy is not None:
+        raise QueryError(
+            f"{format_separator(strategy)} {refused[0]} is not supported yet",
+            hint=refused[1],
+            span=pattern.span,
+        )
+    if forbids_next_event(pattern):
+        _check_not_next(pattern, pattern.part)
+    match get_form(pattern):
+        case NodeForm.ABSENCE:
+            refused = "inside a negation", "join the parts with commas: !SEQ(A a, B b)"
+        case NodeForm.TOGETHER:
+            refused = "inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"
+        case NodeForm.RESULT:
+            refused = "inside an operator", "apply the operator to events"
+        case (
+            NodeForm.EVENT
+            | NodeForm.LIST
+            | NodeForm.LOOP
+            | NodeForm.OPTION
+            | NodeForm.CHOICE
+            | NodeForm.SEQUENCE
+        ):
+            pass
+    for part in get_parts(pattern):
+        _check_entries(part, refused)
+
+
+def _check_not_next(entry: Then, absence: Pattern) -> None:
+    """Checks `THEN !B b`: the very next event is not a B."""
+    if entry.how is not Strategy.PARTITION or entry.pause is not None:
+        raise QueryError(
+            f"{format_separator(entry.how, entry.pause)} tells how an event follows, but a negated event "
+            "does not occur",
+            hint="THEN !B b: the very next event is not a B; for no B at all up to the next part: "
+            "A a -> !B b THEN NEXT C c",
+            span=entry.span,
+        )
+    if not all(map(is_event, get_parts(absence))) or is_interval_negation(absence):
+        raise QueryError(
+            "the very next event is one event",
+            hint="as in A a THEN !B b; negate several events without THEN: "
+            "A a -> !SEQ(B b, C c) -> D d",
+            span=entry.span,
+        )
+
+
+def _check_bounds(loop: Kleene | Repeat) -> None:
+    least, most = loop.least, loop.most
+    if most is not None and most < least:
+        raise QueryError(
+            f"at least {least} but at most {most} {'events' if is_list(loop) else 'times'}",
+            hint=f"write {{{most},{least}}}",
+            span=loop.span,
+        )
+    if most == 0:
+        raise QueryError(
+            "a part that occurs zero times",
+            hint=f"for its absence write !{format_types(loop.atom.type)} {loop.atom.variable}"
+            if is_list(loop)
+            else "leave it out, or negate it: !SEQ(A a, B b)",
+            span=loop.span,
+        )
+
+
+def _check_loop(loop: Repeat) -> None:
+    _check_bounds(loop)
+    last = get_parts(loop.part)[-1] if is_sequence(loop.part) else loop.part
+    if is_negation(last) or forbids_next_event(last):
+        raise QueryError(
+            "a repeated group cannot end with a negation: its end is not determined",
+            hint="put it before an event of the group: (!C c, A a, B b)+, or after the group",
+            span=last.span,
+        )
+    for inside in _inside(loop.part):
+        match get_form(inside):
+            case NodeForm.TOGETHER:
+                what, hint = "AND", "write in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
+            case NodeForm.RESULT:
+                what, hint = "an operator", "repeat events: (A a, B b)+"
+            case NodeForm.ABSENCE if is_interval_negation(inside):
+                what, hint = "an absence with an explicit interval", "put it after the group"
+            case _:
+                continue
+        raise QueryError(
+            f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
+        )
+
+
+def _inside(pattern: Pattern) -> Iterator[Pattern]:
+    yield pattern
+    for part in get_parts(pattern):
+        yield from _inside(part)
+
+
+def _check_negated(pattern: Pattern) -> None:
+    match get_form(pattern):
+        case NodeForm.ABSENCE:
+            raise QueryError(
+                "a negation inside a negation",
+                hint="write what must occur, without the inner !",
+                span=pattern.span,
+            )
+        case NodeForm.LIST | NodeForm.LOOP | NodeForm.OPTION:
+            (part,) = get_parts(pattern)
+            raise QueryError(
+                "a negated part cannot have a quantifier",
+                hint=f"!{format_types(part.type)} {part.variable} means that there is none at all"
+                if is_event(part)
+                else "leave out the quantifier",
+                span=pattern.span,
+            )
+        case NodeForm.RESULT:
+            assert is_operator_call(pattern)
+            raise QueryError(
+                f"the absence of a result of {pattern.operator.name}",
+                hint="negate an event: !B b",
+                span=pattern.span,
+            )
+        case NodeForm.EVENT | NodeForm.CHOICE | NodeForm.SEQUENCE | NodeForm.TOGETHER:
+            for part in get_parts(pattern):
+                _check_negated(part)
+
+
+def _check_alternative(part: Pattern) -> None:
+    if is_negation(part):
+        raise QueryError(
+            "a negation cannot be an alternative by itself",
+            hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
+            span=part.span,
+        )
+
+
+def _check_together(pattern: Pattern) -> None:
+    bound = len(get_positive_parts(pattern))
+    if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
+        raise QueryError(
+            "a negation in AND applies between the first and the last of its events, "
+            "and here are fewer than two",
+            hint="add an event, or use a sequence: SEQ(A a, !B b)",
+            span=pattern.span,
+        )
+
+
+def _check_applied(applied: OperatorCall) -> None:
+    operator, count = applied.operator, len(applied.inputs)
+    if count != operator.over.inputs:
+        example = ", ".join(["A a", "B b"][: operator.over.inputs])
+        raise QueryError(
+            f"{operator.name} takes {_number(operator.over.inputs, 'event')}, not {count}",
+            hint=f"as in {operator.name}({example}) {applied.variable}",
+            span=applied.span,
+        )
+    for part in applied.inputs:
+        if is_event(part) or (
+            is_operator_call(part) and operator.over is not OperatorInputs.REPEAT
+        ):
+            continue
+        raise QueryError(
+            f"{operator.name} takes single events"
+            + (
+                " of the stream"
+                if operator.over is OperatorInputs.REPEAT
+                else ", or results of operators"
+            ),
+            hint=f"as in {operator.name}(A a)"
+            if operator.over.inputs == 1
+            else f"as in {operator.name}(A a, B b)",
+            span=part.span,
+        )
+    most, fewest = len(operator.parameters), operator.required
+    if not fewest <= len(applied.parameters) <= most:
+        expected = _number(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        names = f" ({', '.join(operator.parameters)})" if most else ""
+        raise QueryError(
+            f"{operator.name} takes {expected} after its events{names}, "
+            f"not {len(applied.parameters)}",
+            hint=None if not most else f"as in {operator.name}(A a, 10 minutes)",
+            span=applied.span,
+        )
+
+
+def _number(count: int, what: str) -> str:
+    numbers = ("no", "one", "two")
+    number = numbers[count] if count < len(numbers) else str(count)
+    return f"{number} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,481 @@
+"""Type inference of expressions, and the implicit casts of SQL."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from ensue.errors import QueryError, Span
+from ensue.functions import FUNCTIONS
+from ensue.functions.datetime import parse_unit
+from ensue.functions.record import (
+    AT_TIME_ZONE,
+    TO_CLOCK,
+    TO_INSTANT,
+    ArgumentType,
+    ResultType,
+    get_common_kind,
+)
+from ensue.ir.expression import (
+    COMPARISONS,
+    Aggregate,
+    Between,
+    Binary,
+    Constant,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.ir.traversal import rewrite_expr
+from ensue.ir.values import MAX_EXACT_INTEGER, fit_int64
+from ensue.schema import ValueKind
+
+KindLookup = Callable[[FieldRef], ValueKind]
+
+_INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
+_WITHOUT_ORDER = (ValueKind.OTHER, ValueKind.PLACE)
+_WRITTEN = dict.fromkeys((AT_TIME_ZONE, TO_CLOCK, TO_INSTANT), "AT TIME ZONE")
+
+
+def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
+    """Infers the kind of an expression, or raises a QueryError if operands do not fit.
+
+    A list such as `RETURN a[].price` has the kind of its elements; an event is OTHER.
+
+    >>> infer_kind(Binary("/", Literal(1), Literal(2)), lambda field: ValueKind.NULL)
+    <ValueKind.FLOAT: 'float'>
+    """
+    match expr:
+        case Literal(value=value):
+            return get_constant_kind(value)
+        case FieldRef(name=None):
+            return ValueKind.OTHER
+        case FieldRef():
+            return kind_of_field(expr)
+        case Aggregate(argument=None):
+            return ValueKind.INTEGER
+        case Aggregate(function=function, argument=argument):
+            assert argument is not None
+            return _aggregated(function, infer_kind(argument, kind_of_field), expr)
+        case Unary(operator="not", operand=operand):
+            return _logical("not", operand, infer_kind(operand, kind_of_field))
+        case Unary(operand=operand):
+            return _negative(infer_kind(operand, kind_of_field), operand)
+        case Binary(operator="and" | "or" as operator, left=left, right=right):
+            _logical(operator, left, infer_kind(left, kind_of_field))
+            return _logical(operator, right, infer_kind(right, kind_of_field))
+        case Binary(operator=operator, left=left, right=right):
+            kinds = infer_kind(left, kind_of_field), infer_kind(right, kind_of_field)
+            if operator in COMPARISONS:
+                return _compared(left, right, kinds, expr.span)
+            if operator == "||":
+                return _joined(expr, kinds)
+            return _computed(operator, kinds, expr)
+        case IsNull(operand=operand):
+            infer_kind(operand, kind_of_field)
+            return ValueKind.BOOLEAN
+        case In(operand=operand, options=options):
+            return _each_compared(operand, options, kind_of_field)
+        case Between(operand=operand, low=low, high=high):
+            return _each_compared(operand, (low, high), kind_of_field)
+        case Like(operand=operand):
+            kind = infer_kind(operand, kind_of_field)
+            if kind not in (ValueKind.STRING, ValueKind.NULL):
+                raise QueryError(
+                    f"LIKE takes a string, and this is {_a(kind)}",
+                    hint="compare it with = or BETWEEN",
+                    span=operand.span,
+                )
+            return ValueKind.BOOLEAN
+        case FunctionCall(function=function, arguments=arguments):
+            return _called(function, arguments, kind_of_field, expr.span)
+
+
+def get_constant_kind(value: Constant) -> ValueKind:
+    """Returns the kind of a constant.
+
+    >>> get_constant_kind(True), get_constant_kind(2**63)
+    (<ValueKind.BOOLEAN: 'boolean'>, <ValueKind.FLOAT: 'float'>)
+    """
+    match value:
+        case None:
+            return ValueKind.NULL
+        case bool():
+            return ValueKind.BOOLEAN
+        case int():
+            # beyond 64 bits, computations use doubles
+            return ValueKind.FLOAT if fit_int64(value) is None else ValueKind.INTEGER
+        case float():
+            return ValueKind.FLOAT
+        case str():
+            return ValueKind.STRING
+        case datetime():
+            return ValueKind.TIMESTAMP
+        case timedelta():
+            return ValueKind.DURATION
+
+
+def _as_written(*exprs: Expr) -> None:
+    """Rejects an integer constant that would be rounded to the nearest float."""
+    for expr in exprs:
+        match expr:
+            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _kept(value):
+                raise QueryError(
+                    f"{value} is beyond the 64-bit integers, and no float is exactly this number",
+                    hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
+                    span=expr.span,
+                )
+
+
+def _kept(value: int) -> bool:
+    return fit_int64(value) is not None or int(float(value)) == value
+
+
+def are_comparable(left: ValueKind, right: ValueKind) -> bool:
+    """Whether values of two kinds can be compared.
+
+    >>> (
+    ...     are_comparable(ValueKind.DATE, ValueKind.TIMESTAMP),
+    ...     are_comparable(ValueKind.STRING, ValueKind.INTEGER),
+    ... )
+    (True, False)
+    """
+    if not {left, right}.isdisjoint(_WITHOUT_ORDER):
+        return False
+    if ValueKind.NULL in (left, right) or left is right:
+        return True
+    return (left.numeric and right.numeric) or (left in _INSTANTS and right in _INSTANTS)
+
+
+def _a(kind: ValueKind) -> str:
+    names = {ValueKind.INTEGER: "an integer", ValueKind.OTHER: "a nested or binary value"}
+    return names.get(kind, f"a {kind.value}")
+
+
+# --- logic and comparison
+
+
+def _logical(operator: str, operand: Expr, kind: ValueKind) -> ValueKind:
+    if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
+        raise QueryError(
+            f"'{operator}' joins conditions, and this is {_a(kind)}"
+            if operator != "not"
+            else f"'not' negates a condition, and this is {_a(kind)}",
+            hint="compare it with something, as in a.price > 3",
+            span=operand.span,
+        )
+    return ValueKind.BOOLEAN
+
+
+def _compared(
+    left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: Span | None
+) -> ValueKind:
+    if not are_comparable(*kinds):
+        raise QueryError(
+            f"{_a(kinds[0])} cannot be compared with {_a(kinds[1])}",
+            hint=_way_to_compare(left, right, kinds),
+            span=span,
+        )
+    if kinds != (ValueKind.FLOAT, ValueKind.INTEGER) and kinds != (
+        ValueKind.INTEGER,
+        ValueKind.FLOAT,
+    ):
+        _as_written(left, right)  # integers compare correctly with constants beyond 64 bits
+    return ValueKind.BOOLEAN
+
+
+def _way_to_compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind]) -> str | None:
+    for literal, kind in ((left, kinds[1]), (right, kinds[0])):
+        if not isinstance(literal, Literal):
+            continue
+        if isinstance(literal.value, str) and kind in _INSTANTS:
+            return f"write TIMESTAMP '{literal.value}'"
+        if isinstance(literal.value, str) and kind.numeric:
+            return "write the number without quotes"
+        if kind is ValueKind.STRING and isinstance(literal.value, int | float):
+            return f"write the string in quotes: '{literal.value}'"
+        if kind is ValueKind.DURATION:
+            return "write the unit: 5 minutes"
+    if ValueKind.PLACE in kinds:
+        return "use functions for places: distance(a.location, b.location) < 50, overlaps(p, q)"
+    if ValueKind.OTHER in kinds:
+        return "nested values are passed through: you can only test them with IS NULL"
+    if ValueKind.DURATION in kinds and kinds != (ValueKind.DURATION, ValueKind.DURATION):
+        return "the difference of two timestamps is a duration: b.time - a.time < 5 minutes"
+    return None
+
+
+def _each_compared(operand: Expr, others: Sequence[Expr], kind_of_field: KindLookup) -> ValueKind:
+    kind = infer_kind(operand, kind_of_field)
+    for other in others:
+        _compared(operand, other, (kind, infer_kind(other, kind_of_field)), other.span)
+    return ValueKind.BOOLEAN
+
+
+# --- arithmetic
+
+
+def _number(kind: ValueKind) -> ValueKind:
+    """Returns the kind of a computed number: decimals become doubles."""
+    return ValueKind.FLOAT if kind is ValueKind.DECIMAL else kind
+
+
+def _negative(kind: ValueKind, operand: Expr) -> ValueKind:
+    if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
+        return _number(kind)
+    raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
+
+
+def _computed(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -> ValueKind:
+    left, right = kinds
+    _as_written(expr.left, expr.right)
+    if ValueKind.NULL in kinds and set(kinds).isdisjoint(_WITHOUT_ORDER):
+        return ValueKind.NULL
+    if left.numeric and right.numeric:
+        whole = left is right is ValueKind.INTEGER and operator != "/"
+        return ValueKind.INTEGER if whole else ValueKind.FLOAT
+    match operator:
+        case "+" if left in _INSTANTS and right is ValueKind.DURATION:
+            return ValueKind.TIMESTAMP
+        case "+" if left is ValueKind.DURATION and right in _INSTANTS:
+            return ValueKind.TIMESTAMP
+        case "-" if left in _INSTANTS and right is ValueKind.DURATION:
+            return ValueKind.TIMESTAMP
+        case "-" if left in _INSTANTS and right in _INSTANTS:
+            return ValueKind.DURATION
+        case "+" | "-" | "%" if left is right is ValueKind.DURATION:
+            return ValueKind.DURATION
+        case "/" if left is right is ValueKind.DURATION:
+            return ValueKind.FLOAT
+        case "*" | "/" if left is ValueKind.DURATION and right.numeric:
+            return ValueKind.DURATION
+        case "*" if left.numeric and right is ValueKind.DURATION:
+            return ValueKind.DURATION
+    raise QueryError(
+        f"'{operator}' cannot be combined with {_a(left)} and {_a(right)}",
+        hint=_way_to_compute(operator, kinds),
+        span=expr.span,
+    )
+
+
+def _way_to_compute(operator: str, kinds: tuple[ValueKind, ValueKind]) -> str | None:
+    if operator == "+" and kinds == (ValueKind.STRING, ValueKind.STRING):
+        return "join strings with ||"
+    if any(kind in _INSTANTS for kind in kinds) and any(kind.numeric for kind in kinds):
+        return "write the unit: a.time + 5 minutes"
+    if ValueKind.STRING in kinds:
+        return "length(x) gives the number of characters of a string"
+    return None
+
+
+def _joined(expr: Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
+    for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
+        _expect("'||'", ArgumentType.TEXT, operand, kind)
+    return ValueKind.STRING
+
+
+# --- aggregates and functions
+
+
+def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
+    match function:
+        case "count":
+            return ValueKind.INTEGER
+        case "first" | "last" if kind is not ValueKind.PLACE:
+            return kind
+        case "min" | "max" if kind not in _WITHOUT_ORDER:
+            return kind
+        case "sum" if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
+            return _number(kind)
+        case "avg" if kind in (ValueKind.DURATION, ValueKind.NULL):
+            return kind
+        case "percentile" if kind is ValueKind.DURATION:
+            return kind
+        case "avg" | "stddev" | "percentile" if kind.numeric or kind is ValueKind.NULL:
+            return ValueKind.FLOAT
+        case "stddev_pop" | "variance" | "var_pop" | "product" if kind.numeric:
+            return ValueKind.FLOAT
+        case "count_distinct" if kind not in _WITHOUT_ORDER:
+            return ValueKind.INTEGER
+        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
+            return kind
+        case "string_agg" if kind in (ValueKind.STRING, ValueKind.NULL):
+            return kind
+        case "bool_and" | "bool_or" if kind in (ValueKind.BOOLEAN, ValueKind.NULL):
+            return kind
+    median = function == "percentile" and expr.parameter == 50
+    raise QueryError(
+        f"{'median' if median else function} does not work on {_a(kind)}",
+        hint=_way_to_aggregate(kind),
+        span=expr.span,
+    )
+
+
+def _way_to_aggregate(kind: ValueKind) -> str:
+    match kind:
+        case ValueKind.PLACE:
+            return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
+        case ValueKind.OTHER:
+            return "count works on it"
+        case ValueKind.STRING:
+            return "count, first, last, min, max, mode and string_agg work on it"
+        case ValueKind.DURATION:
+            return "count, first, last, min, max, sum, avg and median work on it"
+        case _:
+            return "count, first, last, min and max work on it"
+
+
+def _called(
+    function: str,
+    arguments: Sequence[Expr],
+    kind_of_field: KindLookup,
+    span: Span | None,
+) -> ValueKind:
+    _as_written(*arguments)
+    kinds = [infer_kind(argument, kind_of_field) for argument in arguments]
+    record = FUNCTIONS[function]
+    takes = record.wanted(len(arguments))
+    for argument, kind, type_ in zip(arguments, kinds, takes, strict=True):
+        if type_ is not ArgumentType.ANY:
+            _expect(_WRITTEN.get(function, function), type_, argument, kind)
+        elif record.gives is not ResultType.SHARED:
+            _compared(arguments[0], argument, (kinds[0], kind), span)
+    if record.gives is ResultType.SHARED:
+        alike = [n for n, type_ in enumerate(takes) if type_ is ArgumentType.ANY]
+        return _unified(function, [arguments[n] for n in alike], [kinds[n] for n in alike], span)
+    return record.kind(kinds)
+
+
+def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> None:
+    if type_ is ArgumentType.ZONE and not isinstance(argument, Literal):
+        raise QueryError(
+            f"{what} takes the name of a time zone as a constant",
+            hint="as in a.ts AT TIME ZONE 'Europe/Zurich'",
+            span=argument.span,
+        )
+    if kind is not ValueKind.NULL and kind not in type_.kinds:
+        raise QueryError(
+            f"{what} takes {type_.value}, and this is {_a(kind)}",
+            hint=_way_to_a_place(argument) if type_ is ArgumentType.PLACE else None,
+            span=argument.span,
+        )
+    match argument:
+        case Literal(value=str(text)) if type_ is ArgumentType.REGEXP:
+            from ensue.functions.string import compile_regexp
+
+            try:
+                compile_regexp(text)
+            except QueryError as error:
+                raise error.at(argument.span, None) from None
+        case Literal(value=str(text)) if type_ is ArgumentType.UNIT and parse_unit(text) is None:
+            raise QueryError(
+                f"'{text}' is not a unit of time",
+                hint="'microsecond' to 'day', 'week', 'month', 'quarter', 'year'",
+                span=argument.span,
+            )
+        case Literal(value=str(text)) if type_ is ArgumentType.ZONE:
+            from ensue.functions.datetime import find_zone, suggest_zone
+
+            if find_zone(text) is None:
+                raise QueryError(
+                    f"'{text}' is not a time zone", hint=suggest_zone(text), span=argument.span
+                )
+
+
+def _way_to_a_place(argument: Expr) -> str:
+    if isinstance(argument, FieldRef) and argument.name == "location":
+        return "events have a field 'location' that holds no locations: give it another name"
+    return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
+
+
+def _unified(
+    function: str, arguments: Sequence[Expr], kinds: Sequence[ValueKind], span: Span | None
+) -> ValueKind:
+    """Returns the common kind of the arguments."""
+    common = ValueKind.NULL
+    for argument, kind in zip(arguments, kinds, strict=True):
+        if not are_comparable(common, kind):
+            raise QueryError(
+                f"{function} needs values of one kind, not {_a(common)} and {_a(kind)}"
+                if kind not in _WITHOUT_ORDER
+                else f"{function} does not work on {_a(kind)}",
+                span=argument.span or span,
+            )
+        common = get_common_kind(common, kind)
+    return common
+
+
+# --- implicit casts of SQL
+
+_JOINING = ("concat", "concat_ws")
+
+
+def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
+    """Makes the implicit casts of SQL explicit: numbers to strings, integers to floats.
+
+    >>> expr = add_implicit_casts(
+    ...     Binary("||", FieldRef("", "n"), Literal("x")), lambda _: ValueKind.INTEGER
+    ... )
+    >>> expr.left.function
+    'to_string'
+    """
+
+    def kind(part: Expr) -> ValueKind | None:
+        try:
+            return infer_kind(part, kind_of_field)
+        except QueryError:  # raised again when the query is checked
+            return None
+
+    def text(part: Expr) -> Expr:
+        part_kind = kind(part)
+        if part_kind not in ArgumentType.PRINTED.kinds or part_kind is ValueKind.STRING:
+            return part
+        return FunctionCall("to_string", (part,), part.span)
+
+    def beside(part: Expr, *others: Expr) -> Expr:
+        """Casts a string constant to a time if it is compared with one."""
+        if not isinstance(part, Literal) or not isinstance(part.value, str):
+            return part
+        if not any(kind(other) in _INSTANTS for other in others):
+            return part
+        try:
+            return replace(part, value=datetime.fromisoformat(part.value.strip()))
+        except ValueError:
+            return part
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case Binary(operator="||", left=left, right=right):
+                return replace(node, left=text(left), right=text(right))
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
+                return replace(node, left=beside(left, right), right=beside(right, left))
+            case Between(operand=operand, low=low, high=high):
+                return replace(node, low=beside(low, operand), high=beside(high, operand))
+            case In(operand=operand, options=options):
+                return replace(node, options=tuple(beside(o, operand) for o in options))
+            case FunctionCall(function=function, arguments=arguments) if function in _JOINING:
+                return replace(node, arguments=tuple(map(text, arguments)))
+            case FunctionCall(function=function) if FUNCTIONS[function].gives is ResultType.SHARED:
+                return _shared(node)
+            case _:
+                return node
+
+    def _shared(node: FunctionCall) -> Expr:
+        """Casts arguments to their common kind."""
+        if kind(node) is not ValueKind.FLOAT:
+            return node
+        return replace(
+            node,
+            arguments=tuple(
+                FunctionCall("to_float", (a,), a.span)
+                if kind(a) in (ValueKind.INTEGER, ValueKind.DECIMAL)
+                else a
+                for a in node.arguments
+            ),
+        )
+
+    return rewrite_expr(expr, change)

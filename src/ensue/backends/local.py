@@ -1,0 +1,134 @@
+"""Matching in this process, on tables in memory."""
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ensue.backends.input_tables import arrange_rows, read_event_table
+from ensue.codegen.kernel_cache import mark_waiting
+from ensue.engine.interrupts import allow_interrupts
+from ensue.errors import did_you_mean
+from ensue.ir.query import Query
+from ensue.planner.statistics import Statistics
+from ensue.runtime.compiled_query import compile_query
+from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.query_spec import Name
+from ensue.runtime.source_schema import SourceOptions, SourceSchema
+from ensue.runtime.stage import Progress, UnseenTypes
+from ensue.runtime.workload import Workload
+from ensue.traceback_filter import find_stacklevel
+from ensue.vector.event_table import create_schema, drop_bad_times, sort_events
+
+STREAMING = False
+
+
+def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
+    """Read the events into one unsorted table, with their source schema."""
+    given.require_table()
+    if given.arranging is not None:
+        events, arranged = arrange_rows(events, given.arranging)
+        given = replace(given, time=arranged.time, order=arranged.order)
+        shape = create_schema(events.schema, time=given.time, type=given.type, order=given.order)
+        return events, SourceSchema.of(shape, given)
+    table, shape = read_event_table(
+        events,
+        time=given.time,
+        type=given.type,
+        order=given.order,
+        drop=given.bad_events == "drop",
+    )
+    return table, SourceSchema.of(shape, given)
+
+
+def lanes(frame: pa.Table, given: SourceOptions) -> int:  # noqa: ARG001
+    """Return 1: all events are in this process."""
+    return 1
+
+
+def run(workload: Workload, events: pa.Table, given: SourceOptions) -> Mapping[Name, pa.Table]:
+    """Match a table of events and return an Arrow table for each output."""
+    unsorted, rows = events, workload.works[0].rows if len(workload.works) == 1 else None
+    events = sort_events(unsorted, workload.source.shape, given.bad_events, workload.types, rows)
+    seen = events if rows is None else unsorted
+    for work in workload.works:
+        for prepared in work.expected:
+            warn_if_expensive(prepared, seen if work.of_events else None)
+    results: dict[int, pa.Table] = {}
+    unseen: list[UnseenTypes] = []
+    with allow_interrupts(), mark_waiting():
+        for number, work in enumerate(workload.works):
+            share = _share(given.progress, number, len(workload.works), seen.num_rows)
+            result = work.matched(events, share)
+            for output, table in zip(work.outputs, result.tables, strict=True):
+                table, finished = output.given(table), output.finished
+                results[output.number] = table if finished is None else finished.of(table)
+            unseen.append(result.unseen)
+    if given.progress is not None and seen.num_rows and not events.num_rows:
+        given.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
+    _warn_of_unseen(unseen, seen, workload)
+    return {output.name: results[output.number] for output in workload.outputs}
+
+
+def read_ordered(events: Any, given: SourceOptions, types: Collection[str] | None) -> pa.Table:
+    """Read the events in stream order; `types` None keeps events of all types."""
+    table, source = read(events, given)
+    return sort_events(table, source.shape, types=types)
+
+
+def measured(
+    events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0
+) -> Statistics:
+    """Measure the statistics of tables of events."""
+    from ensue.engine.sampling import sample_statistics
+
+    table, source = read(events, given)
+    usable, _ = drop_bad_times(table, source.shape, "drop")
+    return sample_statistics(compile_query(query, source.shape), usable, sample=sample, seed=seed)
+
+
+def _share(progress: Progress | None, number: int, works: int, events: int) -> Progress | None:
+    """Scale the progress of one operator to all of them; it may see fewer events than the table
+    has."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(
+        (number * events + done * events // total) // works, events
+    )
+
+
+def _warn_of_unseen(
+    types_by_work: Sequence[UnseenTypes], events: pa.Table, workload: Workload
+) -> None:
+    column = workload.source.shape.schema.type_column
+    if column is None or not events.num_rows or not any(unseen.types for unseen in types_by_work):
+        return
+    seen = sorted({str(v) for v in events.column(column).unique().to_pylist() if v is not None})
+    for unseen in types_by_work:
+        for name in sorted(unseen.types - set(seen)):
+            hint = did_you_mean(name, [*unseen.defined, *seen])
+            warnings.warn(f"no event is of type '{name}': {hint}", stacklevel=find_stacklevel())
+
+
+class Backend(Protocol):
+    """Interface of the modules that run workloads: `local`, `spark.batch`, `spark.stream`."""
+
+    @property
+    def STREAMING(self) -> bool:  # noqa: N802  a constant of the module
+        """Whether the input is a stream."""
+
+    def read(self, events: Any, given: SourceOptions, /) -> tuple[Any, SourceSchema]:
+        """Read the events into one table or DataFrame, with their source schema."""
+
+    def lanes(self, frame: Any, given: SourceOptions, /) -> int:
+        """Return the number of key groups of a partitioned stage."""
+
+    def run(self, workload: Workload, frame: Any, given: SourceOptions, /) -> Mapping[Name, Any]:
+        """Return the outputs of a workload by name."""
+
+    def measured(
+        self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int
+    ) -> Statistics:
+        """Measure the statistics of the events that a query reads."""

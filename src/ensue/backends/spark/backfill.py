@@ -1,0 +1,383 @@
+"""Backfill: a batch job that matches a history and builds the initial state of a stream.
+
+The job writes the matches of the history and the state of every key group at the cut beside the
+checkpoint, before anything is delivered or started: Spark reads the initial state again if the
+first micro-batch fails.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import reduce
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
+from pyspark.sql import functions as sql
+
+from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
+from ensue.backends.spark.checkpoint_files import has_commits
+from ensue.backends.spark.flush import finish_state, has_state
+from ensue.backends.spark.frames import (
+    build_key_group_column,
+    build_relevance_filter,
+    is_without_time,
+    quote_name,
+)
+from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
+from ensue.backends.spark.paths import escape_path, read_text_file, write_text_file
+from ensue.backends.spark.state_store import compute_state_keys
+from ensue.backends.spark.stream_spec import StreamSpec
+from ensue.errors import EventError, StateError
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.tasks.backfill import BackfillCut, BackfillTask, PackedSlice, pack_history
+from ensue.runtime.tasks.task_state import require_same_job
+from ensue.runtime.tasks.wire_format import KEY_GROUP, PASSING, PackedTable, read_task_input
+from ensue.runtime.workload import Workload
+
+FOLDER = "ensue-history"  # in a checkpoint
+FORMAT = 1
+CHUNK = 500_000  # events that a task packs at a time
+KEY_GROUP_MARK, STATE = -7, -8  # output numbers that mark a key group, and a part of its state
+_OUT = -1  # stage number of delivered matches
+_TASK_BITS = 40  # low bits of an event number: the event within its task
+_FLOW = pa.schema(
+    {
+        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
+        "slice": pa.int32(),
+        "sender": pa.int32(),
+        "place": pa.int32(),  # position among the rows of the sender
+        "stage": pa.int32(),  # target stage; for state, the stage that it belongs to
+        "lane": pa.int32(),
+        "number": pa.int32(),
+        "parts": pa.int32(),  # number of state parts of the key group
+        "timer": pa.int64(),
+        "blob": pa.binary(),
+    }
+)
+_ORDER = ("through", "slice", "sender", "place")
+_KEPT = pa.schema(
+    {
+        "lane": pa.int32(),  # the key in Spark's state store
+        "number": pa.int32(),  # of an output, or of a state part
+        "parts": pa.int32(),
+        "timer": pa.int64(),
+        "blob": pa.binary(),
+        "chain": pa.int32(),
+        "stage": pa.int32(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A finished backfill, stored beside the checkpoint."""
+
+    session: SparkSession
+    place: str
+    workload: Workload
+    cut: float
+    begun: bool = False  # whether the stream has continued from it
+
+    def matches(self) -> DataFrame:
+        """Return the matches of the history in the form of a micro-batch."""
+        kept = self._stored().filter(sql.col("stage") == _OUT)
+        packed = kept.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+        return get_single_frame(build_frames(self.workload, packed))
+
+    def lanes(self, chain: int, stage: int) -> DataFrame:
+        """Return the state parts of the key groups of a stage."""
+        return self._stored().filter((sql.col("chain") == chain) & (sql.col("stage") == stage))
+
+    def initial(self, chain: int, stage: int) -> GroupedData | None:
+        """Return the initial state of a stage; None if the stream has started already."""
+        if self.begun:
+            return None
+        key = self.workload.chains[chain].grouped_by
+        columns: list[Column] = [
+            sql.col("lane").alias(key), sql.col("number").alias("part"), sql.col("parts"),
+            sql.col("timer"), sql.col("blob").alias("data"),
+        ]  # fmt: skip
+        return self.lanes(chain, stage).select(*columns).groupBy(key)
+
+    def remaining(self) -> "DataFrame | SeveralMatches":
+        """Return the matches that complete if the stream ends at the cut."""
+        chains = enumerate(self.workload.chains)
+        parts = [[self._parts(n, s) for s in range(len(chain.stages))] for n, chain in chains]
+        return finish_state(self.workload, parts)
+
+    def _parts(self, chain: int, stage: int) -> DataFrame:
+        """Return the state of a stage in the format of a checkpoint."""
+        lanes = self.lanes(chain, stage)
+        head = sql.to_json(sql.struct("parts", sql.lit(0).alias("entries"))).cast("binary")
+        heads = lanes.filter("number = 0").select(
+            "lane", sql.lit("head").alias("part"), sql.lit(0).alias("number"), head.alias("data")
+        )
+        return heads.unionByName(
+            lanes.select(
+                "lane", sql.lit("snapshot").alias("part"), "number", sql.col("blob").alias("data")
+            )
+        )
+
+    def _stored(self) -> DataFrame:
+        reader = self.session.read.schema(spark_schema(_KEPT))
+        return reader.parquet(escape_path(f"{self.place}/lanes"))
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the matches of the history have been delivered."""
+        return read_text_file(self.session, f"{self.place}/delivered") is not None
+
+    def mark_delivered(self) -> None:
+        write_text_file(self.session, f"{self.place}/delivered", "{}")
+
+
+def load_backfill(
+    session: SparkSession, checkpoint: str, workload: Workload, *, begun: bool
+) -> Backfill | None:
+    """Load the backfill of a checkpoint; None if there is none, or it did not finish."""
+    place = f"{checkpoint.rstrip('/')}/{FOLDER}"
+    text = read_text_file(session, f"{place}/manifest")
+    if text is None:
+        return None
+    manifest = json.loads(text)
+    if manifest["format"] != FORMAT:
+        raise StateError(
+            f"the history in {checkpoint} was written in format {manifest['format']}, "
+            f"this release reads {FORMAT}\n  hint: start with a new checkpoint"
+        )
+    for then, now in zip(manifest["texts"], workload.texts, strict=False):
+        require_same_job(then, now, "history in the checkpoint")
+    return Backfill(session, place, workload, manifest["cut"], begun)
+
+
+def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) -> Backfill:
+    """Match a history up to its cut, and store its matches and state."""
+    session, workload = spec.frame.sparkSession, spec.workload
+    place = f"{checkpoint.rstrip('/')}/{FOLDER}"
+    events = read_history(session, history, workload, since)
+    ahead = spec.given.max_ahead if spec.given.watermark is not None else None
+    require_not_ahead(events.cut, workload, ahead)
+    by_chain = [
+        _match_chain(events, chain, spec.given.bad_events).select(
+            "lane", "number", "parts", "timer", "blob", sql.lit(number).alias("chain"), "stage"
+        )
+        for number, chain in enumerate(workload.chains)
+    ]
+    writer = (
+        reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
+    )
+    writer.option("partitionOverwriteMode", "static").parquet(f"{place}/lanes")
+    manifest = {
+        "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
+        "history": events.described, "texts": workload.texts,
+    }  # fmt: skip
+    write_text_file(session, f"{place}/manifest", json.dumps(manifest, default=str))
+    return Backfill(session, place, workload, events.cut.at)
+
+
+def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
+    """Run the stages of a chain over a history; return matches and state."""
+    session, cut = events.frame.sparkSession, events.cut
+    flow = _with_lanes(events.frame, chain).mapInArrow(
+        PackHistory(chain, cut, bad_events), spark_schema(_FLOW)
+    )
+    for number in range(len(chain.stages)):
+        lanes = chain.lanes_of(number)
+        groups = session.createDataFrame(_mark_key_groups(chain, number))
+        flow = flow.unionByName(groups).repartition(lanes, "through").sortWithinPartitions(*_ORDER)
+        flow = flow.mapInArrow(HistoryStage(chain, number, cut), spark_schema(_FLOW))
+    is_state = sql.col("number") == STATE
+    return flow.select(
+        "lane",
+        sql.when(is_state, sql.col("place")).otherwise(sql.col("number")).alias("number"),
+        "parts",
+        "timer",
+        "blob",
+        sql.when(is_state, sql.col("sender")).otherwise(_OUT).alias("stage"),
+    )
+
+
+def _with_lanes(frame: DataFrame, chain: Pipeline) -> DataFrame:
+    """Select relevant and bad events, with their key group if Spark computes it."""
+    condition, lane = build_relevance_filter(chain), build_key_group_column(chain)
+    if condition is not None:
+        frame = frame.filter(condition | is_without_time(chain.source.shape, chain.types))
+        lane = sql.when(condition, lane).otherwise(PASSING)
+    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
+    return frame.select(*names, lane.cast("int").alias(KEY_GROUP))
+
+
+def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
+    """Build a row for each key group: those without events also advance to the cut."""
+    rows = [
+        _row(key, PackedSlice(-1, PackedTable(number, lane, KEY_GROUP_MARK, b"")), 0, 0)
+        for lane, key in enumerate(compute_state_keys(chain.lanes_of(number)))
+    ]
+    return pa.Table.from_batches([_batch(row) for row in rows])
+
+
+# ------------------------------------------------------------------------------ in the workers
+
+
+@dataclass(frozen=True)
+class PackHistory:
+    """Packs the events of a task by slice, stage and key group."""
+
+    chain: Pipeline
+    cut: BackfillCut
+    bad_events: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, ways = TaskContext.get(), StageRouting.to(self.chain, 0)
+        task = 0 if context is None else context.partitionId()
+        rows, place = 0, 0
+        for chunk in _chunks(batches):
+            events = read_task_input(chunk, self.chain, self.bad_events).events
+            lanes = events.column(KEY_GROUP).to_numpy() if self.chain.split_by_spark else None
+            first = (task << _TASK_BITS) + rows
+            events = events.drop_columns([KEY_GROUP])
+            for sliced in pack_history(self.chain, events, self.cut, first, lanes):
+                yield _batch(_row(ways.through(sliced.packed), sliced, task, place))
+                place += 1
+            rows += events.num_rows
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    chunk: list[pa.RecordBatch] = []
+    for batch in batches:
+        chunk.append(batch)
+        if sum(part.num_rows for part in chunk) >= CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+@dataclass(frozen=True)
+class HistoryStage:
+    """Runs the key groups of a stage over the slices of the history, and saves their state."""
+
+    chain: Pipeline
+    number: int
+    cut: BackfillCut
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in _rows(batch))
+        for key, rows_of_group in groupby(rows, key=lambda row: row["through"]):
+            yield from self._lane(int(key), rows_of_group)
+
+    def _lane(self, key: int, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        sender = compute_state_keys(self.chain.lanes_of(self.number)).index(key)
+        ways, places = StageRouting.to(self.chain, self.number + 1), count()
+        lane = BackfillTask(self.chain, self.number, self.cut)
+        for slice, slice_rows in groupby(rows, key=lambda row: row["slice"]):
+            blobs = []
+            for row in slice_rows:
+                packed = PackedTable(row["stage"], row["lane"], row["number"], row["blob"])
+                if packed.stage != self.number:
+                    yield _batch(row | {"through": ways.through(packed)})
+                elif packed.number != KEY_GROUP_MARK:
+                    blobs.append(packed.blob)
+            for sliced in lane.take(slice, blobs) if blobs else ():
+                yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
+        for sliced in lane.end():
+            yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
+        saved = lane.saved()
+        for number, part in enumerate(saved.parts):
+            state = PackedTable(len(self.chain.stages), key, STATE, part)
+            row = _row(ways.through(state), PackedSlice(self.cut.last, state), self.number, number)
+            yield _batch(row | {"parts": len(saved.parts), "timer": saved.timer})
+
+
+@dataclass(frozen=True)
+class StageRouting:
+    """Routes packed tables to a stage, or through it to a later one."""
+
+    keys: list[int]  # of its key groups
+
+    @classmethod
+    def to(cls, chain: Pipeline, stage: int) -> "StageRouting":
+        """Route to a stage of a chain, or to its output."""
+        return cls(compute_state_keys(chain.lanes_of(stage)) if stage < len(chain.stages) else [0])
+
+    def through(self, packed: PackedTable) -> int:
+        """Return the key group that receives or forwards a packed table."""
+        return self.keys[packed.lane % len(self.keys)]
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Convert rows one by one, since they contain large tables."""
+    for number in range(batch.num_rows):
+        yield batch.slice(number, 1).to_pylist()[0]
+
+
+def _row(through: int, sliced: PackedSlice, sender: int, place: int) -> dict[str, Any]:
+    return {
+        "through": through, "slice": sliced.slice, "sender": sender, "place": place,
+        **asdict(sliced.packed), "parts": None, "timer": None,
+    }  # fmt: skip
+
+
+def _batch(row: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row], schema=_FLOW)
+
+
+# ------------------------------------------------------------------------- history= of a stream
+
+REFUSE, ALLOW = "refuse", "allow"
+
+
+@dataclass(frozen=True)
+class HistoryOptions:
+    """The history that a stream starts with."""
+
+    events: Any  # an archive, a DataFrame, or a table
+    since: Any = None
+    gap: str = REFUSE
+
+    @classmethod
+    def given(cls, history: Any, since: Any, gap: str) -> "HistoryOptions | None":
+        """Check the arguments of `ensue.start`."""
+        if gap not in (REFUSE, ALLOW):
+            raise EventError(f"gap= must be {REFUSE!r} or {ALLOW!r}, not {gap!r}")
+        if history is not None:
+            return cls(history, since, gap)
+        if since is not None or gap != REFUSE:
+            raise EventError(
+                "since= and gap= need history=: the source decides where the stream itself begins"
+            )
+        return None
+
+    def matched(self, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:
+        """Return the backfill of a checkpoint, which runs once, before the stream starts."""
+        if any(chain.spreads is not None for chain in spec.workload.chains):
+            raise EventError(
+                "history= is for queries: a subscription only sees events from the moment it "
+                "is accepted\n  hint: leave out history="
+            )
+        session = spec.frame.sparkSession
+        begun = has_state(session, checkpoint) if here is None else has_commits(here)
+        past = load_backfill(session, checkpoint, spec.workload, begun=begun)
+        if past is not None:
+            return past
+        if begun:
+            raise StateError(
+                f"the stream of the checkpoint {checkpoint} began without history=\n"
+                "  hint: name a new checkpoint, or leave out history= to continue this one"
+            )
+        return run_backfill(spec, checkpoint, self.events, self.since)
+
+
+def require_no_history(here: Path | None, checkpoint: str) -> None:
+    """Raise StateError if the checkpoint has a backfill that the stream has not continued from."""
+    if here is None or has_commits(here) or not (here / FOLDER / "manifest").exists():
+        return
+    raise StateError(
+        f"the stream of the checkpoint {checkpoint} begins with a history, and has not continued "
+        "from there yet\n  hint: pass history= as before, or name a new checkpoint"
+    )

@@ -1,0 +1,328 @@
+"""Matching on batch DataFrames: events are shuffled by key, stage by stage."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from ensue.backends.spark import frames as statistics
+from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.dataframe_archives import (
+    CoPartitioning,
+    SplitArchives,
+    reject_large_tables,
+)
+from ensue.backends.spark.frames import (
+    build_relevance_filter,
+    build_stage_filter,
+    is_without_time,
+    key_columns,
+    read_frame,
+    warn_of_whole_streams,
+)
+from ensue.backends.spark.match_frames import (
+    OUTPUT_ROWS,
+    Frames,
+    SeveralMatches,
+    build_result_frame,
+)
+from ensue.backends.spark.session import freeze_loaded_code
+from ensue.backends.spark.state_store import compute_state_keys, get_key_group_count, spark_hash
+from ensue.brief_tracebacks import shorten_task_tracebacks
+from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.source_schema import SourceOptions, SourceSchema
+from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput
+from ensue.runtime.tasks.task import get_input_schema
+from ensue.runtime.tasks.wire_format import (
+    PackedTable,
+    pack_events,
+    pack_outputs,
+    pack_routed_events,
+    unpack_table,
+)
+from ensue.runtime.workload import Workload
+from ensue.vector.event_table import drop_bad_times, sort_events
+from ensue.vector.take import create_empty_table
+
+STREAMING = False
+measured = statistics.measured
+STAGE_SCHEMA = pa.schema(
+    {
+        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
+        "stage": pa.int32(),  # target stage
+        "lane": pa.int32(),
+        "number": pa.int32(),
+        "blob": pa.binary(),
+    }
+)
+CHUNK = 200_000  # events that a task sends to key groups at a time
+_COLUMNS = spark_schema(STAGE_SCHEMA)
+
+
+def read(
+    events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions
+) -> tuple[DataFrame, SourceSchema]:
+    """Read the events into one DataFrame, with their source schema, without running a job."""
+    given.require_table()
+    frame, shape, given = read_frame(events, given)
+    return frame, SourceSchema.of(shape, given)
+
+
+def lanes(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
+    """Return the number of key groups: Spark's shuffle partitions."""
+    return get_key_group_count(frame, None)
+
+
+def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
+    """Build a lazy DataFrame of matches for each output."""
+    warn_of_whole_streams(workload)
+    for work in workload.works:
+        for prepared in work.expected:
+            warn_if_expensive(prepared)
+    (chain, *others), (output, *further) = workload.chains, workload.outputs
+    if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
+        schema = spark_schema(output.schema)
+        matches = _run_first_stage(frame, chain, given, OnlyStage, schema)
+        finished = output.finished
+        return {
+            output.name: matches if finished is None else build_result_frame(matches, finished)
+        }
+    packed = reduce(DataFrame.union, (_run_chain(frame, c, given) for c in workload.chains))
+    return SeveralMatches.of(workload, packed)
+
+
+def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+    """Run the stages of a chain; return their packed output."""
+    if chain.spreads is not None:
+        events = _relevant(frame, chain, given)
+        staged = events.mapInArrow(RouteEvents(chain, given.bad_events), _COLUMNS)
+    else:
+        staged = _run_first_stage(frame, chain, given, FirstStage, _COLUMNS)
+    for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
+        by_lane = staged.repartition(chain.lanes_of(number), "through")
+        staged = by_lane.mapInArrow(LaterStage(chain, number), _COLUMNS)
+    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+
+
+def _run_first_stage(
+    frame: DataFrame,
+    chain: Pipeline,
+    given: SourceOptions,
+    first: "type[OnlyStage | FirstStage]",
+    schema: StructType,
+) -> DataFrame:
+    """Run the first stage, with the rows of DataFrame archives beside its events."""
+    reject_large_tables(chain)
+    events, both = _relevant(frame, chain, given), CoPartitioning.of(chain)
+    if both is None:
+        return _by_first_key(events, chain).mapInArrow(first(chain, given.bad_events), schema)
+    apart = SplitArchives.of(both, lambda emptied: first(emptied, given.bad_events))
+    return both.shuffle(events).mapInArrow(apart, schema)
+
+
+def _relevant(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+    """Select the relevant events and number them.
+
+    With bad_events="raise" events of these types without a usable time are kept for the error.
+    """
+    condition = build_relevance_filter(chain)
+    if condition is not None:
+        bad = is_without_time(chain.source.shape, chain.types)
+        frame = frame.filter(condition | bad if given.bad_events == "raise" else condition)
+    return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
+
+
+def _by_first_key(frame: DataFrame, chain: Pipeline) -> DataFrame:
+    """Shuffle the events of the first stage by key; events of later stages go to any task."""
+    columns = key_columns(chain, 0)
+    of_first_stage = build_stage_filter(chain.stages[0].reads, chain.source)
+    if len(chain.stages) == 1 or of_first_stage is None:
+        return frame.repartition(*columns) if columns else frame.repartition(1)
+    key = sql.xxhash64(*columns) if columns else sql.lit(0).cast("long")
+    return frame.repartition(sql.when(of_first_stage, key).otherwise(sql.col(ARRIVAL)))
+
+
+# ------------------------------------------------------------------------------ in the workers
+
+
+@dataclass(frozen=True)
+class OnlyStage:
+    """Runs the only stage of a chain with one output, and returns its matches as rows."""
+
+    chain: Pipeline
+    bad_events: str
+
+    @shorten_task_tracebacks
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        events = _read_batches(batches, self.chain)
+        if events is None:
+            return
+        stage, (output,) = self.chain.stages[0], self.chain.outputs
+        ordered = _in_order(events, self.chain, 0, self.bad_events)
+        for _, matches in stage.delivered(stage.matched(StageInput(ordered, {}, (ARRIVAL,)))):
+            given = output.given(matches).cast(output.schema)
+            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
+        freeze_loaded_code()
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """Runs the first stage on events, and packs its results."""
+
+    chain: Pipeline
+    bad_events: str
+
+    @shorten_task_tracebacks
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chain = self.chain
+        events = _read_batches(batches, chain)
+        if events is None:
+            return
+        shape = chain.source.shape
+        events, dropped = drop_bad_times(events, shape, self.bad_events, chain.types)
+        if dropped:
+            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+        yield from staged_rows(chain, 0, pack_events(chain, events, 1))
+        if len(chain.stages) > 1:  # otherwise all events are for this stage
+            events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+        if events.num_rows:
+            yield from staged_rows(chain, 0, _match_stage(chain, 0, events, {}))
+        freeze_loaded_code()
+
+
+@dataclass(frozen=True)
+class RouteEvents:
+    """Sends events to the key groups of a first stage that routes them itself."""
+
+    chain: Pipeline
+    bad_events: str
+
+    @shorten_task_tracebacks
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chain, stage, dropped = self.chain, self.chain.spreads, 0
+        assert stage is not None
+        for chunk in _chunks(batches):
+            events, shape = _read_batches(chunk, chain), chain.source.shape
+            if events is None:
+                continue
+            events, bad = drop_bad_times(events, shape, self.bad_events, chain.types)
+            dropped += bad
+            routed = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.lanes_of(0), None)
+            yield from staged_rows(chain, -1, pack_routed_events(chain, routed, spread))
+        if dropped:
+            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+
+
+@dataclass(frozen=True)
+class LaterStage:
+    """Runs a later stage on packed results, and forwards those for even later stages."""
+
+    chain: Pipeline
+    number: int
+
+    @shorten_task_tracebacks
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blobs: list[bytes] = []
+        for batch in batches:
+            passing = []
+            for row in batch.to_pylist():
+                if row["stage"] == self.number:
+                    blobs.append(row["blob"])
+                else:
+                    row.pop("through")
+                    passing.append(PackedTable(**row))
+            yield from staged_rows(self.chain, self.number, passing)
+        # a key group of subscriptions may have matches without events
+        if blobs or (self.number == 0 and self.chain.spreads is not None):
+            yield from staged_rows(
+                self.chain, self.number, match_packed(self.chain, self.number, blobs)
+            )
+        freeze_loaded_code()
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Group batches into chunks that are large enough to send to every key group."""
+    chunk: list[pa.RecordBatch] = []
+    for batch in batches:
+        chunk.append(batch)
+        if sum(part.num_rows for part in chunk) >= CHUNK:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Table | None:
+    non_empty = [batch for batch in batches if batch.num_rows]
+    schema = chain.source.arriving([ARRIVAL])
+    return pa.Table.from_batches(non_empty).cast(schema) if non_empty else None
+
+
+def _match_stage(
+    chain: Pipeline, number: int, events: pa.Table, layers: dict[str, pa.Table]
+) -> Iterator[PackedTable]:
+    """Match the events of some key groups in a stage."""
+    batch = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,))
+    if chain.spreads is not None:
+        lanes = chain.lanes_of(number)
+        outputs = chain.spreads.lane_matched(batch, _current_key_group(lanes), lanes)
+    else:
+        outputs = chain.stages[number].matched(batch)
+    return pack_outputs(chain, number, outputs)
+
+
+def _in_order(
+    events: pa.Table, chain: Pipeline, number: int, bad_events: str = "raise"
+) -> pa.Table:
+    """Sort events in stream order, unless the stage sorts them itself."""
+    if not isinstance(chain.stages[number], SortingStage):
+        return sort_events(events, chain.source.sortable([ARRIVAL]), bad_events)
+    usable, dropped = drop_bad_times(events, chain.source.shape, bad_events)
+    if dropped:
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+    return usable
+
+
+def _current_key_group(lanes: int) -> int:
+    """Return the key group of this task: each has its own partition."""
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    hashes = [spark_hash(key) % lanes for key in compute_state_keys(lanes)]
+    return hashes.index(partition)
+
+
+def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterator[PackedTable]:
+    """Match the packed input of a stage."""
+    schema = get_input_schema(chain, number, (ARRIVAL,))
+    events: list[pa.Table] = [create_empty_table(schema)]
+    pieces: dict[str, list[pa.Table]] = {}
+    for blob in blobs:
+        name, table = unpack_table(blob)
+        if name is None:
+            events.append(table.cast(schema))
+        else:
+            pieces.setdefault(name, []).append(table)
+    takes = chain.stages[number].takes
+    layers = {n: pa.concat_tables(t).cast(takes[n]) for n, t in pieces.items()}
+    return _match_stage(chain, number, pa.concat_tables(events), layers)
+
+
+def staged_rows(
+    chain: Pipeline, number: int, packed: Iterable[PackedTable]
+) -> Iterator[pa.RecordBatch]:
+    """Convert packed tables to rows, routed to the key groups of the next stage."""
+    following = number + 1
+    keys = compute_state_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    context = TaskContext.get()
+    through = keys[(0 if context is None else context.partitionId()) % len(keys)]
+    for item in packed:
+        target = keys[item.lane] if item.stage == following else through
+        values = [[target], [item.stage], [item.lane], [item.number], [item.blob]]
+        yield pa.record_batch(values, schema=STAGE_SCHEMA)

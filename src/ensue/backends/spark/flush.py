@@ -1,0 +1,281 @@
+"""Ends a stopped stream: computes the matches that its checkpoint still holds."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
+
+from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.batch import STAGE_SCHEMA, staged_rows
+from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
+from ensue.backends.spark.match_frames import SeveralMatches, build_frames
+from ensue.backends.spark.paths import ReadableCheckpoint, get_local_folder, make_readable
+from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
+from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, compute_state_keys
+from ensue.errors import StateError
+from ensue.ir.user_operator import UserOperator
+from ensue.runtime.job_fingerprint import parse_stage
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.tasks.task import Task
+from ensue.runtime.tasks.task_state import StateHeader, rebuild_task
+from ensue.runtime.tasks.wire_format import PackedTable, pack_outputs
+from ensue.runtime.workload import Workload
+
+_SENT = "sent"  # the part name of results of an earlier stage
+
+
+def remaining(
+    session: SparkSession, path: str, operators: Iterable[UserOperator] = ()
+) -> "DataFrame | SeveralMatches":
+    """Return the matches that a stopped stream would deliver if it ended now."""
+    with translate_errors():
+        checkpoint = make_readable(session, path)
+        stateful = [row.operatorId for row in _operators(session, checkpoint)]
+        texts = {number: read_job_text(session, checkpoint, number) for number in stateful}
+    workload = Workload.read(texts.values(), operators)
+    operator_by_job = {_canonical(parse_stage(text)): number for number, text in texts.items()}
+    parts = []
+    for chain in workload.chains:
+        stages = [
+            _operator_of(operator_by_job, chain, number) for number in range(len(chain.stages))
+        ]
+        for number, operator in enumerate(stages):
+            _require_all_lanes(session, checkpoint, operator, chain.lanes_of(number))
+        key = chain.grouped_by
+        parts.append([read_state_parts(session, checkpoint, operator, key) for operator in stages])
+    return finish_state(workload, parts)
+
+
+def finish_state(
+    workload: Workload, parts: Sequence[Sequence[DataFrame]]
+) -> "DataFrame | SeveralMatches":
+    """Return the matches that complete if the stream ends, from the state parts of each chain and
+    stage."""
+    pieces = [_finish_chain(*both) for both in zip(workload.chains, parts, strict=True)]
+    frames = build_frames(workload, reduce(DataFrame.union, pieces))
+    return frames if isinstance(frames, SeveralMatches) else next(iter(frames.values()))
+
+
+def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
+    """Finish the stages of a chain, each with the results of the one before it."""
+    staged: DataFrame | None = None
+    for number, stage_parts in enumerate(parts):
+        rows = stage_parts.select(
+            sql.col("lane").alias("through"), "part", sql.col("number").alias("place"),
+            sql.col("data").alias("blob"), *_null_columns("stage", "lane", "number"),
+        )  # fmt: skip
+        if staged is not None:
+            sent = staged.select("*", sql.lit(_SENT).alias("part"), sql.lit(0).alias("place"))
+            rows = rows.unionByName(sent)
+        lanes = rows.repartition(chain.lanes_of(number), "through")
+        staged = lanes.mapInArrow(FinishStage(chain, number), spark_schema(STAGE_SCHEMA))
+    assert staged is not None
+    return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
+
+
+def _null_columns(*names: str) -> list[Column]:
+    return [sql.lit(None).cast("int").alias(name) for name in names]
+
+
+def _operator_of(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
+    """Return the stateful operator that runs a stage."""
+    operator = operator_by_job.get(_canonical(json.loads(chain.stage_text(number))))
+    if operator is None:
+        raise StateError(
+            "the queries of the checkpoint are divided into stages differently than in this "
+            "release\n  hint: finish the stream with the release that wrote the checkpoint"
+        )
+    return operator
+
+
+def _canonical(described: object) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
+def _require_all_lanes(
+    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, lanes: int
+) -> None:
+    """Raise StateError unless every key group has stored its job."""
+    with translate_errors():
+        stored = _state(session, checkpoint, operator, JOB).count()
+    if stored < lanes:
+        raise StateError(
+            f"the checkpoint is damaged: only {stored} of {lanes} key groups have a state\n"
+            "  hint: restore the checkpoint from a copy, or name a new folder"
+        )
+
+
+def read_job_text(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int) -> str:
+    """Read the job of a stateful operator as text."""
+    try:
+        first = _state(session, checkpoint, operator, JOB).select("value.job").first()
+    except get_error_types() as error:
+        raise StateError(
+            f"the state in the checkpoint {checkpoint.named} cannot be read: {translate_error(error)}"
+        ) from None
+    if first is None:
+        raise StateError(
+            f"the checkpoint {checkpoint.named} has no state yet: the stream has not started"
+        )
+    return str(first.job)
+
+
+def read_state_parts(
+    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, key: str
+) -> DataFrame:
+    """Read the state parts of a stateful operator that is grouped by a column `key`."""
+    lane = sql.col(f"key.{key}").alias("lane")
+    heads = _state(session, checkpoint, operator, HEAD).select(
+        lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
+        sql.to_json(sql.struct("value.parts", "value.entries")).cast("binary").alias("data"),
+    )  # fmt: skip
+    others = [
+        _state(session, checkpoint, operator, name).select(
+            lane, sql.lit(part).alias("part"), sql.col(f"user_map_key.{key}").alias("number"),
+            sql.col("user_map_value.data").alias("data"),
+        )
+        for name, part, key in ((SNAPSHOT, "snapshot", "part"), (LOG, "log", "entry"))
+    ]  # fmt: skip
+    return heads.unionByName(others[0]).unionByName(others[1])
+
+
+def _state(
+    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, name: str
+) -> DataFrame:
+    reader = session.read.format("statestore").option("operatorId", operator)
+    return reader.option("stateVarName", name).load(checkpoint.place)
+
+
+def has_state(session: SparkSession, checkpoint: str) -> bool:
+    """Whether an Ensue stream has finished a micro-batch, on any file system."""
+    try:
+        return bool(_operators(session, make_readable(session, checkpoint)))
+    except StateError:
+        return False
+
+
+def get_next_batch(session: SparkSession, checkpoint: str) -> int:
+    """Return the number after the last finished micro-batch."""
+    return int(_operators(session, make_readable(session, checkpoint))[0].maxBatchId) + 1
+
+
+def _operators(session: SparkSession, checkpoint: ReadableCheckpoint) -> list[Row]:
+    """Return the stateful operators of Ensue in a checkpoint."""
+    _require_begun(session, checkpoint.named)
+    try:
+        rows = session.read.format("state-metadata").load(checkpoint.place).collect()
+    except get_error_types() as error:
+        raise StateError(
+            f"{checkpoint.named} is not a checkpoint that can be read: {translate_error(error)}"
+        ) from None
+    operators = []
+    for row in rows:
+        variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
+        if any(v.get("stateName") == HEAD for v in variables):
+            operators.append(row)
+    if operators:
+        return operators
+    raise StateError(f"the checkpoint {checkpoint.named} has no state of an Ensue query")
+
+
+def _require_begun(session: SparkSession, checkpoint: str) -> None:
+    folder = get_local_folder(session, checkpoint)
+    if folder is None:
+        return
+    if not folder.exists():
+        raise StateError(f"there is no checkpoint {checkpoint}\n  hint: {_WHERE}")
+    check_checkpoint(checkpoint)
+    if not has_commits(folder):
+        raise StateError(
+            f"the checkpoint {checkpoint} has no state of an Ensue query: no micro-batch has "
+            f"finished yet\n  hint: {_WHERE}"
+        )
+
+
+_WHERE = "remaining() takes the checkpoint= with which ensue.start has run a stream"
+
+
+@dataclass(frozen=True)
+class FinishStage:
+    """Restores the key groups of a stage from their state parts, and ends their stream."""
+
+    chain: Pipeline
+    number: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: list[dict[str, Any]] = []
+        sent: list[PackedTable] = []
+        passing: list[PackedTable] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["part"] != _SENT:
+                    part = {"lane": row["through"], "part": row["part"]}
+                    parts.append({**part, "number": row["place"], "data": row["blob"]})
+                    continue
+                packed = PackedTable(row["stage"], row["lane"], row["number"], row["blob"])
+                (sent if packed.stage == self.number else passing).append(packed)
+        yield from staged_rows(self.chain, self.number, passing)
+        stores = group_state_parts(parts)
+        for lane, key in enumerate(compute_state_keys(self.chain.lanes_of(self.number))):
+            blobs = [packed.blob for packed in sent if packed.lane == lane]
+            store = stores.get(key)
+            if store is None and not blobs:
+                continue
+            arguments = (self.chain, self.number, lane)
+            task = (
+                Task(*arguments)
+                if store is None
+                else rebuild_task(store, store.count_head(), *arguments)
+            )
+            task.accept(blobs)
+            outputs = pack_outputs(self.chain, self.number, task.finish())
+            yield from staged_rows(self.chain, self.number, outputs)
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """The state of a key group, read from a checkpoint."""
+
+    counts: dict[str, int]
+    snapshot: dict[int, bytes]
+    log: dict[int, bytes]
+
+    def count_head(self) -> StateHeader:
+        return StateHeader(0, b"", b"", self.counts["parts"], self.counts["entries"], 0, None)
+
+    def parts(self, count: int) -> Iterator[bytes]:
+        return _in_order(self.snapshot, count)
+
+    def part(self, number: int) -> bytes:
+        if number not in self.snapshot:
+            raise StateError("a part of the stream's state is missing from the checkpoint")
+        return self.snapshot[number]
+
+    def entries(self, count: int) -> Iterator[bytes]:
+        return _in_order(self.log, count)
+
+
+def group_state_parts(rows: Iterable[dict[str, Any]]) -> dict[int, CheckpointState]:
+    """Group state parts by key group."""
+    lanes: dict[int, CheckpointState] = {}
+    for row in rows:
+        store = lanes.setdefault(row["lane"], CheckpointState({}, {}, {}))
+        match row["part"]:
+            case "head":
+                store.counts.update(json.loads(row["data"]))
+            case "snapshot":
+                store.snapshot[row["number"]] = row["data"]
+            case _:
+                store.log[row["number"]] = row["data"]
+    return lanes
+
+
+def _in_order(parts: dict[int, bytes], count: int) -> Iterator[bytes]:
+    if any(number not in parts for number in range(count)):
+        raise StateError("a part of the stream's state is missing from the checkpoint")
+    return (parts[number] for number in range(count))

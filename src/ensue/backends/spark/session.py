@@ -1,0 +1,200 @@
+"""The embedded Spark session, files read through it, and settings of Python workers."""
+
+import gc
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+
+from ensue.backends.spark import spark_text
+from ensue.backends.spark.paths import normalize_path
+from ensue.backends.spark.spark_errors import get_error_types, translate_error
+from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
+from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.optional_deps import require_extra
+from ensue.runtime.stage import MicroBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",  # reads a timestamp without a zone unchanged
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """Return the active session, or a new one in this process, on all cores.
+
+    `settings` are Spark settings for a new session, such as `spark.jars`.
+    """
+    with require_extra("Spark", "spark"):
+        from pyspark.sql import SparkSession
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    _require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    parts = 2 * (os.cpu_count() or 1)
+    builder = SparkSession.builder.master("local[*]").appName("ensue")
+    defaults = _SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}
+    for key, value in (defaults | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    _quiet()
+    with _java_messages_to_a_file() as messages:
+        try:
+            return builder.getOrCreate()
+        except Exception as error:  # noqa: BLE001  any error: Spark does not start
+            lines = messages.read_text(errors="replace").strip().splitlines()
+            last = "\n".join(f"  {line}" for line in lines[-5:]) or f"  {error}"
+            raise RunnerError(
+                f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer"
+            ) from None
+
+
+def _quiet() -> None:
+    """Stop PySpark from logging caught errors with Java's stack trace on standard error."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+def read_events(
+    session: "SparkSession", path: str, form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> "DataFrame":
+    """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
+    if form != "parquet":
+        return read_text_events(session, [path], form, spelling)
+    try:
+        return session.read.parquet(path)
+    except get_error_types() as error:
+        raise EventError(f"cannot read events from {path}: {translate_error(error)}") from None
+
+
+def read_text_events(
+    session: "SparkSession",
+    paths: Sequence[str],
+    form: str,
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+) -> "DataFrame":
+    """Read text files with common column types."""
+    try:
+        if form == "json":
+            return spark_text.read_json(session, paths, spelling)
+        return spark_text.read_csv(session, paths, form, spelling)
+    except get_error_types() as error:
+        raise EventError(
+            f"cannot read events from {', '.join(paths)}: {translate_error(error)}"
+        ) from None
+
+
+def collect(matches: "DataFrame") -> "pa.Table":
+    """Run the query and collect all matches."""
+    try:
+        return matches.toArrow()
+    except get_error_types() as error:
+        raise _unfinished(error) from None
+
+
+def write_parquet(matches: "DataFrame", folder: str) -> None:
+    """Run the query and write all matches to a new folder of Parquet files."""
+    try:
+        matches.write.parquet(normalize_path(folder))
+    except get_error_types() as error:
+        raise _unfinished(error) from None
+
+
+def _unfinished(error: Exception) -> EnsueError:
+    why = translate_error(error)
+    return RunnerError(f"Spark could not finish: {why}") if isinstance(why, RunnerError) else why
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
+        return
+    raise RunnerError(
+        "Spark needs Java 17 or newer, and there is none on PATH or in JAVA_HOME\n"
+        "  hint: apt-get install openjdk-17-jre-headless (Debian, Ubuntu), "
+        "brew install openjdk@17 (macOS), or run with the local engine"
+    )
+
+
+@contextmanager
+def _java_messages_to_a_file() -> Iterator[Path]:
+    """Redirect standard error to a file, since Java prints warnings there when it starts."""
+    handle, name = tempfile.mkstemp(prefix="ensue-spark-", suffix=".log")
+    sys.stderr.flush()
+    original = os.dup(2)
+    os.dup2(handle, 2)
+    try:
+        yield Path(name)
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
+        os.close(handle)
+        Path(name).unlink()
+
+
+# ------------------------------------------------------------------------- Python workers
+
+# the process on the driver's machine that asks a StatefulProcessor for its state variables
+_INIT_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
+_frozen = {"modules": 0}  # the number of modules at the last gc.freeze
+
+
+def freeze_loaded_code() -> None:
+    """Exclude all objects from garbage collection if a task has loaded modules.
+
+    Only Spark workers do so, not the user's process.
+    """
+    if TaskContext.get() is None or len(sys.modules) == _frozen["modules"]:
+        return
+    _frozen["modules"] = len(sys.modules)
+    gc.collect()
+    gc.freeze()
+
+
+def silence_init_worker() -> None:
+    """Discard the debug output of PySpark's init worker, which Spark copies to the terminal.
+
+    Its errors do not go through standard output.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name == _INIT_WORKER:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until it ends
+
+
+_BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+
+
+def get_micro_batch() -> MicroBatch | None:
+    """Return the micro-batch of the current task; None if Spark does not tell."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    number, stream = (context.getLocalProperty(name) for name in (_BATCH_ID, _QUERY_ID))
+    return None if number is None or stream is None else MicroBatch(stream, int(number))
+
+
+def build_micro_batch_error() -> RunnerError:
+    """Build the error for a task that needs its micro-batch and does not know it."""
+    return RunnerError(
+        "this Spark does not tell its tasks which micro-batch they belong to, so they cannot "
+        "agree on its subscriptions\n"
+        "  hint: run the stream with the PySpark that Ensue is tested with (4.3)"
+    )

@@ -1,0 +1,418 @@
+"""Reads CSV and JSON files on Spark, and parses text columns by the rules of `text_columns`."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ensue.backends.input_tables import find_text_times
+from ensue.backends.text_columns import (
+    CENTURY_PIVOT,
+    DEFAULT_TEXT_OPTIONS,
+    MONTHS,
+    SHORT_MONTHS,
+    TIME_KINDS,
+    CellKind,
+    CellTest,
+    TextFileOptions,
+    TimeFormat,
+    check_header,
+    find_passed_tests,
+    infer_cell_kind,
+    select_time_kinds,
+)
+from ensue.backends.text_files import warn_text_times
+from ensue.errors import EventError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+
+def normalize_times(times: "Column") -> "Column":
+    """Normalize times for Spark: dashes in the date, and seconds before a zone."""
+    from pyspark.sql import functions as sql
+
+    dashed = sql.translate(times, "/", "-")
+    return sql.regexp_replace(dashed, r"([T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", "$1:00$2")
+
+
+def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
+    """Convert texts of a time format to ISO; a text without that format becomes NULL."""
+    from pyspark.sql import functions as sql
+
+    expression = format.expression()
+    part = {
+        name: sql.regexp_extract(column, expression, number)
+        for number, name in enumerate(format.parts, 1)
+    }
+    if "Y" in part:
+        year = part["Y"]
+    else:
+        short = part["y"].try_cast("int")
+        year = sql.when(short < CENTURY_PIVOT, short + 2000).otherwise(short + 1900).cast("string")
+    month = _two(part["m"]) if "m" in part else _named_month(part)
+    clock = [_hour(part), *(_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
+    iso = sql.concat(
+        sql.concat_ws("-", year, month, _two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock)
+    )
+    if "f" in part:
+        iso = sql.concat(iso, sql.lit("."), part["f"])
+    if "z" in part:
+        iso = sql.concat(iso, part["z"])
+    return sql.when(column.rlike(expression), iso)
+
+
+def _hour(part: "dict[str, Column]") -> "Column":
+    from pyspark.sql import functions as sql
+
+    if "H" in part:
+        return _two(part["H"])
+    if "I" not in part:
+        return sql.lit("00")
+    hour = part["I"].try_cast("int") % 12
+    afternoon = sql.lower(part["p"]) == "pm"
+    return _two(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
+
+
+def _named_month(part: "dict[str, Column]") -> "Column":
+    from pyspark.sql import functions as sql
+
+    names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
+    index = sql.array_position(sql.array(*map(sql.lit, names)), sql.lower(texts))
+    return _two(index.cast("string"))
+
+
+def _two(texts: "Column") -> "Column":
+    from pyspark.sql import functions as sql
+
+    return sql.lpad(texts, 2, "0")
+
+
+def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) -> Any:
+    """Parse the time columns of DataFrames that hold text, in the session's zone if they have
+    none. An unreadable time raises an error, or becomes NULL with `drop`."""
+    from ensue.backends.spark.arrow_types import arrow_schema
+
+    frames = events if isinstance(events, Mapping) else {"": events}
+    texts = {name: find_text_times(arrow_schema(f.schema), time) for name, f in frames.items()}
+    if not any(texts.values()):
+        return events
+    warn_text_times(sorted({column for columns in texts.values() for column in columns}))
+    parsed = {
+        name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]})
+        if texts[name]
+        else frame
+        for name, frame in frames.items()
+    }
+    return parsed if isinstance(events, Mapping) else parsed[""]
+
+
+def _parse_time(name: str, *, drop: bool) -> "Column":
+    from pyspark.sql import functions as sql
+
+    column = _column(name)
+    text = sql.trim(column)
+    looks = text.rlike(CellTest.TIMESTAMP.value) | text.rlike(CellTest.DATE.value)
+    read = sql.when(looks, normalize_times(text).try_cast("timestamp"))
+    if drop:
+        return read
+    problem = f"' in column '{name}' is not an ISO time such as 2026-03-14T09:30:00Z"
+    message = sql.concat(sql.lit("'"), column, sql.lit(problem))
+    return sql.when(
+        column.isNotNull() & read.isNull(), sql.raise_error(message).cast("timestamp")
+    ).otherwise(read)
+
+
+# ------------------------------------------------------------------------- files
+
+# Quotes are doubled inside quotes. A row with too few or too many cells, or a file with another
+# header than the others, is an error.
+CSV_OPTIONS = {
+    "header": True,
+    "quote": '"',
+    "escape": '"',
+    "nullValue": "",
+    "emptyValue": "",
+    "mode": "FAILFAST",
+    "enforceSchema": False,
+}
+_TYPES = {
+    CellKind.INTEGER: "bigint",
+    CellKind.NUMBER: "double",
+    CellKind.BOOLEAN: "boolean",
+    CellKind.DATE: "date",
+    CellKind.TIMESTAMP: "timestamp_ntz",
+    CellKind.INSTANT: "timestamp",
+}
+_FITTING = {
+    CellTest.INTEGER: (CellKind.INTEGER,),
+    CellTest.DATE: (CellKind.DATE,),
+    CellTest.TIMESTAMP: TIME_KINDS,
+}
+_SAMPLE = 200
+
+
+def read_csv(
+    session: "SparkSession",
+    paths: Sequence[str],
+    form: str,
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+) -> "DataFrame":
+    """Read CSV files, with column types inferred from the cells of all files."""
+    frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
+    return _infer_types(_union(frames), ", ".join(paths), spelling)
+
+
+def _read_rows(
+    session: "SparkSession", path: str, separator: str, spelling: TextFileOptions
+) -> "DataFrame":
+    options: dict[str, Any] = CSV_OPTIONS | {
+        "sep": separator,
+        "multiLine": _has_multiline_cells(session, path),
+    }
+    first = session.read.csv(path, **(options | {"header": False})).head(1)
+    if not first:
+        raise EventError(f"cannot read events from {path}: there is no header")
+    check_header(list(first[0]), path, spelling)
+    return session.read.csv(path, **options)
+
+
+def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
+    """Union the rows of all frames; a column that some of them lack is NULL there."""
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def _infer_types(
+    frame: "DataFrame", path: str, spelling: TextFileOptions, *, only_times: bool = False
+) -> "DataFrame":
+    """Convert the text columns to their inferred types."""
+    frame = replace_null_words(frame, spelling)
+    _require_texts(frame, path, spelling)
+    formatted = _formatted(frame, spelling)
+    others = frame.select(*(_column(n) for n in frame.columns if n not in formatted))
+    column_kinds = infer_kinds(others, path) if others.columns else {}
+    column_kinds = select_time_kinds(column_kinds) if only_times else column_kinds
+    return cast_columns(frame, column_kinds, formatted)
+
+
+def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFrame":
+    """Replace the words for missing values by NULL."""
+    from pyspark.sql import functions as sql
+
+    if not spelling.nulls:
+        return frame
+    texts = _texts(frame)
+    return frame.select(
+        *(
+            sql.when(~_column(name).isin(*spelling.nulls), _column(name)).alias(name)
+            if name in texts
+            else _column(name)
+            for name in frame.columns
+        )
+    )
+
+
+def _texts(frame: "DataFrame") -> list[str]:
+    from pyspark.sql.types import StringType
+
+    return [f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)]
+
+
+def _require_texts(frame: "DataFrame", path: str, spelling: TextFileOptions) -> None:
+    texts = _texts(frame)
+    for field in frame.schema.fields:
+        if spelling.asks(field.name) and field.name not in texts:
+            raise EventError(
+                f"column '{field.name}' of {path} holds {field.dataType.simpleString()} and not "
+                "text, so it has no time format\n"
+                "  hint: leave out --time-format"
+            )
+
+
+def _formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Column]":
+    """Parse the columns that have, or must have, the time format."""
+    from pyspark.sql import functions as sql
+
+    format = spelling.time_format
+    if format is None:
+        return {}
+    texts = [name for name in _texts(frame) if spelling.asks(name) or not spelling.times]
+    parsed = {name: parse_formatted_times(_column(name), spelling) for name in texts}
+    if not parsed:
+        return {}
+    aggregates = [
+        sql.count(_column(name)).alias(f"{number} known") for number, name in enumerate(texts)
+    ] + [
+        sql.min(sql.when(parsed[name].isNull(), _column(name))).alias(f"{number} bad")
+        for number, name in enumerate(texts)
+    ]
+    (row,) = frame.agg(*aggregates).collect()
+    values = row.asDict()
+    for number, name in enumerate(texts):
+        bad = values[f"{number} bad"]
+        if spelling.asks(name):
+            if bad is not None and not spelling.drop:
+                raise spelling.build_time_error(name, bad, "the first one in alphabetical order")
+        elif bad is not None or not values[f"{number} known"]:
+            del parsed[name]
+    return parsed
+
+
+def parse_formatted_times(column: "Column", spelling: TextFileOptions) -> "Column":
+    """Parse a text column by the time format; other texts become NULL."""
+    assert spelling.time_format is not None
+    kind = CellKind.INSTANT if spelling.time_format.zoned else CellKind.TIMESTAMP
+    return _cast(to_iso_form(column, spelling.time_format), kind)
+
+
+def read_csv_stream(
+    session: "SparkSession",
+    path: str,
+    separator: str,
+    schema: "StructType",
+    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+) -> "DataFrame":
+    """Read existing and future CSV files of a folder; a cell of another type is NULL."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    text = StructType([StructField(field.name, StringType()) for field in schema.fields])
+    options: dict[str, Any] = CSV_OPTIONS | {
+        "sep": separator,
+        "multiLine": True,
+        "mode": "PERMISSIVE",
+    }
+    frame = session.readStream.schema(text).csv(path, **options)
+    return cast_to_schema(frame, schema, spelling)
+
+
+def cast_to_schema(
+    frame: "DataFrame", schema: "StructType", spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> "DataFrame":
+    """Cast a frame to a schema; a text of another type becomes NULL."""
+    frame = replace_null_words(frame, spelling)
+    texts, formatted_times = _texts(frame), _times_of(schema, spelling)
+    return frame.select(
+        *(
+            (
+                parse_formatted_times(_column(field.name), spelling).cast(field.dataType)
+                if field.name in formatted_times
+                else _declared(field)
+            ).alias(field.name)
+            if field.name in texts
+            else _column(field.name)
+            for field in schema.fields
+        )
+    )
+
+
+def _declared(field: "StructField") -> "Column":
+    column = _column(field.name)
+    dated = field.dataType.typeName().startswith(("timestamp", "date"))
+    return (normalize_times(column) if dated else column).try_cast(field.dataType)
+
+
+def _times_of(schema: "StructType", spelling: TextFileOptions) -> set[str]:
+    """Return the timestamp columns that the time format applies to."""
+    if spelling.time_format is None:
+        return set()
+    times = [f.name for f in schema.fields if f.dataType.typeName().startswith("timestamp")]
+    return {name for name in times if spelling.asks(name) or not spelling.times}
+
+
+def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "StructType":
+    """Replace the timestamp columns that the time format applies to by text columns."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    formatted_times = _times_of(schema, spelling)
+    return StructType(
+        [
+            StructField(f.name, StringType()) if f.name in formatted_times else f
+            for f in schema.fields
+        ]
+    )
+
+
+def _has_multiline_cells(session: "SparkSession", path: str) -> bool:
+    """Whether a quoted cell may span lines; files without such cells are read in parallel."""
+    from pyspark.sql import functions as sql
+
+    unquoted = sql.replace(sql.col("value"), sql.lit('"'), sql.lit(""))
+    quotes = sql.length("value") - sql.length(unquoted)
+    return bool(session.read.text(path).where(quotes % 2 == 1).head(1))
+
+
+def read_json(
+    session: "SparkSession", paths: Sequence[str], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
+) -> "DataFrame":
+    """Read JSON files with one object a line. Of text columns, only times are converted."""
+    frame = session.read.json(list(paths), mode="FAILFAST")
+    return _infer_types(frame, ", ".join(paths), spelling, only_times=True)
+
+
+def infer_kinds(frame: "DataFrame", path: str) -> dict[str, CellKind]:
+    """Infer the types of the text columns in one pass."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StringType
+
+    names = [f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)]
+    # the first cells rule out most types, and each test of all cells costs
+    first = frame.select(*map(_column, names)).head(_SAMPLE) if names else []
+    aggregates: list[Column] = []
+    for number, name in enumerate(names):
+        column = _column(name)
+        aggregates.append(sql.count(column).alias(f"{number} known"))
+        for question in find_passed_tests(row[number] for row in first):
+            aggregates.append(
+                sql.every(column.rlike(question.value)).alias(f"{number} {question}")
+            )
+            aggregates += [
+                sql.every(_cast(column, kind).isNotNull() | column.isNull()).alias(
+                    f"{number} {kind}"
+                )
+                for kind in _FITTING.get(question, ())
+            ]
+    if not aggregates:
+        return {}
+    (row,) = frame.agg(*aggregates).collect()
+    values = row.asDict()
+    return {name: _kind(values, number, name, path) for number, name in enumerate(names)}
+
+
+def _kind(values: Mapping[str, Any], number: int, name: str, path: str) -> CellKind:
+    if not values[f"{number} known"]:
+        return CellKind.TEXT
+    kind = infer_cell_kind(
+        lambda question: bool(values.get(f"{number} {question}")),
+        lambda kind: bool(values[f"{number} {kind}"]),
+    )
+    if kind in TIME_KINDS and not values.get(f"{number} {CellTest.MICROSECONDS}"):
+        raise EventError(
+            f"column '{name}' of {path} has times finer than microseconds, which Spark truncates\n"
+            "  hint: run without Spark, or write them as whole numbers"
+        )
+    return kind
+
+
+def cast_columns(
+    frame: "DataFrame", kinds: Mapping[str, CellKind], parsed: "Mapping[str, Column] | None" = None
+) -> "DataFrame":
+    """Cast text columns to their types; a cell of another type becomes NULL."""
+    converted = {n: _cast(_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
+    converted |= parsed or {}
+    return frame.select(
+        *(
+            converted[name].alias(name) if name in converted else _column(name)
+            for name in frame.columns
+        )
+    )
+
+
+def _cast(column: "Column", kind: CellKind) -> "Column":
+    dated = kind is CellKind.DATE or kind in TIME_KINDS
+    return (normalize_times(column) if dated else column).try_cast(_TYPES[kind])
+
+
+def _column(name: str) -> "Column":
+    from pyspark.sql import functions as sql
+
+    return sql.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,133 @@
+"""Key groups in Spark's state store: their state variables, number and keys."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
+
+from ensue.errors import EventError, StateError
+from ensue.runtime.tasks.task_state import StateHeader
+
+JOB, HEAD, SNAPSHOT, LOG = "ensue_job", "ensue_head", "ensue_snapshot", "ensue_log"
+
+_HEAD = "format int, job binary, stamp binary, parts int, entries int, logged long, timer long"
+
+
+class KeyGroupStore:
+    """The state variables of the key group that Spark is processing."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._job = handle.getValueState(JOB, "job string")
+        self._head = handle.getValueState(HEAD, _HEAD)
+        self._snapshot = handle.getMapState(SNAPSHOT, "part int", "data binary")
+        self._log = handle.getMapState(LOG, "entry int", "data binary")
+
+    def job(self) -> str:
+        found = self._job.get()
+        return "{}" if found is None else str(found[0])
+
+    def put_job(self, job: str) -> None:
+        self._job.update((job,))
+
+    def head(self) -> StateHeader | None:
+        found = self._head.get()
+        return None if found is None else read_head(tuple(found))
+
+    def put_head(self, head: StateHeader) -> None:
+        self._head.update(
+            (
+                head.format, head.job, head.stamp, head.parts, head.entries, head.logged,
+                head.timer,
+            )
+        )  # fmt: skip
+
+    def parts(self, count: int) -> Iterator[bytes]:
+        return _values(self._snapshot, count)
+
+    def part(self, number: int) -> bytes:
+        return _value(self._snapshot, number)
+
+    def put_parts(self, parts: Sequence[bytes], kept: Collection[int] = ()) -> None:
+        if not kept:
+            self._snapshot.clear()
+        else:
+            stay = {*kept, *range(len(parts))}
+            for (number,) in [key for key in self._snapshot.keys() if key[0] not in stay]:  # noqa: SIM118
+                self._snapshot.removeKey((number,))
+        for number, part in enumerate(parts):
+            self.put_part(number, part)
+
+    def put_part(self, number: int, part: bytes) -> None:
+        self._snapshot.updateValue((number,), (part,))
+
+    def entries(self, count: int) -> Iterator[bytes]:
+        return _values(self._log, count)
+
+    def put_entry(self, number: int, entry: bytes) -> None:
+        self._log.updateValue((number,), (entry,))
+
+    def clear_entries(self) -> None:
+        self._log.clear()
+
+
+def _values(state: MapState, count: int) -> Iterator[bytes]:
+    for number in range(count):
+        yield _value(state, number)
+
+
+def _value(state: MapState, number: int) -> bytes:
+    found = state.getValue((number,))
+    if found is None:
+        raise StateError("a part of the stream's state is missing from the checkpoint")
+    return bytes(found[0])
+
+
+def read_head(row: Sequence[Any]) -> StateHeader:
+    """Convert the stored head of a key group."""
+    format, job, stamp, parts, entries, logged, timer = row
+    return StateHeader(format, bytes(job), bytes(stamp), parts, entries, logged, timer)
+
+
+MAX_KEY_GROUPS = 4_096
+
+
+def get_key_group_count(frame: DataFrame, lanes: int | None) -> int:
+    """Return the number of key groups: `lanes=`, or Spark's shuffle partitions."""
+    if lanes is None:
+        lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    if not 1 <= lanes <= MAX_KEY_GROUPS:
+        raise EventError(f"lanes={lanes}: it must be between 1 and {MAX_KEY_GROUPS}")
+    return lanes
+
+
+def compute_state_keys(lanes: int) -> list[int]:
+    """Return the keys of key groups in Spark's state store.
+
+    They are chosen so that Spark's hash distributes the key groups evenly over as many partitions,
+    or over a divisor of it. The key 0 is always among them: it notices if the count changes.
+
+    >>> keys = compute_state_keys(4)
+    >>> sorted(spark_hash(key) % 4 for key in keys), 0 in keys
+    ([0, 1, 2, 3], True)
+    """
+    keys: dict[int, int] = {}
+    number = 0
+    while len(keys) < lanes:
+        keys.setdefault(spark_hash(number) % lanes, number)
+        number += 1
+    return list(keys.values())
+
+
+def spark_hash(number: int) -> int:
+    """Compute Spark's hash of an int column (32-bit Murmur3, seed 42)."""
+    mixed = number * 0xCC9E2D51 & 0xFFFFFFFF
+    mixed = (mixed << 15 | mixed >> 17) & 0xFFFFFFFF
+    value = 42 ^ (mixed * 0x1B873593 & 0xFFFFFFFF)
+    value = (value << 13 | value >> 19) & 0xFFFFFFFF
+    value = (value * 5 + 0xE6546B64) & 0xFFFFFFFF
+    value ^= 4  # bytes
+    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    value ^= value >> 16
+    return value - (1 << 32) if value >> 31 else value

@@ -1,0 +1,460 @@
+"""Matching on streaming DataFrames: key groups of events with their state in Spark's store.
+
+Every stage of a chain is a stateful operator. All stages run in the same micro-batch, one after
+the other, with the same watermark. So a stage sees all results of earlier stages up to that
+watermark, and lags behind the stream only by the delay with which lower layers decide.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark import SparkFiles, TaskContext
+from pyspark.sql import Column, DataFrame, GroupedData, Row
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ensue.analyzer.query import reject_case_conflicts, reject_column
+from ensue.backends.spark import frames as statistics
+from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
+from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
+from ensue.backends.spark.frames import (
+    build_key_group_column,
+    build_relevance_filter,
+    is_without_time,
+    quote_name,
+    read_frame,
+    warn_of_whole_streams,
+)
+from ensue.backends.spark.match_frames import LATE_COLUMN, Frames, SeveralMatches, build_frames
+from ensue.backends.spark.session import (
+    build_micro_batch_error,
+    freeze_loaded_code,
+    get_micro_batch,
+    silence_init_worker,
+)
+from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
+from ensue.backends.spark.stream_spec import StreamSpec, register_stream_spec
+from ensue.ir.query import Query
+from ensue.runtime.cost_warning import warn_if_expensive
+from ensue.runtime.job_fingerprint import register_job
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.query_spec import name_query_in_errors
+from ensue.runtime.source_schema import SourceOptions, SourceSchema
+from ensue.runtime.stage import BATCH, ROW, SubscriptionVersion
+from ensue.runtime.tasks.micro_batch import TaskCounters, run_task
+from ensue.runtime.tasks.task_state import TaskCache, import_part
+from ensue.runtime.tasks.watermark import is_calendar_time
+from ensue.runtime.tasks.wire_format import (
+    AHEAD,
+    ARCHIVED,
+    KEY_GROUP,
+    LATE_EVENTS,
+    PASSING,
+    SHED,
+    PackedTable,
+    compute_watermark,
+    pack_events,
+    pack_routed_events,
+    read_task_input,
+)
+from ensue.runtime.workload import Workload
+from ensue.vector.event_table import StreamSchema
+
+STREAMING = True
+measured = statistics.measured
+METRIC_NAME = "ensue"  # the name of the counters in a query's progress
+NUMBERS = "numbers"  # among them, where the time column holds numbers
+COUNTERS = ("dropped", "ahead", *(f.name for f in fields(TaskCounters)))
+CLOCK, COUNTS = -4, -5  # output numbers that mark clock and counter rows
+_TASK_BITS = 40  # low bits of an event number: the event within its task
+_FLOW = pa.schema(
+    {
+        "through": pa.int32(),  # the key group of the next stage that receives or forwards it
+        "stage": pa.int32(),  # target stage
+        "lane": pa.int32(),
+        "number": pa.int32(),
+        "sender": pa.int32(),
+        "place": pa.int32(),  # position among the rows of the sender
+        "newest_ms": pa.int64(),
+        "version": pa.string(),  # of the subscriptions, which may change
+        "blob": pa.binary(),
+        **dict.fromkeys(COUNTERS, pa.int64()),
+    }
+)
+FLOW = spark_schema(_FLOW)
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def read(
+    events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions
+) -> tuple[DataFrame, SourceSchema]:
+    """Read the events into one DataFrame, with their source schema."""
+    frame, shape, given = read_frame(events, given)
+    # NOT NULL holds for the source, not for the state of a checkpoint
+    nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
+    return frame, SourceSchema.of(replace(shape, arrow=nullable), given)
+
+
+def lanes(frame: DataFrame, given: SourceOptions) -> int:
+    """Return the number of key groups, which is fixed for the life of a checkpoint."""
+    return get_key_group_count(frame, given.lanes)
+
+
+def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
+    """Build a streaming DataFrame of matches for each output."""
+    for output in workload.outputs:
+        with name_query_in_errors(None if workload.alone else output.name):
+            if output.meaning is not None:
+                _refuse_names(output.meaning, frame)
+    for chain in workload.chains:
+        reject_dataframe_archives(chain)
+        reject_large_tables(chain)
+    spec = StreamSpec(workload, frame, given)
+    matches = build_stream(spec)
+    register_job(workload.asked, workload.pasts)
+    for work in workload.works:
+        for prepared in work.expected:
+            warn_if_expensive(prepared)
+    _require_rocksdb(frame)
+    warn_of_whole_streams(workload)
+    register_stream_spec(
+        matches if isinstance(matches, SeveralMatches) else next(iter(matches.values())), spec
+    )
+    return matches
+
+
+class InitialState(Protocol):
+    """The initial state of the key groups of a stream."""
+
+    @property
+    def cut(self) -> float:
+        """The end of the history in the engine's time unit."""
+
+    def initial(self, chain: int, stage: int) -> GroupedData | None:
+        """Return the state parts of a stage; None if the stream has started already."""
+
+
+def build_stream(
+    spec: StreamSpec, beginning: InitialState | None = None, *, gap: bool = False
+) -> Frames:
+    """Build the stream; with `gap` it may begin after the end of the history."""
+    return build_frames(spec.workload, build_packed_stream(spec, beginning, gap=gap))
+
+
+def build_packed_stream(
+    spec: StreamSpec,
+    beginning: InitialState | None = None,
+    *,
+    gap: bool = False,
+    shed: bool = False,
+) -> DataFrame:
+    """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
+    the keys that were shed."""
+    workload, given = spec.workload, spec.given
+    shape = workload.source.shape
+    watched = with_watermark(spec.frame, shape, given.watermark, given.max_ahead)
+    cut = None if beginning is None or gap else beginning.cut
+    flows = []
+    for number, chain in enumerate(workload.chains):
+        chain_input = watched.drop_ahead() if number else watched
+        flow = select_events(chain_input, chain, cut).mapInArrow(
+            PackEvents(chain, given.bad_events, cut), FLOW
+        )
+        for stage in range(len(chain.stages)):
+            processor = StageProcessor(chain, stage, watched.delay_ms, cut)
+            first = None if beginning is None else beginning.initial(number, stage)
+            flow = flow.groupBy(chain.grouped_by).transformWithState(
+                processor, FLOW, "append", "EventTime", first
+            )
+        flows.append(flow)
+    flow = reduce(DataFrame.union, flows).observe(
+        get_metric_name(given.number), *build_counters(shape)
+    )
+    kind = sql.col("number")
+    results = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
+    return results.select(kind.alias("query"), sql.col("blob").alias("matches"))
+
+
+def _refuse_names(query: Query, frame: DataFrame) -> None:
+    """Reject result columns whose names sinks use for match ids and late events."""
+    reject_column(query, "match_id", "sinks identify matches by match_id")
+    reject_column(query, LATE_COLUMN, "streams deliver late events in a column of that name")
+    if frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+        reject_case_conflicts(query, ("match_id", "start", "end", LATE_COLUMN))
+
+
+def get_metric_name(number: int) -> str:
+    """Return the metric name of the counters of one of the streams in a Spark query."""
+    return METRIC_NAME if number == 1 else f"{METRIC_NAME}_{number}"
+
+
+def is_ensue_metric(name: str) -> bool:
+    """Whether a metric holds counters of Ensue.
+
+    >>> (
+    ...     is_ensue_metric(get_metric_name(1)),
+    ...     is_ensue_metric(get_metric_name(2)),
+    ...     is_ensue_metric("ensued"),
+    ... )
+    (True, True, False)
+    """
+    return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
+
+
+def build_counters(shape: StreamSchema) -> list[Column]:
+    """Return the counters for a query's progress, and a mark for numeric time columns."""
+    counted = [sql.sum(name).alias(name) for name in COUNTERS]
+    return counted if is_calendar_time(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
+
+
+def select_events(
+    watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None
+) -> DataFrame:
+    """Select the relevant events, with their key group if Spark computes it.
+
+    Other events are passed to `Pack` if they are bad or too far ahead, advance the watermark, or
+    show that the history and the stream overlap.
+    """
+    frame, condition = watched.frame, build_relevance_filter(chain)
+    if condition is not None:
+        selected = (
+            condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
+        )
+        if cut is not None:
+            selected = selected | _overlapping(frame, chain, cut)
+        frame = frame.filter(selected)
+    lane = build_key_group_column(chain)
+    if condition is not None:
+        lane = sql.when(condition, lane).otherwise(PASSING)
+    if watched.ahead is not None:
+        lane = sql.when(watched.ahead, AHEAD).otherwise(lane)
+    names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
+    return frame.select(*names, lane.cast("int").alias(KEY_GROUP))
+
+
+def _overlapping(frame: DataFrame, chain: Pipeline, cut: float) -> Column:
+    """Whether an event shows that the stream begins before the history ends."""
+    shape = chain.source.shape
+    found = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
+    return sql.coalesce(found, sql.lit(False))
+
+
+def _require_rocksdb(frame: DataFrame) -> None:
+    """Use RocksDB, the only state store of transformWithState, instead of Spark's default."""
+    conf = frame.sparkSession.conf
+    name = "spark.sql.streaming.stateStore.providerClass"
+    if "HDFSBackedStateStoreProvider" in (conf.get(name) or ""):
+        conf.set(name, _ROCKSDB)
+        changes = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+        if conf.get(changes, None) is None:
+            conf.set(changes, "true")
+
+
+# ------------------------------------------------------------------------------ in the workers
+
+
+@dataclass(frozen=True)
+class PackEvents:
+    """Packs the events of a task by stage and key group, and sends the event time to every key
+    group of the first stage, so that all of them advance."""
+
+    chain: Pipeline
+    bad_events: str
+    cut: float | None = None  # the end of a history, to detect a gap
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chain, context = self.chain, TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        arrivals = read_task_input(batches, chain, self.bad_events)
+        packed, version = self._packed(arrivals.events, task)
+        newest_ms = arrivals.newest_ms
+        rows = [
+            _row(key, PackedTable(0, lane, CLOCK, b""), task, newest_ms=newest_ms, version=version)
+            for lane, key in enumerate(compute_state_keys(chain.lanes_of(0)))
+        ]
+        if self.cut is not None and arrivals.oldest is not None:
+            rows[0]["blob"] = json.dumps(arrivals.oldest).encode()
+        rows[0] |= {"dropped": arrivals.dropped, "ahead": arrivals.ahead}
+        rows += _route(chain, -1, packed, task)
+        if chain.grouped_by == "lane":
+            rows = [row | {"lane": row["through"]} for row in rows]
+        yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
+        freeze_loaded_code()
+
+    def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
+        """Pack the events by key group, with the version of the subscriptions."""
+        lanes = events.column(KEY_GROUP).to_numpy()
+        events = events.drop_columns([KEY_GROUP])
+        if self.chain.split_by_spark:
+            return pack_events(self.chain, events, lanes=lanes), None
+        batch = get_micro_batch()
+        numbers = np.full(events.num_rows, 0 if batch is None else batch.number)
+        rows = np.arange(events.num_rows) + (task << _TASK_BITS)
+        arriving = events.append_column(BATCH, pa.array(numbers))
+        arriving = arriving.append_column(ROW, pa.array(rows))
+        if (stage := self.chain.spreads) is None:
+            return pack_events(self.chain, arriving), None
+        if batch is None:
+            raise build_micro_batch_error()
+        spread = stage.spread(events, self.chain.lanes_of(0), batch)
+        version = None if spread.version is None else json.dumps(asdict(spread.version))
+        return pack_routed_events(self.chain, arriving, spread), version
+
+
+class StageProcessor(StatefulProcessor):
+    """A key group of a stage: processes its input, and its timers when the watermark passes them.
+    Input of later stages is forwarded."""
+
+    def __init__(
+        self, chain: Pipeline, number: int, delay_ms: int | None, cut: float | None = None
+    ) -> None:
+        self.chain = chain
+        self.number = number
+        self.delay_ms = delay_ms  # of the watermark, if known
+        self.cut = cut  # the end of a history that must have no gap after it
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        silence_init_worker()
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.store = KeyGroupStore(handle)
+
+    # Spark prescribes these names and arguments.
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Any,
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        ordered = sorted(rows, key=lambda row: (row.sender, row.place))
+        own = [row for row in ordered if row.stage == self.number]
+        clocks = [row for row in own if row.number == CLOCK]
+        newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
+        keys = compute_state_keys(self.chain.lanes_of(self.number + 1)) if self._has_next else [0]
+        for row in ordered:
+            if row.stage != self.number:
+                yield Row(**(row.asDict() | {"through": keys[row.lane % len(keys)]}))
+        if not own:
+            return
+        if clocks and key[0] == 0 and self._has_next:
+            for lane, through in enumerate(keys):
+                clock = PackedTable(self.number + 1, lane, CLOCK, b"")
+                yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
+        next_ms = compute_watermark(newest, self.delay_ms)
+        oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
+        blobs = [bytes(row.blob) for row in own if row.number != CLOCK]
+        counts = {name: sum(row[name] for row in own) for name in ("dropped", "ahead")}
+        newest_ms = max(newest, default=None)
+        versions = {row.version for row in clocks if row.version is not None}
+        version = SubscriptionVersion(**json.loads(versions.pop())) if versions else None
+        yield from self._run(
+            key[0], timerValues, blobs, next_ms, oldest, newest_ms, version, **counts
+        )
+
+    def handleInitialState(  # noqa: N802
+        self,
+        key: Any,  # noqa: ARG002
+        initialState: Any,  # noqa: N803
+        timerValues: Any,  # noqa: ARG002, N803
+    ) -> None:
+        row = initialState
+        part, data = (row.part, row.parts), bytes(row.data)
+        import_part(self.store, self.chain, self.number, part, data, row.timer)
+        if row.part == 0 and row.timer is not None:
+            self.handle.registerTimer(row.timer)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        yield from self._run(key[0], timerValues, [])
+
+    def close(self) -> None:
+        freeze_loaded_code()
+
+    @property
+    def _has_next(self) -> bool:
+        return self.number + 1 < len(self.chain.stages)
+
+    def _run(
+        self,
+        lane: int,
+        times: Any,
+        blobs: list[bytes],
+        next_ms: int | None = None,
+        oldest: float | None = None,
+        newest_ms: int | None = None,
+        version: SubscriptionVersion | None = None,
+        *,
+        dropped: int = 0,
+        ahead: int = 0,
+    ) -> Iterator[Row]:
+        watermark_ms = times.getCurrentWatermarkInMs()
+        checks = self.cut is not None and self.number == 0 and lane == 0
+        place = 0
+        if self.chain.spreads is not None and lane:
+            place = compute_state_keys(self.chain.lanes_of(self.number)).index(lane)
+        outcome = run_task(
+            self.store, self.chain, self.number, watermark_ms, blobs, next_ms, get_task_cache(), oldest,
+            newest_ms, require_no_gap=checks, place=place, version=version,
+        )  # fmt: skip
+        if outcome.timer != outcome.timer_before:
+            if outcome.timer_before is not None:
+                self.handle.deleteTimer(outcome.timer_before)
+            if outcome.timer is not None:
+                self.handle.registerTimer(outcome.timer)
+        for row in _route(self.chain, self.number, outcome.sent, lane):
+            yield Row(**row)
+        row = build_counter_row(self.chain, lane, outcome.counters)
+        yield Row(**(row | {"dropped": dropped, "ahead": ahead}))
+
+
+def get_task_cache() -> TaskCache:
+    """Return the task cache in a local folder that Spark removes when the application ends."""
+    return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-lanes")
+
+
+def _route(
+    chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int
+) -> Iterator[dict[str, Any]]:
+    """Convert packed tables to rows, routed to the key groups of the next stage."""
+    following = number + 1
+    keys = compute_state_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    for place, packed in enumerate(sent):
+        lane = packed.lane if packed.stage == following else packed.lane % len(keys)
+        yield _row(keys[lane], packed, sender, place=place)
+
+
+def build_counter_row(chain: Pipeline, lane: int, counters: TaskCounters) -> dict[str, Any]:
+    """Build the counter row of a key group."""
+    return _row(0, PackedTable(len(chain.stages), lane, COUNTS, b""), lane, counters=counters)
+
+
+def _row(
+    through: int,
+    packed: PackedTable,
+    sender: int,
+    *,
+    place: int = 0,
+    newest_ms: int | None = None,
+    version: str | None = None,
+    counters: TaskCounters | None = None,
+) -> dict[str, Any]:
+    counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
+    return {
+        "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
+        "version": version,
+        **asdict(packed), "dropped": 0, "ahead": 0, **counted,
+    }  # fmt: skip

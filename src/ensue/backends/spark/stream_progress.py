@@ -1,0 +1,389 @@
+"""Progress reports and totals of streams, load shedding reports, and the late-event listener."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from weakref import WeakSet
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ensue.backends.spark.arrow_types import spark_schema
+from ensue.backends.spark.match_frames import SeveralMatches
+from ensue.backends.spark.sinks import Sink, deliver_batch
+from ensue.backends.spark.spark_errors import get_stream_failure
+from ensue.backends.spark.stream import NUMBERS, is_ensue_metric
+from ensue.engine.state_format import deserialize_table
+from ensue.errors import EventError
+from ensue.runtime.query_spec import Name
+from ensue.runtime.tasks.load_shedding import build_shed_schema
+from ensue.runtime.tasks.wire_format import SHED
+from ensue.runtime.workload import Workload
+
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_STATE_COUNTERS = (
+    "partial_matches",
+    "waiting",
+    "state_bytes",
+    "recent",
+    "stored_keys",
+    "stored_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """The counters of one micro-batch.
+
+    A micro-batch without events only runs the key groups with a due timer, so its state counters
+    are those of the micro-batch before.
+    """
+
+    batch: int
+    events: int  # that matter to the query
+    late: int
+    dropped: int  # without usable time
+    ahead: int  # further ahead of the clock than max_ahead=
+    before_cut: int  # already in history=, or in the stream's own archive
+    matches: int
+    partial_matches: int
+    waiting: int  # events that the watermark has not passed yet
+    state_bytes: int
+    written_bytes: int  # of state
+    rebuilt: int  # key groups that were rebuilt from the state store
+    input_rows: int  # of the source
+    seconds: float  # for the whole micro-batch
+    matching_share: float  # of the time in Python workers
+    watermark: datetime | int | None  # a number where the time column holds numbers
+    lag_seconds: float | None  # from the watermark to the newest event; of numbers, in thousands
+    probes: int = 0  # reads of archives
+    files_read: int = 0
+    rows_read: int = 0
+    recent: int = 0  # events not yet in the stream's own archive
+    archived: int = 0  # events written there
+    misses: int = 0  # keys that had to be loaded for an event
+    stored_keys: int = 0  # spilled keys
+    stored_bytes: int = 0  # of their events
+    shed_events: int = 0  # of shed keys, since the stream was behind (shed=)
+    shed_keys: int = 0
+    shed_partial_matches: int = 0  # of these keys
+    stopped: str | None = None  # why the stream failed after it, if it did
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.input_rows / self.seconds if self.seconds else 0.0
+
+
+EMPTY_PROGRESS = BatchProgress(
+    batch=-1, events=0, late=0, dropped=0, ahead=0, before_cut=0, matches=0, partial_matches=0,
+    waiting=0, state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0,
+    matching_share=0.0, watermark=None, lag_seconds=None,
+)  # fmt: skip
+
+
+def get_progress(query: Any) -> list[BatchProgress]:
+    """Return the last micro-batches of a query (Spark keeps 100), the newest last.
+
+    The last one of a failed stream has the error; its number is -1 if no micro-batch finished.
+    """
+    # an idle Spark reports too, with the number of the next micro-batch
+    batches: list[BatchProgress] = []
+    for report in query.recentProgress:
+        if "addBatch" in report["durationMs"]:
+            current = read_progress(report)
+            if not current.input_rows and batches:
+                current = replace(
+                    current, **{name: getattr(batches[-1], name) for name in _STATE_COUNTERS}
+                )
+            batches.append(current)
+    error = get_stream_failure(query)
+    if error is not None:
+        batches = [
+            *batches[:-1],
+            replace(batches[-1] if batches else EMPTY_PROGRESS, stopped=str(error)),
+        ]
+    return batches
+
+
+def read_progress(progress: Any) -> BatchProgress:
+    """Convert a progress report of Spark."""
+    observed = dict(progress["observedMetrics"] or {}).items()
+    counter_rows: list[Mapping[str, Any]] = [
+        _counts(row) for name, row in observed if is_ensue_metric(name)
+    ]
+
+    def count(name: str) -> int:
+        return sum(int(counts.get(name) or 0) for counts in counter_rows)
+
+    times = progress["eventTime"] or {}
+    watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
+    if watermark is not None and watermark <= 0:  # Spark's value for none yet
+        watermark = None
+    lag = None if watermark is None or newest is None else (newest - watermark) / 1_000
+    busy = count("busy_us")
+    return BatchProgress(
+        batch=int(progress["batchId"]),
+        events=count("events"),
+        late=count("late"),
+        dropped=count("dropped"),
+        ahead=count("ahead"),
+        before_cut=count("before_cut"),
+        matches=count("matches"),
+        partial_matches=count("partial_matches"),
+        waiting=count("waiting"),
+        state_bytes=count("state_bytes"),
+        written_bytes=count("written_bytes"),
+        rebuilt=count("rebuilt"),
+        input_rows=int(progress.numInputRows),  # Connect has no item of this name
+        seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
+        matching_share=count("matching_us") / busy if busy else 0.0,
+        watermark=_moment(watermark, numbers=any(NUMBERS in counts for counts in counter_rows)),
+        lag_seconds=lag,
+        probes=count("probes"),
+        files_read=count("files_read"),
+        rows_read=count("rows_read"),
+        recent=count("recent"),
+        archived=count("archived"),
+        misses=count("misses"),
+        stored_keys=count("stored_keys"),
+        stored_bytes=count("stored_bytes"),
+        shed_events=count("shed_events"),
+        shed_keys=count("shed_keys"),
+        shed_partial_matches=count("shed_partial_matches"),
+    )
+
+
+def _counts(row: Any) -> dict[str, Any]:
+    """Read the counters of a report, of which Connect sends values and schema separately.
+
+    >>> from pyspark.sql import Row
+    >>> _counts(Row(values=[3], schema={"fields": [{"name": "matches"}]}))
+    {'matches': 3}
+    """
+    counts: dict[str, Any] = row.asDict()
+    if set(counts) != {"values", "schema"}:
+        return counts
+    names = [field["name"] for field in counts["schema"]["fields"]]
+    return dict(zip(names, counts["values"], strict=True))
+
+
+def _moment(ms: int | None, *, numbers: bool) -> datetime | int | None:
+    return ms if numbers or ms is None else _BEGIN + timedelta(milliseconds=ms)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """Parse the time of a report, whose year may be beyond Python's range for numeric times.
+
+    >>> _milliseconds("1970-01-01T00:00:01.500Z"), _milliseconds("+11970-01-01T00:00:00.000Z")
+    (1500, 315569520000000)
+    """
+    if not text:
+        return None
+    year, _, rest = text.partition("-")
+    # the calendar repeats after 400 years
+    cycles, first = divmod(int(year) - 2_000, 400)
+    moment = datetime.fromisoformat(f"{2_000 + first}-{rest}")
+    return (moment - _BEGIN) // timedelta(milliseconds=1) + cycles * 146_097 * 86_400_000
+
+
+# ------------------------------------------------------------------------- totals
+
+_REMEMBERED = 200  # micro-batches; the report of the newest one may still change
+_TOTALS = (
+    "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
+    "probes", "rows_read", "archived", "shed_events", "shed_keys",
+)  # fmt: skip
+
+
+@dataclass
+class StreamTotals:
+    """The counters of all micro-batches so far, of which Spark keeps only the last 100."""
+
+    input_rows: int = 0
+    events: int = 0
+    late: int = 0
+    dropped: int = 0
+    ahead: int = 0
+    before_cut: int = 0
+    matches: int = 0
+    misses: int = 0
+    probes: int = 0
+    rows_read: int = 0
+    archived: int = 0
+    shed_events: int = 0
+    shed_keys: int = 0
+    batches: int = 0
+    last: "BatchProgress | None" = None
+    watermark: datetime | int | None = None
+    _counted: "dict[int, BatchProgress]" = field(default_factory=dict, repr=False)
+
+    def add(self, reports: "Iterable[BatchProgress]") -> "list[BatchProgress]":
+        """Add the reports that are new, and return them."""
+        new = [p for p in reports if self._counted.get(p.batch) != p]
+        for report in new:
+            before = self._counted.pop(report.batch, None)
+            for name in _TOTALS:
+                change = getattr(report, name) - (getattr(before, name) if before else 0)
+                setattr(self, name, getattr(self, name) + change)
+            self.batches += before is None
+            self._counted[report.batch] = report
+            self.last = report
+            self.watermark = report.watermark or self.watermark
+        while len(self._counted) > _REMEMBERED:
+            del self._counted[next(iter(self._counted))]
+        return new
+
+    @property
+    def told(self) -> str:
+        """The totals as a line of text."""
+        if self.last is None:
+            return "waiting for the first micro-batch"
+        counts = {"micro-batches": self.batches, "events": self.events, "matches": self.matches}
+        lost = {"late": self.late, "dropped": self.dropped, "too far ahead": self.ahead}
+        counts |= {name: count for name, count in lost.items() if count}
+        text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        return f"{text}; last micro-batch took {self.last.seconds:,.1f} s"
+
+
+# ------------------------------------------------------------------------- load shedding
+
+
+def make_shedding_step(
+    workload: Workload,
+    outputs: SeveralMatches,
+    sinks: Mapping[Name, Sink],
+    aside: Sink | None,
+    losses: Sink,
+) -> Callable[[DataFrame, int], None]:
+    """Make the step that delivers matches, then the keys that were shed."""
+    unpack = UnpackShed.of(workload)
+
+    def step(batch: DataFrame, number: int) -> None:
+        cached = batch.persist()
+        try:
+            if SHED in deliver_batch(outputs, sinks, aside, cached, number):
+                shed = cached.filter(sql.col("query") == SHED)
+                losses(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
+        finally:
+            cached.unpersist()
+
+    return step
+
+
+def require_load_shedding(workload: Workload) -> None:
+    """Raise EventError if a stream does not shed load."""
+    if workload.wishes.planning.limits.shed_ms is None:
+        raise EventError(
+            "shed_to= lists shed keys, but this stream does not shed load\n"
+            "  hint: ensue.match(..., shed='30 seconds'), or leave out shed_to="
+        )
+
+
+@dataclass(frozen=True)
+class UnpackShed:
+    """Unpacks shed keys to rows; a key column that a query lacks is NULL."""
+
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, workload: Workload) -> "UnpackShed":
+        stages = [stage for chain in workload.chains for stage in chain.stages]
+        keys = dict.fromkeys(name for stage in stages for name in stage.reads.key)
+        return cls(build_shed_schema(list(keys), workload.source.shape))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column("matches"):
+                table = deserialize_table(blob.as_py())
+                for column in self.schema:
+                    if column.name not in table.column_names:
+                        table = table.append_column(column, pa.nulls(len(table), column.type))
+                yield from table.select(self.schema.names).cast(self.schema).to_batches()
+
+
+# ------------------------------------------------------------------------- late-event listener
+
+LOGGER = "ensue.stream"
+_listened: "WeakSet[SparkSession]" = WeakSet()  # sessions with a listener
+
+
+class StreamWarnings:
+    """The warnings about late and dropped events of one stream, each issued once."""
+
+    def __init__(self) -> None:
+        self._issued: set[str] = set()
+
+    def of(self, progress: BatchProgress) -> list[str]:
+        """Return the new warnings for a micro-batch."""
+        warnings = {}
+        if progress.ahead:
+            warnings["ahead"] = (
+                f"{_events(progress.ahead)} of micro-batch {progress.batch} dropped: the time is "
+                "further ahead of the clock than max_ahead= allows\n"
+                "  hint: fix the sender; max_ahead=None would accept them, and make all other "
+                "events late"
+            )
+        if 2 * progress.late > progress.events:
+            warnings["late"] = (
+                f"most of micro-batch {progress.batch} is late: {progress.late} of "
+                f"{_events(progress.events)} end before the watermark, {progress.watermark}\n"
+                "  hint: a longer watermark= includes them; if the watermark is in the future, an "
+                "event with a wrong time has moved it, and you need a new checkpoint"
+            )
+        if progress.dropped:
+            warnings["dropped"] = (
+                f"{_events(progress.dropped)} of micro-batch {progress.batch} dropped, "
+                "without usable time"
+            )
+        if progress.shed_keys:  # every time, since each loses other events
+            warnings[f"shed {progress.batch}"] = (
+                f"micro-batch {progress.batch} is behind the clock by more than shed= allows: "
+                f"{_events(progress.shed_events)} of {progress.shed_keys:,} keys dropped, and "
+                f"{progress.shed_partial_matches:,} of their partial matches\n"
+                "  hint: ensue.start(..., shed_to=folder) lists them by key and interval"
+            )
+        new = [text for kind, text in warnings.items() if kind not in self._issued]
+        self._issued |= set(warnings)
+        return new
+
+
+def _events(count: int) -> str:
+    return f"{count:,} event{'' if count == 1 else 's'}"
+
+
+class LateEventListener(StreamingQueryListener):
+    """Logs the warnings of all streams of a session."""
+
+    def __init__(self) -> None:
+        self.concerns: dict[str, StreamWarnings] = {}
+
+    # Spark prescribes these names and arguments.
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        progress = event.progress
+        if not any(map(is_ensue_metric, dict(progress["observedMetrics"] or {}))):
+            return  # not a stream of Ensue
+        concerns = self.concerns.setdefault(str(progress["runId"]), StreamWarnings())
+        name = progress["name"]
+        for text in concerns.of(read_progress(progress)):
+            logging.getLogger(LOGGER).warning(f"{name}: {text}" if name else text)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self.concerns.pop(str(event.runId), None)
+
+
+def add_late_event_listener(session: SparkSession) -> None:
+    """Add the late-event listener to a session, once."""
+    if session not in _listened:
+        session.streams.addListener(LateEventListener())
+        _listened.add(session)

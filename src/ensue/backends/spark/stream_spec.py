@@ -1,0 +1,287 @@
+"""The arguments that rebuild a stream, and the archive versions that it is pinned to.
+
+A stream keeps the archive versions, and the end of its own archive, that it started with, so that
+a repeated micro-batch finds the same matches. They are stored beside the checkpoint before the
+first micro-batch.
+"""
+
+import json
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ensue.archives.archive import Archive
+from ensue.archives.delta_writer import claim, require_same_archive
+from ensue.archives.factory import reopen_archive
+from ensue.archives.file_archive import FileArchive
+from ensue.backends.spark.paths import read_text_file, write_text_file
+from ensue.errors import EventError, StateError
+from ensue.runtime.source_schema import SourceOptions
+from ensue.runtime.stage import ArchiveSink
+from ensue.runtime.tasks.watermark import convert_length
+from ensue.runtime.workload import Workload
+
+OuterQuery = Callable[[DataFrame], DataFrame]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """The arguments of `ensue.match` from which a stream is built."""
+
+    workload: Workload
+    frame: DataFrame
+    given: SourceOptions
+
+
+class FrameRegistry(Generic[T]):
+    """Attaches values to DataFrames and mappings of them for their lifetime.
+
+    Keys are compared by identity: mappings have no hash, and == of DataFrames compares columns.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], T]] = {}
+
+    def put(self, frames: object, value: T) -> None:
+        number = id(frames)
+        self._known[number] = weakref.ref(frames, lambda _: self._known.pop(number, None)), value
+
+    def get(self, frames: object, default: T) -> T:
+        reference, value = self._known.get(id(frames), (None, default))
+        return default if reference is None or reference() is not frames else value
+
+
+_specs = FrameRegistry[StreamSpec | None]()
+_arounds = FrameRegistry[OuterQuery | None]()
+
+
+def register_stream_spec(matches: object, spec: StreamSpec) -> None:
+    """Attach the stream spec to the matches."""
+    _specs.put(matches, spec)
+
+
+def find_stream_spec(matches: object) -> StreamSpec | None:
+    """Return the spec of a result of `ensue.match`; None for other DataFrames."""
+    return _specs.get(matches, None)
+
+
+def get_stream_spec(matches: object, what: str) -> StreamSpec:
+    """Return the spec of a result of `ensue.match`, which the argument `what` needs."""
+    spec = find_stream_spec(matches)
+    if spec is None:
+        raise EventError(
+            f"{what} needs the result of ensue.match for a stream, but these matches were "
+            "changed since\n"
+            "  hint: pass them unchanged; a function as output gets each micro-batch and can "
+            "change it there"
+        )
+    return spec
+
+
+# ------------------------------------------------------------------------- the outer SQL query
+
+
+def register_outer_query(frame: DataFrame, around: OuterQuery | None) -> DataFrame:
+    """Attach the outer SQL query to a stream; None if it has several streaming clauses."""
+    _arounds.put(frame, around)
+    return frame
+
+
+def get_outer_query(frame: object) -> OuterQuery:
+    """Return the outer SQL query over the matches; by default the identity."""
+    around = _arounds.get(frame, lambda matches: matches)
+    if around is None:
+        raise EventError(
+            "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
+            "matches of several clauses cannot be joined\n"
+            "  hint: leave flush=True out, or start a stream for each clause"
+        )
+    return around
+
+
+# ------------------------------------------------------------------------- archive versions
+
+FOLDER = "ensue-archives"  # in a checkpoint
+FORMAT = 1
+ARCHIVE_ROWS = 50_000  # recent events of a key group that are archived together
+
+
+@dataclass(frozen=True)
+class ArchiveSinkOptions:
+    """The archive that a stream writes, and how often."""
+
+    archive: str | Archive | None = None  # None: the archive= of `match`
+    rows: int | None = None
+    age: Any = None
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and self.rows < 1:
+            raise EventError(f"archive_rows={self.rows}: it must be at least 1")
+
+
+@dataclass(frozen=True)
+class PinnedStream:
+    """A stream with pinned archive versions."""
+
+    spec: StreamSpec
+    writer: str | None  # the name under which it commits to its own archive
+
+    @property
+    def archive(self) -> FileArchive:
+        """The archive that the stream writes."""
+        return _own(self.spec.workload)
+
+
+def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions) -> PinnedStream:
+    """Pin a stream to the archive versions of its checkpoint, or store them in a new one."""
+    spec = replace(spec, workload=_with_own_archive(spec.workload, options))
+    workload, session = spec.workload, spec.frame.sparkSession
+    if not workload.pasts.archives:
+        return PinnedStream(spec, None)
+    place = f"{checkpoint.rstrip('/')}/{FOLDER}"
+    writer = None if workload.pasts.own is None else _writer(session, place, checkpoint)
+    if writer is not None:
+        claim(_own(workload), writer)
+    text = read_text_file(session, f"{place}/pins")
+    if text is None:
+        workload, settings = _pin_new(workload, options)
+        write_text_file(session, f"{place}/pins", json.dumps(_describe_pins(workload, settings)))
+    else:
+        workload, settings = _pin_as_stored(workload, options, json.loads(text), checkpoint)
+    if workload.pasts.own is not None:
+        age = settings["age"]
+        if age is not None:
+            age = convert_length(age, workload.source.shape, "archive_age")
+        archiving = ArchiveSink(_own(workload), settings["rows"], age)
+        pasts = replace(workload.pasts, archiving=archiving)
+        workload = replace(workload, pasts=pasts)
+    return PinnedStream(replace(spec, workload=workload), writer)
+
+
+def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Workload:
+    """Return the workload with the archive that its events are written to."""
+    pasts, archive = workload.pasts, options.archive
+    if archive is None:
+        if (options.rows is not None or options.age is not None) and pasts.own is None:
+            raise EventError("archive_rows= and archive_age= need archive=, the archive to write")
+        return workload
+    name = archive if isinstance(archive, str) else _name_of(archive, pasts.archives)
+    if pasts.own is not None and pasts.own != name:
+        raise EventError(
+            f"the events belong to the archive '{pasts.own}', but archive= names '{name}'\n"
+            "  hint: leave out archive= in one of the calls"
+        )
+    if isinstance(archive, str) and name not in pasts.archives:
+        raise EventError(
+            f"archive={name!r} is not one of the archives of ensue.match\n"
+            "  hint: pass the result of ensue.archive"
+        )
+    given = pasts.given[name] if isinstance(archive, str) else archive
+    return workload if pasts.own == name else workload.owning(name, given)
+
+
+def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
+    if not hasattr(type(archive), "described"):  # a Connect DataFrame has attributes of any name
+        raise EventError(
+            "archive= must be the name of an archive, or the result of ensue.archive, not "
+            f"{archive!r}"
+        )
+    where = archive.described()["place"]
+    for name, known in archives.items():
+        if known is archive or known.described()["place"] == where:
+            return name
+    return "archive"
+
+
+def _own(workload: Workload) -> FileArchive:
+    assert workload.pasts.own is not None
+    archive = workload.pasts.archives[workload.pasts.own]
+    if not isinstance(archive, FileArchive):
+        raise StateError(
+            f"the archive '{workload.pasts.own}' is not a table that Ensue writes\n"
+            "  hint: ensue archive create makes one"
+        )
+    if archive.source.version is not None:
+        raise StateError(
+            f"the archive '{workload.pasts.own}' is fixed to version {archive.source.version}, "
+            "but a stream adds to the one it writes\n  hint: leave out version="
+        )
+    return archive
+
+
+def _writer(session: SparkSession, place: str, checkpoint: str) -> str:
+    """Return the permanent writer name of the stream of a checkpoint."""
+    known = read_text_file(session, f"{place}/writer")
+    if known is None:
+        known = f"{checkpoint} {uuid.uuid4().hex[:12]}"
+        write_text_file(session, f"{place}/writer", known)
+    return known
+
+
+def _pin_new(workload: Workload, options: ArchiveSinkOptions) -> tuple[Workload, dict[str, Any]]:
+    settings = {"rows": ARCHIVE_ROWS if options.rows is None else options.rows, "age": options.age}
+    # the archive is claimed, so its end is fixed now
+    return workload.renewed(), settings
+
+
+def _describe_pins(workload: Workload, settings: Mapping[str, Any]) -> dict[str, Any]:
+    pasts = workload.pasts
+    return {
+        "format": FORMAT,
+        "archives": {name: archive.described() for name, archive in pasts.archives.items()},
+        "own": pasts.own,
+        "cut": pasts.cut,
+        "settings": dict(settings),
+    }
+
+
+def _pin_as_stored(
+    workload: Workload, options: ArchiveSinkOptions, pins: Mapping[str, Any], checkpoint: str
+) -> tuple[Workload, dict[str, Any]]:
+    if pins["format"] != FORMAT:
+        raise StateError(
+            f"the archives of the checkpoint {checkpoint} were stored in format "
+            f"{pins['format']}, this release reads {FORMAT}\n  hint: start with a new checkpoint"
+        )
+    pasts, settings = workload.pasts, dict(pins["settings"])
+    if pins["own"] != pasts.own:
+        raise StateError(
+            f"the stream of the checkpoint {checkpoint} began with archive={pins['own']!r}, not "
+            f"{pasts.own!r}\n  hint: pass the same archive=, or name a new checkpoint"
+        )
+    for name, value in (("rows", options.rows), ("age", options.age)):
+        if value is not None and value != settings[name]:
+            raise StateError(
+                f"the stream of the checkpoint {checkpoint} began with "
+                f"archive_{name}={settings[name]!r}, not {value!r}: a repeated "
+                "micro-batch has to archive the same events\n"
+                f"  hint: pass the same archive_{name}=, or name a new checkpoint"
+            )
+    archives = dict(pasts.archives)
+    for name, described in pins["archives"].items():
+        if name not in archives:
+            raise StateError(
+                f"the stream of the checkpoint {checkpoint} began with an archive '{name}'\n"
+                "  hint: pass the same archives=, or name a new checkpoint"
+            )
+        archives[name] = _reopen(archives[name], described)
+    pasts = replace(pasts, archives=archives, cut=pins["cut"])
+    return replace(workload, pasts=pasts), settings
+
+
+def _reopen(archive: Archive, described: Mapping[str, Any]) -> Archive:
+    """Open an archive in the version that the stream started with."""
+    if not isinstance(archive, FileArchive):
+        if archive.described() != described:
+            raise StateError(
+                "an archive of the stream is a table in memory, and its events have changed since "
+                "the stream began\n  hint: name a new checkpoint, or pass the path of a table"
+            )
+        return archive
+    require_same_archive(archive, described)
+    return reopen_archive(described)

@@ -1,0 +1,257 @@
+"""SQL with MATCH_RECOGNIZE, over tables in memory or on Spark."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.analyzer.row_pattern_checks import check_row_pattern
+from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
+from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library
+from ensue.backends.input_tables import to_arrow_table
+from ensue.backends.sql_tables import MatchClauseFunction
+from ensue.errors import EventError, QueryError
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.expression import FieldRef
+from ensue.ir.row_pattern import ROW, RowPatternQuery
+from ensue.parser.parameters import NO_PARAMETERS, Parameters
+from ensue.parser.sql.clause_finder import parse_sql
+from ensue.parser.sql.clause_join import (
+    UnsupportedJoinError,
+    find_archive_clauses,
+    read_archive_join,
+)
+from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
+from ensue.parser.sql.sql_tokens import Dialect
+from ensue.schema import Schema
+from ensue.vector.arrow_types import get_field_kinds, get_time_zones, plain_type
+
+# Runs the archive join of a clause over a live relation.
+RunArchiveJoin = Callable[[ArchiveJoinQuery, Any], Any]
+
+
+@dataclass(frozen=True)
+class SqlArchives:
+    """The archives that a SQL query may name, and the function that joins clauses with them."""
+
+    archives: Mapping[str, Archive]
+    own: str | None  # the archive of the live rows
+    correlate: RunArchiveJoin
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Archive names by their lower-case form."""
+        return {name.lower(): name for name in self.archives}
+
+    def refuse(self, tables: Mapping[str, Any]) -> None:
+        """Raise EventError if an archive and a table have the same name."""
+        for name in tables:
+            if name.lower() in self.names:
+                raise EventError(
+                    f"{name} is in both tables= and archives=\n"
+                    f"  hint: rename the archive, as in archived_{name}"
+                )
+
+
+def join_archives(
+    query: SqlQuery,
+    tables: Mapping[str, Any],
+    session: Any,
+    read: Callable[[ClauseText], RowPatternQuery],
+    archived: SqlArchives,
+) -> tuple[Any, dict[str, Any]]:
+    """Run a query whose clauses form an archive join.
+
+    For any other query the result is None, with the archives that it names read as tables.
+    """
+    relations = _Relations(query, tables, session, archived)
+    used = {name: real for name, real in archived.names.items() if name in query.names}
+    if find_archive_clauses(query, archived.names):
+        try:
+            dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
+            correlation = read_archive_join(
+                query, archived.names, lambda clause: relations.resolved(clause, read), dialect
+            )
+            live = query.plain_table(query.clauses[0])
+            return archived.correlate(correlation, relations.of(str(live))), {}
+        except UnsupportedJoinError:
+            if archived.own is not None or relations.streaming:
+                raise
+    return None, {real: relations.as_table(real) for real in used.values()}
+
+
+@dataclass(frozen=True)
+class _Relations:
+    """Resolves the table names of a query."""
+
+    query: SqlQuery
+    tables: Mapping[str, Any]
+    session: Any  # None: tables in memory
+    archived: SqlArchives
+
+    def of(self, name: str) -> Any:
+        for known, table in self.tables.items():
+            if known.lower() == name.lower():
+                return to_arrow_table(table) if self.session is None else table
+        if self.session is not None and self.session.catalog.tableExists(name):
+            return self.session.table(name)
+        return None
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the query reads a streaming DataFrame."""
+        names = [n for c in self.query.clauses if (n := self.query.plain_table(c)) is not None]
+        return any(getattr(self.of(name), "isStreaming", False) for name in names)
+
+    def resolved(
+        self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]
+    ) -> RowPatternQuery:
+        """Read a clause and check it against the columns of its table."""
+        row_pattern = read(self.query.body(clause))
+        name = str(self.query.plain_table(clause))
+        archive = self.archived.names.get(name.lower())
+        if archive is not None:
+            shape = self.archived.archives[archive].shape
+            row_pattern = check_row_pattern(
+                row_pattern, get_field_kinds(shape.arrow), get_time_zones(shape.arrow)
+            )
+            _require_time(row_pattern, archive, shape.schema)
+            return row_pattern
+        relation = self.of(name)
+        if relation is None:
+            raise UnsupportedJoinError(
+                f"unknown table '{name}'", span=clause.input, text=self.query.text
+            )
+        if self.session is None:
+            return check_row_pattern(
+                row_pattern, get_field_kinds(relation.schema), get_time_zones(relation.schema)
+            )
+        from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone
+
+        arrow = arrow_schema(relation.schema)
+        zone = get_session_zone(self.session)
+        return check_row_pattern(row_pattern, get_field_kinds(arrow), get_time_zones(arrow, zone))
+
+    def as_table(self, name: str) -> Any:
+        """Read all rows of an archive."""
+        archive = self.archived.archives[name].pinned()
+        shape = archive.shape
+        time = plain_type(shape.arrow.field(shape.schema.end).type)
+        unbounded = pa.table({SINCE: pa.nulls(1, time), UNTIL: pa.nulls(1, time)})
+        rows = archive.read(ArchiveRead(unbounded)).events
+        return rows if self.session is None else self.session.createDataFrame(rows)
+
+
+def _require_time(clause: RowPatternQuery, archive: str, schema: Schema) -> None:
+    """Raise MisfitError if ORDER BY does not begin with the time column of the archive."""
+    first = clause.order[0] if clause.order else None
+    if first is None or schema.intervals or first.expr != FieldRef(ROW, schema.end):
+        raise UnsupportedJoinError(
+            "ORDER BY over an archive must begin with its time column: "
+            f"{archive} has time={schema.end!r}",
+            hint=f"ORDER BY {schema.end}",
+            span=clause.pattern.span if first is None else first.span,
+            text=clause.text,
+        )
+
+
+def run_sql(
+    text: str,
+    *,
+    tables: Mapping[str, Any] | None = None,
+    spark: Any = None,
+    recognize: MatchClauseFunction,
+    read: Callable[[ClauseText], RowPatternQuery] | None = None,
+    archived: SqlArchives | None = None,
+    parameters: Parameters = NO_PARAMETERS,
+) -> Any:
+    """Run a query and return its result in the dataframe library of its tables.
+
+    `recognize` matches one clause over a relation: an Arrow table, or a DataFrame if the query
+    runs on Spark. `read` checks all clauses before the first one runs. `archived` holds the
+    archives that the query may name, `parameters` the values of its `:names`.
+    """
+    if not isinstance(text, str):
+        raise QueryError(f"a query is a text, not a {type(text).__name__}")
+    inputs = _check_names(tables)
+    frames = {
+        n: table for n, table in inputs.items() if detect_library(table) is DataFrameLibrary.SPARK
+    }
+    on_spark = spark is not None or bool(frames)
+    if spark is not None and detect_library(spark) is not DataFrameLibrary.SPARK:
+        raise EventError(f"spark= is a {type(spark).__name__}, not a Spark session")
+    if on_spark:
+        _require_frames(inputs, frames)
+    query = parse_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
+    if read is not None:
+        for clause in query.clauses:
+            read(query.body(clause))
+    parameters.require_used()
+    session = None
+    if on_spark:
+        session = spark if spark is not None else next(iter(frames.values())).sparkSession
+    archive_tables: dict[str, Any] = {}
+    if archived is not None and read is not None:
+        archived.refuse(inputs)
+        result, archive_tables = join_archives(query, inputs, session, read, archived)
+        if result is not None:
+            return convert_result(inputs, result)
+    if session is None:
+        result = _run_on_duckdb(query, {**inputs, **archive_tables}, recognize)
+        return convert_result(inputs, result)
+    from ensue.backends.spark.spark_sql import run
+
+    return run(query, session, {**frames, **archive_tables}, recognize)
+
+
+def _run_on_duckdb(
+    query: SqlQuery, inputs: Mapping[str, Any], recognize: MatchClauseFunction
+) -> Any:
+    from ensue.backends.sql_tables import run
+
+    used = {
+        name: _read_table(name, table)
+        for name, table in inputs.items()
+        if name.lower() in query.names
+    }
+    return run(query, used, recognize, known=inputs)
+
+
+def _read_table(name: str, table: Any) -> pa.Table:
+    try:
+        return to_arrow_table(table)
+    except EventError as error:
+        raise EventError(f"table {name}: {error}") from None
+    except (TypeError, ValueError) as error:  # an Arrow export that fails
+        raise EventError(f"table {name} cannot be read: {error}") from None
+
+
+def _check_names(tables: object) -> dict[str, Any]:
+    if tables is None:
+        return {}
+    if not isinstance(tables, Mapping):
+        raise EventError(
+            f"tables= is a {type(tables).__name__}\n"
+            '  hint: tables={"events": events}, by the names in the query'
+        )
+    known: dict[str, str] = {}
+    for name in tables:
+        if not isinstance(name, str) or not name:
+            raise EventError(f"tables= has the key {name!r}, which is not a table name")
+        if name.lower() in known:
+            raise EventError(
+                f"tables= has {known[name.lower()]} and {name}: table names must differ in more "
+                "than case"
+            )
+        known[name.lower()] = name
+    return dict(tables)
+
+
+def _require_frames(inputs: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
+    for name, table in inputs.items():
+        if name not in frames:
+            raise EventError(
+                f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
+                "  hint: spark.createDataFrame(...) turns it into a DataFrame"
+            )

@@ -1,0 +1,307 @@
+"""`ensue run`, `check` and `explain` for SQL over files, and for a single clause."""
+
+import re
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import ensue
+from ensue.backends.event_files import EventFile
+from ensue.cli import output as matches
+from ensue.cli.event_files import read_local, read_spark, resolve_table_files
+from ensue.cli.options import get_text_options
+from ensue.cli.stream_progress import format_count
+from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.errors import QueryError, did_you_mean
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.parser.row_pattern.clause import read_clause
+from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
+
+_FROM_QUERY = "ORDER BY and PARTITION BY define it"
+_NOT_NEEDED = {"time": _FROM_QUERY, "type": _FROM_QUERY, "order": _FROM_QUERY}
+_PATTERN_OPTIONS = (
+    "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
+    "archive_key", "access", "latency", "max_partial_matches",
+)  # fmt: skip
+_STREAM_OPTIONS = (
+    "watermark", "max_ahead", "checkpoint", "schema", "late", "once", "flush", "every", "evict",
+    "shed", "packages", "jars", "history", "since", "allow_gap",
+)  # fmt: skip
+
+
+def require_pattern_options(options: Namespace) -> None:
+    """Raise UsageError for SQL options with a pattern query."""
+    if options.table:
+        raise UsageError(
+            "--table is for SQL, and this query is a pattern\n"
+            "  hint: pass its events with --events"
+        )
+
+
+def require_no_stream(options: Namespace) -> None:
+    """Raise UsageError for stream options without --stream."""
+    option = _find_option(options, _STREAM_OPTIONS)
+    if option is not None:
+        raise UsageError(f"--{option} is only for --stream, not for --events")
+
+
+def require_sql_options(options: Namespace) -> None:
+    """Raise UsageError for pattern and stream options with SQL."""
+    for name, why in _NOT_NEEDED.items():
+        if getattr(options, name):
+            raise UsageError(f"--{name} is not needed for SQL: {why}\n  hint: leave it out")
+    option = _find_option(options, _PATTERN_OPTIONS)
+    if option is None and getattr(options, "bad_events", "raise") != "raise":
+        option = "bad-events"
+    if option is not None:
+        raise UsageError(f"--{option} is for patterns, and this query is SQL")
+    option = _find_option(options, _STREAM_OPTIONS)
+    if option is not None:
+        raise UsageError(f"--{option} is for streams, and SQL on the command line reads files")
+
+
+def _find_option(options: Namespace, names: tuple[str, ...]) -> str | None:
+    """Return the first of these options that the command line has."""
+    return next((name.replace("_", "-") for name in names if getattr(options, name, None)), None)
+
+
+Sql = SqlQuery | RowPatternQuery
+
+
+def run(query: Sql, options: Namespace) -> ExitCode:
+    """Run the query and write its rows."""
+    require_sql_options(options)
+    form = matches.choose_format(options.format, options.output)
+    files = _files(query, options, needed=True)
+    began = time.perf_counter()
+    if options.engine == "spark":
+        rows = _on_spark(query, files, options, form)
+    else:
+        rows = _run_local(query, _read(files, options), options)
+    seconds = time.perf_counter() - began
+    if rows is not None:
+        unique = _with_unique_names(rows)
+        matches.write_matches(
+            unique, options.output, form, options.limit, full_ids=options.full_ids
+        )
+        print_notice(f"{format_count(rows.num_rows, 'row', 'rows')} in {seconds:.2f} s")
+    if options.output != "-":
+        print_notice(f"written to {options.output}")
+    return ExitCode.FINE
+
+
+def check(query: Sql, options: Namespace) -> ExitCode:
+    """Check whether the query can run and, with tables, whether it fits their columns."""
+    require_sql_options(options)
+    files = _files(query, options, needed=False)
+    if files:
+        _run_local(query, _without_rows(_read(files, options)))
+    fits = "the query fits the tables" if files else "the query is valid"
+    get_output_console().print(f"ok: {fits}")
+    return ExitCode.FINE
+
+
+def explain(query: Sql, options: Namespace) -> ExitCode:
+    """Print the plan of each clause."""
+    require_sql_options(options)
+    if options.analyze and not (options.events or options.table):
+        raise UsageError("--analyze runs the query: name its tables with --table")
+    files = _files(query, options, needed=False)
+    tables = _read(files, options) if files else None
+    if tables is not None and not options.analyze:
+        tables = _without_rows(tables)
+    for text in _explain_clauses(query, tables, options):
+        get_output_console().print(text, markup=False, soft_wrap=True)
+    return ExitCode.FINE
+
+
+# ---------------------------------------------------------------------- files and tables
+
+
+def _files(query: Sql, options: Namespace, *, needed: bool) -> tuple[EventFile, ...]:
+    """Return the files of the tables that the query names."""
+    files = resolve_table_files([*options.table, *(options.events or ())])
+    names = list(dict.fromkeys(str(file.type) for file in files))
+    if isinstance(query, RowPatternQuery):
+        if needed and not files:
+            raise UsageError("the clause needs a table: name its file with --table")
+        return _files_of_clause(files, options)
+    if files or needed:
+        _require_tables(query, names)
+    for name in names:
+        if name.lower() not in query.names:
+            print_notice(f"note: the query does not name the table {name}")
+    return tuple(file for file in files if str(file.type).lower() in query.names)
+
+
+def _files_of_clause(files: tuple[EventFile, ...], options: Namespace) -> tuple[EventFile, ...]:
+    """Return the files of the only table of a single clause."""
+    named = resolve_table_files(options.table) if options.table else ()
+    if len({str(file.type).lower() for file in named}) + bool(options.events) > 1:
+        raise UsageError(
+            "a single MATCH_RECOGNIZE clause reads one table, but several are given\n"
+            "  hint: SELECT * FROM name MATCH_RECOGNIZE (...) names the table"
+        )
+    return tuple(EventFile(file.path) for file in files)
+
+
+def _require_tables(query: SqlQuery, names: Iterable[str]) -> None:
+    """Raise QueryError for a table without a file, before files are read."""
+    known = {name.lower() for name in names}
+    for clause in query.clauses:
+        plain = query.plain_table(clause)
+        if plain is not None and plain.lower() not in known:
+            problem = f"unknown table '{plain}'"
+            hint = _hint_table(plain, names)
+            raise QueryError(problem, hint=hint, span=clause.input, text=query.text)
+
+
+def _hint_table(name: str, names: Iterable[str]) -> str:
+    """Return a hint for an unknown table."""
+    near = did_you_mean(name, names) or ""
+    if near.startswith("did you mean"):
+        return near
+    return f"name its file: --table {name}=FILE"
+
+
+def _read(files: tuple[EventFile, ...], options: Namespace) -> Any:
+    """Read a table, or the tables of a query by name."""
+    return read_local(files, get_text_options(options)) if files else {}
+
+
+def _without_rows(tables: Any) -> Any:
+    if isinstance(tables, dict):
+        return {name: table.slice(0, 0) for name, table in tables.items()}
+    return tables.slice(0, 0)
+
+
+# ---------------------------------------------------------------------- running
+
+
+def _run_local(query: Sql, tables: Any, options: Namespace | None = None) -> Any:
+    limits: dict[str, Any] = {}
+    if options is not None:
+        limits = {"memory": options.memory, "max_matches": options.max_matches}
+    if isinstance(query, RowPatternQuery):
+        return ensue.match(tables, query, **limits)
+    return _run_sql(query, tables, **limits)
+
+
+def _with_unique_names(rows: pa.Table) -> pa.Table:
+    """Number duplicate column names, which SQL allows and files do not.
+
+    >>> _with_unique_names(pa.table([[1], [2], [3]], names=["a", "b", "a"])).column_names
+    ['a', 'b', 'a_2']
+    """
+    taken = set(rows.column_names)
+    names: list[str] = []
+    for name in rows.column_names:
+        if name in names:
+            name = next(n for k in count(2) if (n := f"{name}_{k}") not in taken)
+            taken.add(name)
+        names.append(name)
+    return rows.rename_columns(names)
+
+
+def _run_sql(query: SqlQuery, tables: Any, **options: Any) -> Any:
+    try:
+        return ensue.sql(query.text, params=query.parameters.values, tables=tables, **options)
+    except QueryError as error:
+        raise _with_option(error, tables) from None
+
+
+def _with_option(error: QueryError, tables: Iterable[str]) -> QueryError:
+    """Add the command-line hint to an error about an unknown table."""
+    before, name, after = error.problem.partition("unknown table '")
+    if name and not before and not str(error.hint).startswith("did you mean"):
+        error.hint = _hint_table(after.rstrip("'"), tables)
+    return error
+
+
+def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form: str) -> Any:
+    from ensue.backends.spark import session as spark_session
+
+    print_notice("starting Spark ...")
+    limits = {"memory": options.memory, "max_matches": options.max_matches}
+    tables = read_spark(files, get_text_options(options)) if files else {}
+    if isinstance(query, RowPatternQuery):
+        frame = ensue.match(tables, query, **limits)
+    else:
+        frame = _run_sql(query, tables, spark=spark_session.get_or_create_session(), **limits)
+    if form == "parquet" and options.output != "-":
+        if Path(options.output).exists():
+            raise UsageError(f"{options.output} exists; Spark writes a new folder")
+        spark_session.write_parquet(frame, options.output)
+        return None
+    return spark_session.collect(frame)
+
+
+# ---------------------------------------------------------------------- clauses
+
+
+def parse_clauses(query: Sql) -> list[RowPatternQuery]:
+    """Parse the clauses of a query; an invalid one raises."""
+    if isinstance(query, RowPatternQuery):
+        return [query]
+    bodies = map(query.body, query.clauses)
+    return [read_clause(b.text, b.start, b.end, b.table, b.parameters) for b in bodies]
+
+
+def _explain_clauses(query: Sql, tables: Any, options: Namespace) -> list[str]:
+    """Explain each clause."""
+    options_of_explain = {"analyze": options.analyze, "kernel": options.kernel}
+    if isinstance(query, RowPatternQuery):
+        return [ensue.explain(query, tables, **options_of_explain)]
+    parsed = parse_clauses(query)
+    if tables is None:
+        texts: list[str] = [ensue.explain(clause, **options_of_explain) for clause in parsed]
+    else:
+        texts = _explain_over_tables(query, parsed, tables, options_of_explain)
+    if len(texts) == 1:
+        return texts
+    return [_heading(query, clause) + texts[clause.number - 1] + "\n" for clause in query.clauses]
+
+
+def _explain_over_tables(
+    query: SqlQuery, parsed: list[RowPatternQuery], tables: Any, options_of_explain: dict[str, Any]
+) -> list[str]:
+    """Run the query and explain its clauses, since a clause may read the result of another."""
+    from ensue.backends.sql_backend import run_sql
+
+    texts: list[str] = []
+
+    def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
+        texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
+        return _match_clause(clause, relation)
+
+    try:
+        run_sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
+    except QueryError as error:
+        raise _with_option(error, tables) from None
+    return texts
+
+
+def _match_clause(clause: ClauseText, relation: pa.Table) -> pa.Table:
+    """Run a clause as a query of its own."""
+    name = clause.table or "rows"
+    quoted = '"' + name.replace('"', '""') + '"'
+    body = clause.text[clause.start : clause.end]
+    text = f"SELECT * FROM {quoted} MATCH_RECOGNIZE ({body}\n)"
+    if clause.asks_ids and "match_id" not in map(str.lower, relation.column_names):
+        text += " ORDER BY match_id"  # includes match_id in the result
+    values = clause.parameters.values
+    named = {name: values[name] for name in re.findall(r":(\w+)", body) if name in values}
+    return ensue.sql(text, params=named, tables={name: relation})
+
+
+def _heading(query: SqlQuery, clause: MatchClause) -> str:
+    line = query.text.count("\n", 0, clause.keyword.start) + 1
+    over = " ".join(clause.input.over(query.text).split())
+    if len(over) > 60:
+        over = over[:57] + "..."
+    return f"clause {clause.number}, line {line}, over {over}\n"

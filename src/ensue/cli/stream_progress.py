@@ -1,0 +1,221 @@
+"""Progress of a stream: live counters on a terminal, or a line for each micro-batch."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ensue.backends.spark.stream_progress import StreamTotals
+from ensue.cli.output import print_matches, write_matches
+from ensue.cli.terminal import get_message_console, print_notice
+from ensue.projection.notification_rows import convert_to_json_rows
+
+if TYPE_CHECKING:
+    from ensue.backends.spark.stream_progress import BatchProgress
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFormatter:
+    """Formats the times of a stream as dates, or as numbers if its time column is numeric."""
+
+    numbers: bool = False
+
+    def moment(self, watermark: datetime | int | None) -> str:
+        if watermark is None:
+            return "none yet"
+        if isinstance(watermark, int):
+            return f"{watermark:,}"
+        return watermark.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+    def length(self, seconds: float) -> str:
+        return f"{seconds * 1_000:,.0f}" if self.numbers else f"{seconds:,.1f} s"
+
+
+def format_count(count: int, one: str, several: str) -> str:
+    """Format a count with its noun.
+
+    >>> format_count(1, "match", "matches"), format_count(1_200, "match", "matches")
+    ('1 match', '1,200 matches')
+    """
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def format_bytes(count: int) -> str:
+    """Format a number of bytes.
+
+    >>> format_bytes(512), format_bytes(1_536_000)
+    ('512 B', '1.5 MB')
+    """
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1_000:
+            return f"{amount:,.0f} B" if unit == "B" else f"{amount:,.1f} {unit}"
+        amount /= 1_000
+    return f"{amount:,.1f} TB"
+
+
+def build_counter_table(
+    title: str, totals: StreamTotals, running: float, scale: TimeFormatter
+) -> Table:
+    """Build the table of counters for a terminal."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
+    for row in _rows(totals, running, scale):
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _rows(totals: StreamTotals, running: float, scale: TimeFormatter) -> list[Sequence[str]]:
+    minutes, seconds = divmod(int(running), 60)
+    clock = f"running {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
+    last = totals.last
+    if last is None:
+        return [("micro-batches", "0", f"{clock}, waiting for the first")]
+    stored = f"keys, {format_bytes(last.stored_bytes)}; {totals.misses:,} loaded again"
+    shed = f"events, keys dropped {totals.shed_keys:,} times"
+    known = ("  before the cut", f"{totals.before_cut:,}", "already in the history or the archive")
+    read = f"archive reads, {totals.rows_read:,} rows"
+    kept = f"events, {last.recent:,} not archived yet"
+    return [
+        ("micro-batches", f"{totals.batches:,}", f"{clock}, the last took {last.seconds:.2f} s"),
+        ("events in", f"{totals.input_rows:,}", f"{last.rows_per_second:,.0f} a second"),
+        ("  for the query", f"{totals.events:,}", "of its types, with a key"),
+        ("  late", f"{totals.late:,}", "behind the watermark"),
+        ("  dropped", f"{totals.dropped:,}", "without usable time"),
+        ("  ahead", f"{totals.ahead:,}", "too far ahead of the clock"),
+        *([known] if totals.before_cut else ()),
+        ("matches", f"{totals.matches:,}", f"{last.matches:,} in the last micro-batch"),
+        ("partial matches", f"{last.partial_matches:,}", "live"),
+        ("waiting", f"{last.waiting:,}", "events for the watermark"),
+        ("state", format_bytes(last.state_bytes), ""),
+        *([("lookups", f"{totals.probes:,}", read)] if totals.probes else ()),
+        *([("archived", f"{totals.archived:,}", kept)] if totals.archived or last.recent else ()),
+        *([("spilled", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
+        *([("shed", f"{totals.shed_events:,}", shed)] if totals.shed_events else ()),
+        ("matching", f"{last.matching_share:.0%}", "of the time in Python workers"),
+        ("watermark", "", _watermark(totals.watermark, last.lag_seconds, scale)),
+    ]
+
+
+def _watermark(watermark: datetime | int | None, lag: float | None, scale: TimeFormatter) -> str:
+    behind = "" if lag is None else f", {scale.length(lag)} behind the newest event"
+    return scale.moment(watermark) + behind
+
+
+def format_progress_line(report: "BatchProgress", scale: TimeFormatter) -> str:
+    """Format a micro-batch as a line, for logs."""
+    speed = f"{report.seconds:.2f} s ({report.rows_per_second:,.0f} a second)"
+    parts = [
+        f"micro-batch {report.batch}: {format_count(report.input_rows, 'event', 'events')} in {speed}",
+        f"{report.late:,} late" if report.late else "",
+        f"{report.dropped:,} dropped" if report.dropped else "",
+        f"{report.ahead:,} ahead of the clock" if report.ahead else "",
+        f"{report.before_cut:,} before the cut" if report.before_cut else "",
+        format_count(report.matches, "match", "matches"),
+        f"{report.partial_matches:,} partial",
+        f"{report.waiting:,} waiting",
+        f"state {format_bytes(report.state_bytes)}",
+        f"{report.probes:,} archive reads" if report.probes else "",
+        f"{report.archived:,} archived" if report.archived else "",
+        f"{report.stored_keys:,} keys spilled" if report.stored_keys else "",
+        f"{report.misses:,} loaded again" if report.misses else "",
+        f"{report.shed_events:,} shed" if report.shed_events else "",
+        f"matching {report.matching_share:.0%}",
+        f"watermark {_watermark(report.watermark, report.lag_seconds, scale)}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+class StreamScreen:
+    """Shows the counters and matches of a stream on one terminal."""
+
+    def __init__(self, title: str, *, form: str | None, limit: int, scale: TimeFormatter) -> None:
+        self.title, self.limit, self.scale = title, limit, scale
+        self.form = form or ("table" if sys.stdout.isatty() else "json")
+        from ensue.backends.spark.stream_progress import StreamWarnings
+
+        self.totals = StreamTotals()
+        self._warnings = StreamWarnings()
+        self.broken = False  # the reader closed the pipe
+        self._began = time.monotonic()
+        self._live: Live | None = None
+        if sys.stderr.isatty():
+            # Matches above the counters must use the same console.
+            console = Console(highlight=False) if sys.stdout.isatty() else get_message_console()
+            self._live = Live(console=console, refresh_per_second=4, get_renderable=self._render)
+
+    def __enter__(self) -> "StreamScreen":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _render(self) -> Table:
+        return build_counter_table(
+            self.title, self.totals, time.monotonic() - self._began, self.scale
+        )
+
+    def report(self, reports: "Iterable[BatchProgress]") -> None:
+        """Show the new progress reports of the query."""
+        for new in self.totals.add(reports):
+            if self._live is None:
+                print_notice(format_progress_line(new, self.scale))
+            for warning in self._warnings.of(new):
+                self._note(warning)
+
+    def _note(self, text: str) -> None:
+        if self._live is None:
+            print_notice(f"note: {text}")
+        else:  # above the counters
+            self._live.console.print(Text(f"note: {text}", style="yellow"))
+
+    def show_of(self, level: str) -> Callable[[Any, int], None]:
+        """Return a sink that prints matches with the name of their level."""
+        return lambda matches, batch: self.show(matches, batch, level)
+
+    def show(self, matches: Any, batch: int, level: str | None = None) -> None:  # noqa: ARG002
+        """Print the matches of a micro-batch, as a sink."""
+        from ensue.backends.spark.session import collect
+
+        table: pa.Table = collect(matches)
+        if level is not None:
+            table = table.add_column(0, "level", pa.array([level] * table.num_rows, pa.string()))
+        if not table.num_rows or self.broken:
+            return
+        try:
+            self._print(table)
+        except BrokenPipeError:
+            self.broken = True
+
+    def _print(self, table: pa.Table) -> None:
+        if self._live is None or not sys.stdout.isatty():
+            write_matches(table, "-", self.form, self.limit)
+        elif self.form == "table":
+            shown = [name for name in table.column_names if name != "match_id"]  # it is wide
+            table = table.select(shown or ["match_id"])
+            print_matches(self._live.console, table, self.limit, short_ids=True)
+        else:
+            for row in convert_to_json_rows(table):
+                text = Text(json.dumps(row, ensure_ascii=False, allow_nan=False))
+                self._live.console.print(text, soft_wrap=True)

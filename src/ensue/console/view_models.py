@@ -1,0 +1,342 @@
+"""View models of the console pages: plain rows for the templates."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from sqlite3 import Connection
+from typing import Any
+
+from ensue.errors import QueryError
+from ensue.service import queries as looking
+from ensue.service.access import ADMIN, Principal
+from ensue.service.event_columns import format_time
+from ensue.service.notification import Notification
+from ensue.service.service import Service
+from ensue.service.store import journal as audit
+from ensue.service.store import outbox
+from ensue.service.store import target_store as targets
+from ensue.service.store.journal import list_bad_events as newest_bad_events
+from ensue.service.store.journal import read_counters
+from ensue.service.stream_templates import describe_template_stream
+from ensue.service.subscription_view import UserSubscription
+from ensue.service.templates import TEMPLATES
+from ensue.service.web.region_routes import text_to_geojson
+from ensue.svg import build_outline
+
+MAX_NOTIFICATIONS = 200  # notifications of a new page
+MAX_USES = 3  # subscriptions listed for a region
+MAX_BAD_EVENTS = 50  # unreadable events to show
+_EVENT = 300  # characters to show of such an event
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_COUNTERS = {
+    "delivered": "Delivered",
+    "failed": "Failed attempts",
+    "dead": "Dead letters",
+    "refused": "Rejected",
+    "throttled": "Not sent: over the quota",
+    "quiet": "Not sent: within the quiet period",
+    "late": "Late events missed",
+    "expired": "Expired before delivery",
+    "doubled": "Duplicates removed",
+    "paused": "Paused by the service",
+}
+
+# The title of each number, and its level if it is not 0.
+_FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Events": {
+        "events_per_second": ("events a second", ""),
+        "events": ("total events", ""),
+        "lag_seconds": ("behind the clock", ""),
+        "watermark": ("watermark", ""),
+        "objects": ("objects", ""),
+        "late": ("late events", "warning"),
+        "bad": ("bad events", "warning"),
+        "repeated": ("duplicate events dropped", ""),
+    },
+    "Matching": {
+        "subscriptions": ("active subscriptions", ""),
+        "paused": ("paused subscriptions", ""),
+        "partial_matches": ("partial matches", ""),
+        "waiting": ("waiting publish requests", ""),
+    },
+    "Delivery": {
+        "outbox": ("stored notifications", ""),
+        "oldest_note": ("age of the oldest notification", ""),
+        "listeners": ("listeners", ""),
+        "slow_listeners": ("slow listeners disconnected", "warning"),
+        "retries": ("deliveries to retry", "warning"),
+        "failing_targets": ("failing targets", "warning"),
+        "switched_off_targets": ("disabled targets", "warning"),
+        "dead_letters": ("dead letters", "bad"),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its name; `level` is "", "warning" or "bad"."""
+
+    title: str
+    value: str
+    level: str = ""
+    words: bool = False  # the value is text
+
+
+def describe_stream(service: Service) -> dict[str, Any]:
+    """Describe the columns of events for scripts."""
+    return {**asdict(service.stream), "columns": dict(service.stream.columns)}
+
+
+def list_templates(service: Service) -> list[dict[str, Any]]:
+    """List the templates that fit the stream, with its units of time and space."""
+    fitting, stream = [], describe_template_stream(service.columns)
+    for template in TEMPLATES.values():
+        try:
+            fitting.append(asdict(template.on(stream)))
+        except QueryError:  # it needs objects or locations, which the events lack
+            continue
+    return fitting
+
+
+# -------------------------------------------------------------------------------- subscriptions
+
+
+def subscription_rows(
+    db: Connection, subscriptions: Sequence[UserSubscription]
+) -> list[dict[str, Any]]:
+    """Build the rows of the subscription list."""
+    return [
+        {
+            **subscription.as_dict(),
+            "finds": subscription.template or get_first_line(subscription.text),
+            "matches": read_counters(db, subscription.id).get("matches", 0),
+            "targets": targets.list_target_states(db, subscription.user, subscription.id),
+        }
+        for subscription in subscriptions
+    ]
+
+
+def get_first_line(text: str, max_length: int = 60) -> str:
+    """Return the first non-empty line of a subscription, which may be a comment.
+
+    >>> get_first_line("-- leaves Depot\\n=|(A; 5)B"), get_first_line("=|(A; 5)B,\\n  A = (...)")
+    ('leaves Depot', '=|(A; 5)B,')
+    """
+    lines = (line.strip() for line in text.splitlines())
+    line = next((line for line in lines if line), "")
+    line = line.removeprefix("--").strip()
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+def target_rows(
+    db: Connection, user: int | None, subscription: int | None = None, *, troubled: bool = False
+) -> list[dict[str, Any]]:
+    """Build the rows of targets; `troubled` selects those with failed deliveries."""
+    states = targets.list_target_states(db, user, subscription)
+    names = dict(map(tuple, db.execute("SELECT id, name FROM subscriptions"))) if troubled else {}
+    return [
+        {
+            **asdict(target),
+            "where": _where(target.config),
+            "name": names.get(target.subscription, ""),
+        }
+        for target in states
+        if not troubled or target.state != targets.ON or target.dead
+    ]
+
+
+def _where(config: Mapping[str, Any]) -> str:
+    """Format the address of a target without its secrets."""
+    shown = (config.get(name) for name in ("url", "servers", "server", "topic", "subject"))
+    return " ".join(
+        ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for value in shown
+        if value
+    )
+
+
+def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Build the counter rows of a subscription."""
+    return [(title, counters[name]) for name, title in _COUNTERS.items() if counters.get(name)]
+
+
+def get_recent_notifications(
+    db: Connection, user: int, subscription: int | None = None
+) -> dict[str, Any]:
+    """Return the newest notifications, oldest first, and the number from which a page listens."""
+    last = outbox.get_newest_number(
+        db
+    )  # read first: pages drop duplicates by number, but would miss a gap
+    notes = outbox.read_newest_matches(
+        db, most=MAX_NOTIFICATIONS, user=user, subscription=subscription
+    )
+    return {"items": [build_notification_row(note) for note in reversed(notes)], "next": last}
+
+
+def build_notification_row(note: Notification) -> dict[str, Any]:
+    """Format a notification as /notifications does."""
+    return {"number": note.number, "at": format_time(note.at), **note.content}
+
+
+# -------------------------------------------------------------------------------- regions
+
+
+def region_rows(
+    own: Mapping[str, str], shared: Mapping[str, str], subscriptions: Sequence[UserSubscription]
+) -> list[dict[str, Any]]:
+    """Build the rows of regions, with an outline and the subscriptions that use them."""
+    rows = []
+    for name, text in sorted({**shared, **own}.items()):
+        geometry, radius, corners = text_to_geojson(text)
+        used = [
+            subscription
+            for subscription in subscriptions
+            if subscription.regions.get(name) == text
+        ]
+        rows.append(
+            {
+                "name": name,
+                "kind": "circle" if radius is not None else str(geometry["type"]).lower(),
+                "corners": None if radius is not None else corners,
+                "outline": build_outline(geometry, radius),
+                "shared": name not in own,
+                "used": used[:MAX_USES],
+                "more": max(0, len(used) - MAX_USES),
+            }
+        )
+    return rows
+
+
+# -------------------------------------------------------------------------------- health
+
+
+# The fields that every user may see, since all share the stream.
+_PUBLIC_FIELDS = (
+    "state", "reason", "events_per_second", "lag_seconds", "watermark", "objects",
+)  # fmt: skip
+
+
+def get_health(db: Connection, service: Service, access: Principal) -> dict[str, Any]:
+    """Return the health of the service; users see the stream and their own objects."""
+    status = looking.report_health(db, service)
+    status["began"] = format_time(service.began)
+    oldest = status["outbox_oldest"]
+    status["oldest_note"] = None if oldest is None else time.time() - oldest
+    status["slow_listeners"] = service.listeners.slow
+    if access.may(ADMIN):
+        return status
+    own = targets.list_target_states(db, access.user)
+    active, bad = (
+        db.execute(f"SELECT count(*) FROM {table} WHERE user = ?{more}", (access.user,))
+        for table, more in (("subscriptions", " AND state = 'active'"), ("bad_events", ""))
+    )
+    return {
+        **{name: status[name] for name in (*_PUBLIC_FIELDS, "began")},
+        "problems": looking.list_problems(db, service, access.user),
+        "subscriptions": active.fetchone()[0],
+        "bad": bad.fetchone()[0],
+        "listeners": service.listeners.connections(access.user),
+        "retries": sum(target.waiting for target in own),
+        "failing_targets": sum(target.state == targets.FAILING for target in own),
+        "switched_off_targets": sum(target.state == targets.OFF for target in own),
+        "dead_letters": sum(target.dead for target in own),
+    }
+
+
+def group_figures(health: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
+    """Group the numbers of a service's health, marked by level."""
+    groups = [(title, list(_build_figures(health, names))) for title, names in _FIGURES.items()]
+    return [(title, numbers) for title, numbers in groups if numbers]
+
+
+def _build_figures(
+    health: Mapping[str, Any], names: Mapping[str, tuple[str, str]]
+) -> Iterator[Figure]:
+    for name, (title, level) in names.items():
+        if name not in health:
+            continue
+        value = health[name]
+        if name in ("lag_seconds", "oldest_note"):
+            yield Figure(
+                title, "–" if value is None else format_length(max(0.0, value)), words=True
+            )
+        elif name == "watermark":
+            yield Figure(title, format_moment(value), words=True)
+        else:
+            text = f"{value:,.1f}" if isinstance(value, float) else f"{value or 0:,}"
+            yield Figure(title, text, level if value else "")
+
+
+def format_length(seconds: float) -> str:
+    """Format a length of time.
+
+    >>> format_length(0.25), format_length(75), format_length(7200), format_length(200_000)
+    ('250 ms', '1 min 15 s', '2 h', '2 d 7 h')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    index = next(k for k, (size, _) in enumerate(_UNITS) if seconds >= size)
+    size, unit = _UNITS[index]
+    whole, rest = divmod(int(seconds), size)
+    if index + 1 < len(_UNITS) and rest >= _UNITS[index + 1][0]:
+        return f"{whole} {unit} {rest // _UNITS[index + 1][0]} {_UNITS[index + 1][1]}"
+    return f"{whole} {unit}"
+
+
+def format_moment(value: Any) -> str:
+    """Format a time of the stream to seconds.
+
+    >>> format_moment("2026-03-01T10:00:00.250000Z"), format_moment(12.5), format_moment(None)
+    ('1 Mar 10:00:00', '12.5', '–')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    time = datetime.fromisoformat(str(value))
+    return f"{time.day} {time:%b %H:%M:%S}"
+
+
+def bad_events(db: Connection, access: Principal) -> list[dict[str, Any]]:
+    """Build the rows of bad events: the user's own, or all for an administrator."""
+    user = None if access.may(ADMIN) else access.user
+    return [
+        {**row, "at": format_time(row["at"]), "event": _text(row["event"])}
+        for row in newest_bad_events(db, user=user, most=MAX_BAD_EVENTS)
+    ]
+
+
+def _text(event: Any) -> str:
+    text = event.decode(errors="replace") if isinstance(event, bytes) else str(event or "")
+    return text if len(text) <= _EVENT else f"{text[:_EVENT]}…"
+
+
+def audit_rows(
+    db: Connection, access: Principal, before: int | None, most: int
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Return entries of the audit log, and the id from which older ones continue."""
+    user = None if access.may(ADMIN) else access.user
+    entries = audit.read_audit_log(db, user=user, before=before, limit=most)
+    rows = [
+        {
+            "at": format_time(row["at"]),
+            "who": row["name"],
+            "action": row["action"],
+            "subject": row["subject"],
+            "detail": row["detail"],
+        }
+        for row in entries
+    ]
+    return rows, entries[-1]["id"] if len(entries) == most else None
+
+
+def list_since_choices(service: Service) -> list[tuple[str, str]]:
+    """Return the choices of the start time of a trial run."""
+    newest = service.core.newest_event
+    choices = [("", "over all stored events")]
+    if newest is None or not service.columns.calendar:
+        return choices
+    for seconds, words in ((3_600, "hour"), (86_400, "day"), (604_800, "week")):
+        choices.append((format_time(newest - seconds), f"over the last {words}"))
+    return choices

@@ -1,0 +1,1 @@
+"""Diagnostics: explain to a user why a result is as it is."""

@@ -1,0 +1,10 @@
+"""*Why not?* reports how far the events of a stream got in a subscription, and what stopped them.
+
+`why_not(subscription, stream)` looks at each alternative of the flattened subscription: at the
+tests of its atoms, event by event, then at combinations of the events that passed, part by part.
+"""
+
+from ensue.diagnostics.why_not.result import MatchCandidate, WhyNot
+from ensue.diagnostics.why_not.search import MAX_CANDIDATES, MAX_STEPS, why_not
+
+__all__ = ["MAX_CANDIDATES", "MAX_STEPS", "MatchCandidate", "WhyNot", "why_not"]

@@ -1,0 +1,422 @@
+"""Searches partitions of rows for the matches of a MATCH_RECOGNIZE clause."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.cached import cached_property
+from ensue.codegen import row_pattern_search as source
+from ensue.codegen.kernel_cache import get_loop
+from ensue.engine.interrupts import run_interruptibly
+from ensue.engine.row_match.predicates import (
+    ConditionKernels,
+    InterpretedConditions,
+    TooMuchWorkError,
+)
+from ensue.engine.row_match.reachability import Reachability, TooManyStatesError
+from ensue.engine.row_match.row_partitions import Partitions
+from ensue.errors import LimitError, SkipError
+from ensue.ir.expression import Aggregate, Expr, FieldRef
+from ensue.ir.row_pattern import Navigation, RowExpression, RowSkipTarget, RowsPerMatch
+from ensue.kernels.jit import JitFunction
+from ensue.kernels.row_search import Masks, clear_failed
+from ensue.planner.row_pattern_plan import RowPatternPlan
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_types import Unit
+from ensue.vector.column_values import Vector, truth
+from ensue.vector.evaluation import evaluate
+
+Labels = npt.NDArray[np.int16]
+
+
+@dataclass
+class SearchState:
+    """The position of the search in each partition."""
+
+    position: Ints  # the first row from which no search was started
+    number: Ints  # matches so far
+    covered: Ints  # rows before this one belong to a match
+    opened: Bools  # more rows may arrive
+    begun: Bools  # earlier rows have been dropped
+    now: float | None = None  # all rows with an earlier time have arrived
+
+    @classmethod
+    def whole(cls, bounds: Ints) -> "SearchState":
+        """Start at the first row of complete partitions."""
+        count = len(bounds) - 1
+        return cls(
+            bounds[:-1].copy(),
+            np.zeros(count, np.int64),
+            bounds[:-1].copy(),
+            np.zeros(count, np.bool_),
+            np.zeros(count, np.bool_),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowMatches:
+    """Matches: m has the rows `starts[m]` to `stops[m]`.
+
+    `labels` from `offsets[m]` on are their variables; a row with the bit EXCLUDED is not output.
+    """
+
+    starts: Ints
+    stops: Ints
+    numbers: Ints
+    partitions: Ints
+    labels: Labels
+    offsets: Ints
+    unmatched: Ints  # rows without a match, if requested
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+# ---------------------------------------------------------------------------- masks
+
+_IN_A_BYTE = 8  # variables
+
+
+def compute_masks(plan: RowPatternPlan, partitions: Partitions) -> Masks:
+    """The variables that each row and its neighbours allow, as bits."""
+    variables = len(plan.conditions)
+    every = (1 << variables) - 1
+    mask: Masks
+    if variables <= _IN_A_BYTE:
+        mask = np.full(partitions.rows, every, np.uint8)
+    else:
+        mask = np.full(partitions.rows, every, np.int64)
+    conditions = [(n, value) for n, c in enumerate(plan.conditions) for value in c.alone]
+    # conditions on one row are evaluated in table order, so that only bits are permuted
+    of_one_row = [(n, value) for n, value in conditions if not _looks_around(value)]
+    if of_one_row:
+        _forbid(of_one_row, partitions.as_they_stand, mask)
+        if partitions.order is not None:
+            mask = mask[partitions.order]
+    _forbid([(n, value) for n, value in conditions if _looks_around(value)], partitions, mask)
+    if plan.row_pattern.within is not None:
+        time = partitions.vector(plan.row_pattern.order[0].expr)
+        if time.valid is not None:
+            mask[~time.valid] = 0  # a row without a time is in no window
+    return mask
+
+
+def _looks_around(condition: RowExpression) -> bool:
+    return any(isinstance(reach, Navigation) and reach.shift for reach in condition.operands)
+
+
+def _forbid(
+    conditions: list[tuple[int, RowExpression]], partitions: Partitions, mask: Masks
+) -> None:
+    """Clear the bits of variables whose conditions do not hold."""
+    neighbours: dict[tuple[Expr, int], Vector] = {}
+    for number, condition in conditions:
+        holds = truth(_values(condition, partitions, neighbours))
+        clear_failed(holds, mask, mask.dtype.type(1 << number))
+
+
+def _values(
+    condition: RowExpression, partitions: Partitions, neighbours: dict[tuple[Expr, int], Vector]
+) -> Vector:
+    def lookup(leaf: FieldRef | Aggregate) -> Vector:
+        assert isinstance(leaf, FieldRef)
+        reach = condition.reach(leaf)
+        assert isinstance(reach, Navigation)
+        key = reach.expr, reach.shift
+        if key not in neighbours:
+            neighbours[key] = partitions.shifted(partitions.vector(reach.expr), reach.shift)
+        return neighbours[key]
+
+    return evaluate(condition.expr, lookup, partitions.rows, partitions.unit)
+
+
+# ---------------------------------------------------------------------------- search
+
+_SKIPS = {
+    RowSkipTarget.PAST_LAST: 0,
+    RowSkipTarget.NEXT: 1,
+    RowSkipTarget.FIRST: 2,
+    RowSkipTarget.LAST: 3,
+}
+_STEPS = 1 << 34  # steps of a search from one row: some minutes
+_FEW_STEPS = 1 << 17  # steps that may be interpreted: about a second
+_SEEN = 1 << 24  # states that a search stores at most
+LABELS = 1 << 22  # rows of matches returned at a time
+_MATCHES = 1 << 20
+
+
+class ConditionEvaluator(Protocol):
+    """Evaluates conditions on the match so far inside a generated search kernel."""
+
+    @property
+    def kernel(self) -> Callable[..., int]: ...
+    @property
+    def wholes(self) -> int:
+        """The number of integers in the state of a search."""
+
+    @property
+    def reals(self) -> int: ...
+    def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
+        """The kernel's arguments: constants, integers and floats of rows, and their validity.
+
+        None if it cannot evaluate these rows.
+        """
+
+
+class RowMatchFinder:
+    """Finds matches in batches of rows."""
+
+    def __init__(self, plan: RowPatternPlan) -> None:
+        self.plan = plan
+        self._possible = Reachability(plan.automaton)
+        self._judges = ConditionKernels(plan)
+        choices = [choice for entry in plan.automaton.entries for choice in entry]
+        lengths = [len(entry) for entry in plan.automaton.entries]
+        self._choices: tuple[Ints, ...] = (
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            np.array([c.variable for c in choices], np.int64),
+            np.array([c.entry for c in choices], np.int64),
+            np.array([c.excluded + 2 * c.at_start + 4 * c.at_end for c in choices], np.int64),
+        )
+        skip = plan.row_pattern.skip
+        numbers = {name: number for number, name in enumerate(plan.automaton.variables)}
+        self._skip = _SKIPS[skip.to], sum(1 << numbers[name] for name in skip.variables)
+
+    @cached_property
+    def _plain(self) -> ConditionEvaluator:
+        return InterpretedConditions(self.plan)
+
+    def judge(self, partitions: Partitions) -> tuple[ConditionEvaluator, tuple[Any, ...]]:
+        """Choose a kernel that supports all conditions, else the interpreter, with arguments."""
+        for judge in self._judges.of(partitions.unit):
+            values = judge.arguments(partitions)
+            if values is not None:
+                return judge, values
+        values = self._plain.arguments(partitions)
+        assert values is not None
+        return self._plain, values
+
+    def find(self, partitions: Partitions, search: SearchState) -> Iterator[RowMatches]:
+        """Yield the matches that later rows cannot change, by partition and row.
+
+        `search` advances to the first undecided row of each partition.
+        """
+        mask = compute_masks(self.plan, partitions)
+        bounds = partitions.bounds
+        ahead = self.plan.awaited
+        limits = np.where(search.opened, np.maximum(bounds[1:] - ahead, bounds[:-1]), bounds[1:])
+        judged = not self.plan.is_decided_by_rows
+        try:
+            alive = self._possible.of(mask, bounds, limits, search.opened, search.begun)
+            sets = self._possible.members()
+        except TooManyStatesError:  # then the search backtracks from dead ends
+            judged = True
+            alive = np.zeros(partitions.rows + len(partitions), np.int32)
+            sets = np.ones((1, len(self.plan.automaton.entries)), np.uint8)
+        run = _Run(
+            self.plan,
+            partitions,
+            search,
+            self.plan.row_pattern.rows is RowsPerMatch.ALL_AND_UNMATCHED,
+        )
+        fixed: tuple[Any, ...] = (mask, alive, sets, *self._choices, bounds, limits)
+        fixed += (search.opened, search.begun, *self._skip)
+        state = (search.position, search.number, search.covered)
+        if judged:
+            judge, values = self.judge(partitions)
+            context = self._given(partitions, search, judge, values)
+            plain = isinstance(judge, InterpretedConditions)  # it counts its own work
+            run.most_steps = _STEPS if plain else _FEW_STEPS
+            yield from run.search(judge.kernel, (*fixed, *state), context)
+        else:
+            kernel = get_loop(source.write_row_search(), "search")
+            yield from run.search(kernel, (*fixed, *state), None)
+
+    def _given(
+        self,
+        partitions: Partitions,
+        search: SearchState,
+        judge: ConditionEvaluator,
+        values: tuple[Any, ...],
+    ) -> "_Given":
+        recognition = self.plan.row_pattern
+        times: npt.NDArray[Any] = np.zeros(1, np.int64)
+        horizon: float = -1
+        now: npt.NDArray[Any] = np.zeros(1, np.int64)
+        if recognition.within is not None:
+            vector = partitions.vector(recognition.order[0].expr)
+            times = np.ascontiguousarray(vector.values)
+            horizon = within_to_ticks(recognition.within, partitions.unit)
+            least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
+            now = np.array([least if search.now is None else search.now], times.dtype)
+        return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
+
+
+def within_to_ticks(within: timedelta | float, unit: Unit) -> int | float:
+    """Convert WITHIN to the unit of the times."""
+    if isinstance(within, timedelta):
+        micros = within // timedelta(microseconds=1)
+        return micros * (1_000 if unit == "ns" else 1)
+    return within
+
+
+@dataclass
+class _Given:
+    """The state and arguments of a search with conditions on the match."""
+
+    wholes: int
+    reals: int
+    time: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        self.room(1 << 10, 1 << 12)
+
+    def room(self, stack: int, seen: int) -> None:
+        self.stack = np.zeros((stack, 3 + self.wholes), np.int64)
+        self.stack_reals = np.zeros((stack, max(1, self.reals)), np.float64)
+        self.seen = np.zeros((seen, 3 + self.wholes), np.int64)
+        self.seen_reals = np.zeros((seen, max(1, self.reals)), np.float64)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return (
+            self.stack, self.stack_reals, self.seen, self.seen_reals, *self.time, *self.values,
+        )  # fmt: skip
+
+
+class _Run:
+    """One search over some partitions: grows the buffers and yields matches."""
+
+    def __init__(
+        self, plan: RowPatternPlan, partitions: Partitions, search: SearchState, unmatched: bool
+    ) -> None:
+        self._plan = plan
+        self._partitions = partitions
+        self._search = search
+        self._meta = np.zeros(8, np.int64)
+        self._wants_unmatched = unmatched
+        self._make_room(min(LABELS, partitions.rows + 1))
+
+    def _make_room(self, labels: int) -> None:
+        rows = self._partitions.rows
+        self._matches = [np.empty(min(_MATCHES, rows + 1), np.int64) for _ in range(4)]
+        self._labels: Labels = np.empty(labels, np.int16)
+        self._unmatched = np.empty(rows + 1 if self._wants_unmatched else 1, np.int64)
+
+    def search(
+        self, kernel: Callable[..., int], fixed: tuple[Any, ...], context: _Given | None
+    ) -> Iterator[RowMatches]:
+        meta = self._meta
+        while True:
+            arguments = (
+                *fixed, *self._matches, self._labels, self._unmatched, self._wants_unmatched, meta,
+                *(context.arguments if context is not None else ()),
+            )  # fmt: skip
+            try:
+                code = run_interruptibly(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
+            except TooMuchWorkError as error:
+                meta[source.PARTITION], meta[source.ROW] = error.partition, error.row
+                raise self._too_long() from None
+            match code:
+                case source.DONE:
+                    yield self._take_matches()
+                    return
+                case source.MATCHES_FULL | source.LABELS_FULL | source.UNMATCHED_FULL:
+                    if meta[source.MATCHES] or meta[source.UNMATCHED]:
+                        yield self._take_matches()
+                    else:
+                        self._labels = np.empty(4 * len(self._labels) + 64, np.int16)
+                case source.STACK_FULL:
+                    assert context is not None
+                    context.room(4 * len(context.stack), len(context.seen))
+                case source.SEEN_FULL:
+                    assert context is not None
+                    if len(context.seen) >= _SEEN:
+                        raise self._too_long()
+                    context.room(len(context.stack), 4 * len(context.seen))
+                case source.TOO_LONG if self.most_steps == _FEW_STEPS:
+                    self.most_steps = _STEPS
+                    if isinstance(
+                        kernel, JitFunction
+                    ):  # interpreting this many steps would take long
+                        kernel.compile_for(*arguments)
+                case source.TOO_LONG:
+                    raise self._too_long()
+                case source.STOPPED:
+                    raise KeyboardInterrupt
+                case _:
+                    raise self._skip_error(code)
+
+    @property
+    def most_steps(self) -> int:
+        """The limit of steps of a search from one row."""
+        return int(self._meta[source.MOST_STEPS])
+
+    @most_steps.setter
+    def most_steps(self, most: int) -> None:
+        self._meta[source.MOST_STEPS] = most
+
+    def _too_long(self) -> LimitError:
+        _, begins = self._describe_start()
+        return LimitError(
+            f"the search for a match that {begins} was given up: there are too many ways to map "
+            "rows to variables, because conditions depend on the match so far\n"
+            "  hint: bound the match with WITHIN or with numbers in {n,m}, or add conditions "
+            "on single rows"
+        )
+
+    def _describe_start(self) -> tuple[int, str]:
+        """The partition of the current match, and its first row in words."""
+        recognition, meta = self._plan.row_pattern, self._meta
+        partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
+        columns = {key.name: key.column or key.name for key in recognition.partition}
+        for by in recognition.order:
+            if isinstance(by.expr, FieldRef) and by.expr.name is not None:
+                columns.setdefault(by.expr.name, by.expr.name)
+        place = int(self._partitions.places(np.array([row]))[0])
+        table = self._partitions.table
+        values = {name: table.column(column)[place] for name, column in columns.items()}
+        shown = ", ".join(f"{name} = {value.as_py()!r}" for name, value in values.items())
+        begins = f"begins with the row {shown}" if shown else f"begins with row {place}"
+        return partition, begins
+
+    def _stop(self) -> None:
+        self._meta[source.STOP] = 1
+
+    def _take_matches(self) -> RowMatches:
+        meta = self._meta
+        count, used, missed = (
+            int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED)
+        )
+        starts, stops, numbers, partitions = (column[:count] for column in self._matches)
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(stops - starts, out=offsets[1:])
+        matches = RowMatches(
+            starts, stops, numbers, partitions, self._labels[:used], offsets,
+            self._unmatched[:missed],
+        )  # fmt: skip
+        meta[source.MATCHES] = meta[source.LABELS] = meta[source.UNMATCHED] = 0
+        self._make_room(len(self._labels))  # the caller owns these arrays now
+        return matches
+
+    def _skip_error(self, code: int) -> SkipError:
+        """Explain why AFTER MATCH SKIP cannot continue after a match."""
+        partition, begins = self._describe_start()
+        number = int(self._search.number[partition])
+        skip = self._plan.row_pattern.skip
+        subject = f"AFTER MATCH SKIP {skip.to.value} {skip.name}: match {number}, which {begins},"
+        if code == source.NO_ROW_TO_SKIP_TO:
+            return SkipError(
+                f"{subject} has no row of {skip.name}\n"
+                f"  hint: require {skip.name} in every match, or SKIP PAST LAST ROW"
+            )
+        return SkipError(
+            f"{subject} has {skip.name} as its first row, so the same match would be found "
+            "forever\n"
+            "  hint: SKIP TO NEXT ROW, or PAST LAST ROW, or to a variable that comes later"
+        )

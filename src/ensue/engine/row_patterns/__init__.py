@@ -1,1 +1,0 @@
-"""Finding the matches of a MATCH_RECOGNIZE clause in rows."""

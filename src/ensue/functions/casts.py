@@ -1,0 +1,162 @@
+"""Casts between kinds of values; the result is NULL if a value cannot be converted.
+
+>>> from ensue.functions import call_function
+>>> (
+...     call_function("to_integer", ["12.7"]),
+...     call_function("to_integer", ["twelve"]),
+...     call_function("to_string", [0.1]),
+... )
+(12, None, '0.1')
+"""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from ensue.functions.record import ArgumentType, InlineForm, NumpyForm, ScalarFunction
+from ensue.ir.values import fit_int64, to_instant, to_number
+from ensue.schema import ValueKind
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,9})?", re.IGNORECASE)
+_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_TRUE = ("true", "t", "yes", "y", "on", "1")
+_FALSE = ("false", "f", "no", "n", "off", "0")
+
+# The types of SQL, by the function that casts to them.
+_TYPES = {
+    "to_integer": "int integer bigint smallint tinyint long short byte int2 int4 int8 hugeint",
+    "to_float": "double float real float4 float8 decimal numeric dec",
+    "to_string": "varchar string text char character nvarchar bpchar",
+    "to_boolean": "boolean bool logical",
+    "to_timestamp": "timestamp datetime timestamptz timestamp_ntz timestamp_ltz",
+    "to_date": "date",
+}
+CAST_FUNCTIONS = {name: function for function, names in _TYPES.items() for name in names.split()}
+DECIMAL_TYPES = ("decimal", "numeric", "dec")
+
+
+def _to_integer(value: object) -> int | None:
+    """Rounds towards zero."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        exact = Decimal(text)
+        return fit_int64(int(exact)) if exact.adjusted() < 20 else None
+    operand = to_number(value)
+    if isinstance(operand, int):
+        return operand
+    return fit_int64(int(operand)) if math.isfinite(operand) else None
+
+
+def _to_float(value: object) -> float | None:
+    if isinstance(value, str):
+        text = value.strip()
+        return float(text) if _NUMBER.fullmatch(text) or _NO_NUMBER.fullmatch(text) else None
+    return float(to_number(value))
+
+
+def _to_string(value: object) -> str:
+    """Formats floats with the fewest digits that identify them, and times in UTC."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            shown = to_instant(value).replace(tzinfo=None).isoformat(sep=" ")
+            return shown.rstrip("0") if "." in shown else shown
+        case date():
+            return value.isoformat()
+        case _:
+            return repr(to_number(value))
+
+
+def _to_boolean(value: object) -> bool | None:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        return True if word in _TRUE else False if word in _FALSE else None
+    operand = to_number(value)
+    return None if operand != operand else operand != 0
+
+
+def _to_timestamp(value: object) -> datetime | None:
+    try:
+        match value:
+            case str():
+                return to_instant(datetime.fromisoformat(value.strip()))
+            case date():
+                return to_instant(value)
+            case _:
+                return EPOCH + _seconds(to_number(value))
+    except (ValueError, OverflowError):  # not a time, or outside the years 1 to 9999
+        return None
+
+
+def _seconds(length: int | float) -> timedelta:
+    if isinstance(length, int):
+        return timedelta(seconds=length)
+    return timedelta(microseconds=round(length * 1e6))  # a NaN is a ValueError here
+
+
+def _to_date(value: object) -> date | None:
+    moment = _to_timestamp(value)
+    return None if moment is None else moment.date()
+
+
+def _cast(
+    name: str,
+    takes: ArgumentType,
+    gives: ValueKind,
+    meaning: Callable[[object], object],
+    *aliases: str,
+    clock: bool = False,
+    vector: NumpyForm | None = None,
+    kernel: InlineForm | None = None,
+) -> ScalarFunction:
+    return ScalarFunction(
+        name, (takes,), gives, meaning, aliases=aliases, clock=clock, vector=vector, kernel=kernel
+    )
+
+
+_INSIDE = "((x >= -2.0**63) & (x < 2.0**63))"
+
+CASTS = (
+    _cast(
+        "to_integer",
+        ArgumentType.SIMPLE,
+        ValueKind.INTEGER,
+        _to_integer,
+        "to_bigint",
+        vector=NumpyForm(
+            f"np.where({_INSIDE}, np.trunc(x), 0)",
+            null=f"(x.dtype != np.int64) & ~{_INSIDE}",
+            whole="x",
+        ),
+    ),
+    _cast(
+        "to_float",
+        ArgumentType.SIMPLE,
+        ValueKind.FLOAT,
+        _to_float,
+        "to_double",
+        vector=NumpyForm("x"),
+        kernel=InlineForm("float({x})"),
+    ),
+    _cast(
+        "to_string", ArgumentType.PRINTED, ValueKind.STRING, _to_string, "to_varchar", "to_text"
+    ),
+    _cast(
+        "to_boolean",
+        ArgumentType.SIMPLE,
+        ValueKind.BOOLEAN,
+        _to_boolean,
+        vector=NumpyForm("x != 0", null="x != x"),
+    ),
+    _cast("to_timestamp", ArgumentType.MOMENT, ValueKind.TIMESTAMP, _to_timestamp),
+    _cast("to_date", ArgumentType.MOMENT, ValueKind.DATE, _to_date, "date", clock=True),
+)

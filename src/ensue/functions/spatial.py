@@ -1,0 +1,244 @@
+"""Spatial functions: locations of events, and relations between them.
+
+A location is a point, a segment or a convex polygon, given by its corners; a region in a query has
+any shape. On the earth coordinates are degrees and lengths are metres: each function that measures
+has a variant with the prefix `earth_`, which the analyzer chooses if the events are on the earth.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import floor
+
+from ensue.errors import EventError
+from ensue.functions.record import (
+    CIRCLE,
+    EARTH,
+    EARTH_LOCATION,
+    LOCATION,
+    SPACES,
+    WKT,
+    ArgumentType,
+    PointsForm,
+    RoutineForm,
+    ScalarFunction,
+)
+from ensue.geo.geometry import (
+    ConvexHull,
+    Shape,
+    build_hull,
+    compute_centroid,
+    compute_distance,
+    compute_point_distance,
+    do_overlap,
+    is_inside,
+    is_valid_point,
+    locate_event,
+    unwrap_polygons,
+)
+from ensue.geo.wkt import Circle, Point, Points, Polygons, read_points, read_wkt
+from ensue.ir.values import to_number
+from ensue.schema import ValueKind
+
+_TWO = (ArgumentType.PLACE, ArgumentType.PLACE)
+
+
+def get_earth_variant(function: str) -> str:
+    """Returns the variant of a function for events on the earth.
+
+    >>> (
+    ...     get_earth_variant("distance"),
+    ...     get_earth_variant("circle"),
+    ...     get_earth_variant("earth_distance"),
+    ... )
+    ('earth_distance', 'circle', 'earth_distance')
+    """
+    return _ON_EARTH.get(function, function)
+
+
+def _placing(space: str) -> tuple[ScalarFunction, ...]:
+    """Defines the constructors of locations, in the plane or on the earth."""
+
+    def point(x: object, y: object) -> ConvexHull | None:
+        at = float(to_number(x)), float(to_number(y))
+        return locate_event((at,), space)
+
+    def locate(written: object, y: object = None) -> ConvexHull | None:
+        match written:
+            case str() | bytes():
+                return locate_event(_points(written), space)
+            case _:
+                return point(written, y)
+
+    return (
+        ScalarFunction(
+            "point" if space == "plane" else f"{EARTH}point",
+            (ArgumentType.NUMBER, ArgumentType.NUMBER),
+            ValueKind.PLACE,
+            point,
+            vector=RoutineForm("point" if space == "plane" else f"{EARTH}point"),
+        ),
+        ScalarFunction(
+            LOCATION if space == "plane" else EARTH_LOCATION,
+            (ArgumentType.WRITTEN,),
+            ValueKind.PLACE,
+            locate,
+            optional=(ArgumentType.NUMBER,),
+            vector=RoutineForm(LOCATION if space == "plane" else EARTH_LOCATION),
+        ),
+    )
+
+
+def _points(written: str | bytes) -> tuple[Point, ...]:
+    """Parses the location of an event."""
+    points = read_points(written)
+    if points is None:
+        raise EventError(
+            f"a location cannot be read: {written!r:.80}\n"
+            "  hint: write locations as WKT texts, such as 'POINT (8.5 47.4)', or as WKB bytes"
+        )
+    return points
+
+
+def _circle(x: object, y: object, radius: object) -> Circle:
+    return Circle(float(to_number(x)), float(to_number(y)), float(to_number(radius)))
+
+
+@lru_cache(maxsize=256)
+def _written(text: str) -> ConvexHull | Shape | None:
+    """Parses a constant: a region, or points that stand for their hull."""
+    geometry = read_wkt(text)
+    return build_hull(geometry.points) if isinstance(geometry, Points) else geometry
+
+
+@lru_cache(maxsize=256)
+def _unwrapped(polygons: Polygons) -> Polygons:
+    return unwrap_polygons(polygons)
+
+
+def _measuring(space: str) -> tuple[ScalarFunction, ...]:
+    """Defines the spatial relations and measures, in the plane or on the earth."""
+
+    def named(name: str) -> str:
+        return name if space == "plane" else EARTH + name
+
+    def unwrap(p: ConvexHull | Shape) -> ConvexHull | Shape:
+        return _unwrapped(p) if space == "earth" and isinstance(p, Polygons) else p
+
+    def is_valid(p: ConvexHull | Shape | None) -> bool:
+        """Whether it is a valid location in this space."""
+        return p is not None and (
+            not isinstance(p, ConvexHull)
+            or all(is_valid_point(corner, space) for corner in p.corners)
+        )
+
+    def to_hull(p: ConvexHull | Shape) -> ConvexHull:
+        assert not isinstance(p, Circle)  # the analyzer rejects circles here
+        if isinstance(p, ConvexHull):
+            return p
+        hull = build_hull(sum(p.rings, ()))
+        assert hull is not None
+        return hull
+
+    def in_order(
+        p: ConvexHull | Shape, q: ConvexHull | Shape
+    ) -> tuple[ConvexHull | Shape, ConvexHull]:
+        p, q = unwrap(p), unwrap(q)
+        if not isinstance(q, ConvexHull):
+            p, q = q, p
+        assert isinstance(q, ConvexHull)
+        return p, q
+
+    def hull(*parts: ConvexHull | Shape | None) -> ConvexHull | None:
+        known = [to_hull(unwrap(p)).corners for p in parts if p is not None and is_valid(p)]
+        if space == "earth" and known:  # shift longitudes to the revolution nearest to the first
+            first = known[0][0][0]
+            turns = [360.0 * floor((first - corners[0][0]) / 360.0 + 0.5) for corners in known]
+            known = [
+                tuple((x + turn, y) for x, y in corners)
+                for corners, turn in zip(known, turns, strict=True)
+            ]
+        return build_hull(corner for corners in known for corner in corners)
+
+    def checked(function: Callable[..., object]) -> Callable[..., object]:
+        """Wraps a relation: NULL if a location is not valid in this space."""
+        return lambda p, q, *more: function(p, q, *more) if is_valid(p) and is_valid(q) else None
+
+    def centroid_distance(p: ConvexHull | Shape, q: ConvexHull | Shape) -> float:
+        return compute_point_distance(
+            compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space
+        )
+
+    valid_pair = f"{space}_places"
+    met, within = (
+        f"(1 if {space}_points_meet({points}) else 0)"
+        for points in ("{ax}, {ay}, {bx}, {by}", "{bx}, {by}, {ax}, {ay}")
+    )
+    far = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
+    of_hulls = f"({{a}}, {{b}}, {SPACES.index(space)})"
+    return (
+        ScalarFunction(
+            named("inside"),
+            _TWO,
+            ValueKind.BOOLEAN,
+            checked(lambda q, p: is_inside(to_hull(unwrap(q)), unwrap(p), space)),
+            vector=RoutineForm(named("inside")),
+            kernel=PointsForm(valid_pair, within, f"(1 if points_inside{of_hulls} else 0)"),
+        ),
+        ScalarFunction(
+            named("overlaps"),
+            _TWO,
+            ValueKind.BOOLEAN,
+            checked(lambda p, q: do_overlap(*in_order(p, q), space)),
+            vector=RoutineForm(named("overlaps")),
+            kernel=PointsForm(valid_pair, met, f"(1 if points_overlap{of_hulls} else 0)"),
+        ),
+        ScalarFunction(
+            named("distance"),
+            _TWO,
+            ValueKind.FLOAT,
+            checked(lambda p, q: compute_distance(*in_order(p, q), space)),
+            vector=RoutineForm(named("distance")),
+            kernel=PointsForm(valid_pair, far, f"points_distance{of_hulls}"),
+        ),
+        ScalarFunction(
+            named("same_place"),
+            (*_TWO, ArgumentType.NUMBER),
+            ValueKind.BOOLEAN,
+            checked(lambda p, q, limit: centroid_distance(p, q) < to_number(limit)),
+            vector=RoutineForm(named("same_place")),
+            kernel=PointsForm(
+                valid_pair,
+                f"(1 if {far} < {{x}} else 0)",
+                f"(1 if points_apart{of_hulls} < {{x}} else 0)",
+            ),
+        ),
+        ScalarFunction(
+            named("hull"),
+            (ArgumentType.PLACE,),
+            ValueKind.PLACE,
+            hull,
+            repeats=True,
+            sees_null=True,
+            vector=RoutineForm(named("hull")),
+        ),
+    )
+
+
+_ON_A_PLANE = (*_placing("plane"), *_measuring("plane"))
+_THERE = (*_placing("earth"), *_measuring("earth"))
+_ON_EARTH = {here.name: there.name for here, there in zip(_ON_A_PLANE, _THERE, strict=True)}
+
+PLACES = (
+    ScalarFunction(
+        CIRCLE, (ArgumentType.NUMBER,) * 3, ValueKind.PLACE, _circle, vector=RoutineForm(CIRCLE)
+    ),
+    ScalarFunction(
+        WKT,
+        (ArgumentType.TEXT,),
+        ValueKind.PLACE,
+        lambda text: _written(str(text)),
+        vector=RoutineForm(WKT),
+    ),
+    *_ON_A_PLANE,
+    *_THERE,
+)

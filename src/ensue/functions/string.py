@@ -1,0 +1,407 @@
+"""String functions and regular expressions."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from ensue.errors import QueryError
+from ensue.functions.record import ArgumentType, ArrowStringForm, RoutineForm, ScalarFunction
+from ensue.ir.values import to_number
+from ensue.schema import ValueKind
+
+_TEXT = (ArgumentType.TEXT,)
+_TWO_TEXTS = (ArgumentType.TEXT, ArgumentType.TEXT)
+_COUNTED = (ArgumentType.TEXT, ArgumentType.WHOLE)
+
+
+def _substring(text: object, start: object, length: object = None) -> str:
+    """Returns the characters from position `start`, counted from 1."""
+    characters, begin = str(text), int(to_number(start)) - 1
+    end = len(characters) if length is None else begin + max(int(to_number(length)), 0)
+    return characters[max(begin, 0) : max(end, 0)]
+
+
+MAX_STRING_LENGTH = 1_000_000  # maximum length of a string that a function builds; NULL beyond
+
+
+def _trimming(
+    name: str, strip: Callable[[str, str], str], arrow: str, *aliases: str
+) -> ScalarFunction:
+    return ScalarFunction(
+        name,
+        _TEXT,
+        ValueKind.STRING,
+        lambda text, characters=" ": strip(str(text), str(characters)) if characters else text,
+        optional=_TEXT,
+        aliases=aliases,
+        vector=ArrowStringForm(
+            f"{arrow}(texts, characters=y) if y else "
+            f"({arrow}(texts, characters=' ') if y is None else texts)"
+        ),
+    )
+
+
+def _left(text: object, count: object) -> str:
+    """Returns the first characters, or for a negative count all but the last ones."""
+    return str(text)[: int(to_number(count))]
+
+
+def _right(text: object, count: object) -> str:
+    """Returns the last characters, or for a negative count all but the first ones."""
+    characters, last = str(text), int(to_number(count))
+    return characters[max(len(characters) - last, 0) :] if last >= 0 else characters[-last:]
+
+
+def _padding(text: object, length: object, filling: object) -> tuple[str, str] | None:
+    """Returns the text, cut to a length, and its padding."""
+    characters, size, fill = str(text), int(to_number(length)), str(filling)
+    if size > MAX_STRING_LENGTH:
+        return None
+    cut = characters[: max(size, 0)]
+    missing = size - len(cut)
+    if missing <= 0 or not fill:
+        return cut, ""
+    return cut, (fill * (missing // len(fill) + 1))[:missing]
+
+
+def _lpad(text: object, length: object, filling: object = " ") -> str | None:
+    padded = _padding(text, length, filling)
+    return None if padded is None else padded[1] + padded[0]
+
+
+def _rpad(text: object, length: object, filling: object = " ") -> str | None:
+    padded = _padding(text, length, filling)
+    return None if padded is None else padded[0] + padded[1]
+
+
+def _repeat(text: object, count: object) -> str | None:
+    times = max(int(to_number(count)), 0)
+    return str(text) * times if len(str(text)) * times <= MAX_STRING_LENGTH else None
+
+
+def _replace(text: object, old: object, new: object) -> str | None:
+    characters, before, after = str(text), str(old), str(new)
+    if not before:
+        return characters
+    grown = characters.count(before) * max(len(after) - len(before), 0)
+    return characters.replace(before, after) if grown <= MAX_STRING_LENGTH else None
+
+
+def _split_part(text: object, separator: object, number_: object) -> str:
+    """Returns the n-th part, from the end for a negative n; empty if there is none."""
+    mark, index = str(separator), int(to_number(number_))
+    parts = str(text).split(mark) if mark else [str(text)]
+    if not 1 <= abs(index) <= len(parts):
+        return ""
+    return parts[index - 1 if index > 0 else index]
+
+
+def _translate(text: object, old: object, new: object) -> str:
+    """Replaces each character of `old` by the one at the same position in `new`, if any."""
+    after = str(new)
+    mapping: dict[int, str | None] = {}
+    for position, character in enumerate(str(old)):
+        mapping.setdefault(ord(character), after[position] if position < len(after) else None)
+    return str(text).translate(mapping)
+
+
+def _levenshtein(text: object, other: object) -> int | None:
+    """Computes the edit distance."""
+    left, right = str(text), str(other)
+    if len(left) * len(right) > MAX_STRING_LENGTH:
+        return None
+    row = list(range(len(right) + 1))
+    for down, character in enumerate(left, 1):
+        before, row[0] = row[0], down
+        for across, other_character in enumerate(right, 1):
+            changed = before + (character != other_character)
+            best = min(row[across] + 1, row[across - 1] + 1, changed)
+            before, row[across] = row[across], best
+    return row[-1]
+
+
+def _digest(name: str) -> ScalarFunction:
+    """Defines a hash function of the UTF-8 bytes, in hexadecimal."""
+    hash_function = getattr(hashlib, name)
+    return ScalarFunction(
+        name,
+        _TEXT,
+        ValueKind.STRING,
+        lambda text: hash_function(str(text).encode(), usedforsecurity=False).hexdigest(),
+    )
+
+
+def _substring_index(text: object, separator: object, count: object) -> str:
+    """Returns the text before the n-th separator, or after the n-th from the end if negative."""
+    mark, times = str(separator), int(to_number(count))
+    parts = str(text).split(mark) if mark else [""]
+    return mark.join(parts[:times] if times >= 0 else parts[times:])
+
+
+def _concat_ws(separator: object, *texts: object) -> str | None:
+    """Joins the texts that are not NULL."""
+    if separator is None:
+        return None
+    return str(separator).join(str(text) for text in texts if text is not None)
+
+
+def _initcap(text: object) -> str:
+    """Capitalizes each word."""
+    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), str(text))
+
+
+def _chr(code: object) -> str | None:
+    point = int(to_number(code))
+    return chr(point) if 0 < point < 0xD800 or 0xE000 <= point <= 0x10FFFF else None
+
+
+_SLICE = (
+    "pc.utf8_slice_codeunits(texts, start=max(y - 1, 0),"
+    " stop=None if z is None else max(y - 1 + max(z, 0), 0))"
+)
+
+TEXTS = (
+    ScalarFunction(
+        "lower",
+        _TEXT,
+        ValueKind.STRING,
+        lambda text: str(text).lower(),
+        aliases=("lcase",),
+        # Arrow maps characters one to one, unlike Python: ß, İ
+        vector=ArrowStringForm("pc.ascii_lower(texts)", ascii=True),
+    ),
+    ScalarFunction(
+        "upper",
+        _TEXT,
+        ValueKind.STRING,
+        lambda text: str(text).upper(),
+        aliases=("ucase",),
+        vector=ArrowStringForm("pc.ascii_upper(texts)", ascii=True),
+    ),
+    ScalarFunction(
+        "length",
+        _TEXT,
+        ValueKind.INTEGER,
+        lambda text: len(str(text)),
+        aliases=("len", "char_length", "character_length"),
+        vector=ArrowStringForm("pc.utf8_length(texts)"),
+    ),
+    _trimming("trim", str.strip, "pc.utf8_trim", "btrim"),
+    _trimming("ltrim", str.lstrip, "pc.utf8_ltrim"),
+    _trimming("rtrim", str.rstrip, "pc.utf8_rtrim"),
+    ScalarFunction(
+        "substring",
+        (ArgumentType.TEXT, ArgumentType.WHOLE),
+        ValueKind.STRING,
+        _substring,
+        optional=(ArgumentType.WHOLE,),
+        aliases=("substr", "mid"),
+        vector=ArrowStringForm(_SLICE),
+    ),
+    ScalarFunction(
+        "concat",
+        _TEXT,
+        ValueKind.STRING,
+        lambda *texts: "".join(str(text) for text in texts),
+        repeats=True,
+        vector=RoutineForm("concat"),
+    ),
+    ScalarFunction(
+        "starts_with",
+        _TWO_TEXTS,
+        ValueKind.BOOLEAN,
+        lambda text, prefix: str(text).startswith(str(prefix)),
+        aliases=("startswith",),
+        vector=ArrowStringForm("pc.starts_with(texts, pattern=y)"),
+    ),
+    ScalarFunction(
+        "ends_with",
+        _TWO_TEXTS,
+        ValueKind.BOOLEAN,
+        lambda text, suffix: str(text).endswith(str(suffix)),
+        aliases=("endswith",),
+        vector=ArrowStringForm("pc.ends_with(texts, pattern=y)"),
+    ),
+    ScalarFunction(
+        "contains",
+        _TWO_TEXTS,
+        ValueKind.BOOLEAN,
+        lambda text, inner: str(inner) in str(text),
+        vector=ArrowStringForm("pc.match_substring(texts, pattern=y)"),
+    ),
+    ScalarFunction(
+        "position",
+        _TWO_TEXTS,
+        ValueKind.INTEGER,
+        lambda text, inner: str(text).find(str(inner)) + 1,
+        aliases=("strpos", "instr"),
+    ),
+    ScalarFunction(
+        "replace",
+        (ArgumentType.TEXT,) * 3,
+        ValueKind.STRING,
+        _replace,
+    ),
+    ScalarFunction("reverse", _TEXT, ValueKind.STRING, lambda text: str(text)[::-1]),
+    ScalarFunction("left", _COUNTED, ValueKind.STRING, _left),
+    ScalarFunction("right", _COUNTED, ValueKind.STRING, _right),
+    ScalarFunction("lpad", _COUNTED, ValueKind.STRING, _lpad, optional=_TEXT),
+    ScalarFunction("rpad", _COUNTED, ValueKind.STRING, _rpad, optional=_TEXT),
+    ScalarFunction("repeat", _COUNTED, ValueKind.STRING, _repeat),
+    ScalarFunction("split_part", (*_TWO_TEXTS, ArgumentType.WHOLE), ValueKind.STRING, _split_part),
+    ScalarFunction(
+        "concat_ws", _TWO_TEXTS, ValueKind.STRING, _concat_ws, repeats=True, sees_null=True
+    ),
+    ScalarFunction("translate", (ArgumentType.TEXT,) * 3, ValueKind.STRING, _translate),
+    ScalarFunction(
+        "substring_index", (*_TWO_TEXTS, ArgumentType.WHOLE), ValueKind.STRING, _substring_index
+    ),
+    ScalarFunction(
+        "levenshtein", _TWO_TEXTS, ValueKind.INTEGER, _levenshtein, aliases=("editdist3",)
+    ),
+    _digest("md5"),
+    _digest("sha1"),
+    _digest("sha256"),
+    ScalarFunction("initcap", _TEXT, ValueKind.STRING, _initcap),
+    ScalarFunction(
+        "ascii",
+        _TEXT,
+        ValueKind.INTEGER,
+        lambda text: ord(str(text)[0]) if text else 0,
+        aliases=("ord", "unicode"),
+    ),
+    ScalarFunction("chr", (ArgumentType.WHOLE,), ValueKind.STRING, _chr, aliases=("char",)),
+)
+
+
+# --- regular expressions, which RE2 runs in linear time
+
+Expression = Any  # an re2 pattern, which has no public type
+Match = Any
+
+MAX_REGEXP_STEPS = 1_000_000_000  # characters that a search for all matches in one text may read
+
+_REFERENCE = re.compile(r"\\([0-9\\])")
+
+
+class _TooLongError(Exception):
+    """The matches in a text take too many steps to find."""
+
+
+@lru_cache(maxsize=64)  # each may take up to 8 MiB
+def compile_regexp(text: str) -> Expression:
+    """Compiles a regular expression, or raises a QueryError.
+
+    >>> compile_regexp("(a|ab)(c|bcd)").search("xabcd").span()
+    (1, 5)
+    >>> compile_regexp("(a")
+    Traceback (most recent call last):
+    ensue.errors.QueryError: '(a' is not a valid regular expression: missing ): (a
+      hint: ...
+    """
+    import re2  # where it is used: loading it takes a while
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        problem = error.args[0].decode(errors="replace")
+    except UnicodeEncodeError:
+        problem = "it contains half a character"
+    raise QueryError(
+        f"'{text}' is not a valid regular expression: {problem}",
+        hint="the syntax is RE2's: references (\\1) and lookaround ((?=x)) are not supported",
+    )
+
+
+def try_compile_regexp(text: object) -> Expression | None:
+    """Compiles a regular expression; None if it is invalid."""
+    try:
+        return compile_regexp(str(text))
+    except QueryError:
+        return None
+
+
+def _over_expression(function: Callable[..., object]) -> Callable[..., object]:
+    def apply(text: object, regexp: object, *others: object) -> object:
+        expression = try_compile_regexp(regexp)
+        try:
+            return None if expression is None else function(str(text), expression, *others)
+        except _TooLongError:
+            return None
+
+    return apply
+
+
+def _matches(expression: Expression, text: str) -> Iterator[Match]:
+    """Yields all matches from left to right. The search for one may read up to the text's end."""
+    read = 0
+    for match in expression.finditer(text):
+        read += len(text) - match.start()
+        if read > MAX_REGEXP_STEPS:
+            raise _TooLongError
+        yield match
+
+
+def _extract(text: str, expression: Expression, group: object = 0) -> str | None:
+    """Returns the first match, or a group of it; '' if there is none."""
+    group_number = int(to_number(group))
+    if not 0 <= group_number <= expression.groups:
+        return None
+    match = expression.search(text)
+    return "" if match is None else match[group_number] or ""
+
+
+def _replace_regexps(text: str, expression: Expression, replacement: object) -> str | None:
+    """Replaces every match; `\\1` in the replacement is a group, `\\0` the match."""
+    pieces, length, position = [], 0, 0
+    for match in _matches(expression, text):
+
+        def referred(reference: re.Match[str], match: Match = match) -> str:
+            if reference[1] == "\\":
+                return "\\"
+            group = int(reference[1])
+            return match[group] or "" if group <= expression.groups else ""
+
+        new = _REFERENCE.sub(referred, str(replacement))
+        pieces += [text[position : match.start()], new]
+        length += len(new)
+        position = match.end()
+        if length > MAX_STRING_LENGTH:
+            return None
+    return "".join(pieces) + text[position:]
+
+
+REGEXPS = (
+    ScalarFunction(
+        "regexp_matches",
+        (ArgumentType.TEXT, ArgumentType.REGEXP),
+        ValueKind.BOOLEAN,
+        _over_expression(lambda text, expression: expression.search(text) is not None),
+        aliases=("regexp_like", "regexp", "rlike"),
+        vector=ArrowStringForm("pc.match_substring_regex(texts, pattern=y)"),
+    ),
+    ScalarFunction(
+        "regexp_count",
+        (ArgumentType.TEXT, ArgumentType.REGEXP),
+        ValueKind.INTEGER,
+        _over_expression(lambda text, expression: sum(1 for _ in _matches(expression, text))),
+    ),
+    ScalarFunction(
+        "regexp_extract",
+        (ArgumentType.TEXT, ArgumentType.REGEXP),
+        ValueKind.STRING,
+        _over_expression(_extract),
+        optional=(ArgumentType.WHOLE,),
+        aliases=("regexp_substr",),
+    ),
+    ScalarFunction(
+        "regexp_replace",
+        (ArgumentType.TEXT, ArgumentType.REGEXP, ArgumentType.TEXT),
+        ValueKind.STRING,
+        _over_expression(_replace_regexps),
+    ),
+)

@@ -1,0 +1,417 @@
+"""Traversals of patterns and expressions."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import TypeVar
+
+from ensue.ir.expression import (
+    Aggregate,
+    Between,
+    Binary,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.ir.pattern import Atom, Kleene, LoopExit, MaxGap, Not, OperatorCall, Pattern, Repeat
+from ensue.ir.selection import Strategy
+from ensue.ir.traits import (
+    NodeForm,
+    get_form,
+    get_parts,
+    is_event,
+    is_input,
+    is_list,
+    is_loop,
+    is_negation,
+    is_operator_call,
+    is_optional,
+    is_then,
+    replace_parts,
+)
+
+Item = TypeVar("Item")
+
+
+def cache_on_node(
+    find: Callable[[Pattern], Iterable[Item]],
+) -> Callable[[Pattern], Iterator[Item]]:
+    """Caches the result of a traversal on the node; it is neither compared nor pickled."""
+    name = find.__name__
+
+    @wraps(find)
+    def walk(pattern: Pattern) -> Iterator[Item]:
+        cached = pattern.__dict__
+        if name not in cached:
+            cached[name] = tuple(find(pattern))
+        return iter(cached[name])
+
+    return walk
+
+
+def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
+    """Applies `change` to every node, the inner ones first."""
+    changed = replace_parts(pattern, tuple(rewrite_pattern(p, change) for p in get_parts(pattern)))
+    if (is_list(changed) or is_loop(changed)) and changed.until is not None:
+        until = rewrite_pattern(changed.until, change)
+        assert is_negation(until)
+        changed = replace(changed, until=until)
+    return change(changed)
+
+
+@cache_on_node
+def iterate_atoms(pattern: Pattern) -> Iterator[Atom]:
+    """Yields every atom in the order of the text, including negated ones and UNTIL."""
+    if is_event(pattern):
+        yield pattern
+        return
+    for part in get_parts(pattern):
+        yield from iterate_atoms(part)
+    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+        yield from iterate_atoms(pattern.until)
+
+
+@cache_on_node
+def iterate_positive_atoms(pattern: Pattern) -> Iterator[Atom]:
+    """Yields the atoms that a match binds, in the order of the text.
+
+    >>> from ensue.ir.pattern import Seq
+    >>> [a.variable for a in iterate_positive_atoms(Seq((Atom("A", "a"), Not(Atom("B", "b")))))]
+    ['a']
+    """
+    if is_event(pattern):
+        yield pattern
+    elif not is_negation(pattern):
+        for part in get_parts(pattern):
+            yield from iterate_positive_atoms(part)
+
+
+@cache_on_node
+def iterate_negations(pattern: Pattern) -> Iterator[Not]:
+    """Yields every outermost negation."""
+    if is_negation(pattern):
+        yield pattern
+        return
+    for part in get_parts(pattern):
+        yield from iterate_negations(part)
+
+
+def get_kleene_variables(pattern: Pattern) -> dict[str, Kleene]:
+    """Returns the variables that stand for several events, including those of repeated groups.
+
+    The event that starts each iteration occurs as often as the group; the others occur at least
+    once if every iteration binds them, else any number of times.
+
+    >>> from ensue.ir.pattern import Maybe, Repeat, Seq
+    >>> a, b = Atom("A", "a"), Atom("B", "b")
+    >>> lists = get_kleene_variables(Repeat(Seq((a, Maybe(b))), 2, None))
+    >>> lists["a"] == Kleene(a, 2, None), lists["b"] == Kleene(b, 0, None)
+    (True, True)
+    """
+    return dict(_kleenes(pattern))
+
+
+@cache_on_node
+def _kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
+    if is_loop(pattern):
+        always = () if pattern.least == 0 else {*_once(pattern.part)}
+        inside = {
+            atom.variable: Kleene(atom, int(atom.variable in always), None)
+            for atom in iterate_positive_atoms(pattern)
+        }
+        first = get_first_atom(pattern)
+        if first is not None:
+            inside[first.variable] = Kleene(first, pattern.least, pattern.most)
+        return inside.items()
+    lists = {pattern.atom.variable: pattern} if is_list(pattern) else {}
+    for part in get_parts(pattern):
+        lists |= get_kleene_variables(part)
+    return lists.items()
+
+
+def get_first_atom(loop: Repeat) -> Atom | None:
+    """Returns the atom that starts every iteration of a repeated group, if there is one."""
+    first = loop.part
+    while get_form(first) is NodeForm.SEQUENCE:
+        first = get_parts(first)[0]
+    return first if is_event(first) else None
+
+
+@cache_on_node
+def iterate_loop_exits(pattern: Pattern) -> Iterator[LoopExit]:
+    """Yields the exit rules of Kleene variables and repeated groups."""
+    if is_list(pattern) or is_loop(pattern):
+        yield pattern.leave
+    for part in get_parts(pattern):
+        yield from iterate_loop_exits(part)
+
+
+def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
+    """Whether a match may end with a greedy loop, which only a later event ends.
+
+    `bound` are the variables of the match; None: of any match.
+
+    >>> from ensue.ir.pattern import Maybe, Seq
+    >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None, leave=LoopExit.GREEDY)
+    >>> ends_greedily(Seq((a, b))), ends_greedily(Seq((b, Maybe(a)))), ends_greedily(Seq((b, a)))
+    (True, True, False)
+    """
+    if is_negation(pattern):
+        return False
+    if (is_list(pattern) or is_loop(pattern)) and pattern.leave is LoopExit.GREEDY:
+        return True
+
+    def is_bound(part: Pattern) -> bool:
+        return any(
+            bound is None or atom.variable in bound for atom in iterate_positive_atoms(part)
+        )
+
+    if get_form(pattern) is not NodeForm.SEQUENCE:
+        inner = get_parts(pattern)
+        if get_form(pattern) is NodeForm.CHOICE and any(map(is_bound, inner)):
+            inner = tuple(filter(is_bound, inner))
+        return any(
+            (is_bound(part) or is_optional(part) or is_list(part) or is_loop(part))
+            and ends_greedily(part, bound)
+            for part in inner
+        )
+    for part in reversed(get_parts(pattern)):
+        if ends_greedily(part, bound):
+            return True
+        if not is_optional(part) if bound is None else is_bound(part):
+            break
+    return False
+
+
+@cache_on_node
+def iterate_strategies(pattern: Pattern) -> Iterator[Strategy]:
+    """Yields the strategies that parts of a pattern declare themselves."""
+    if is_then(pattern):
+        yield pattern.how
+    if (is_list(pattern) or is_loop(pattern)) and pattern.inner is not None:
+        yield pattern.inner
+    for part in get_parts(pattern):
+        yield from iterate_strategies(part)
+
+
+def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ...]:
+    """Returns the variables of unbounded loops under skip-till-any-match.
+
+    Every subset of their candidate events may be part of a match.
+
+    >>> a = Atom("A", "a")
+    >>> find_subset_variables(Kleene(a, 1, None), Strategy.ANY)
+    ('a',)
+    >>> find_subset_variables(Kleene(a, 1, None, inner=Strategy.PARTITION), Strategy.ANY)
+    ()
+    """
+    if is_list(pattern) or is_loop(pattern):
+        first = pattern.atom if is_list(pattern) else get_first_atom(pattern)
+        if pattern.most is None and (pattern.inner or strategy) is Strategy.ANY and first:
+            return (first.variable,)
+    return tuple(v for part in get_parts(pattern) for v in find_subset_variables(part, strategy))
+
+
+@cache_on_node
+def iterate_untils(pattern: Pattern) -> Iterator[Not]:
+    """Yields the UNTIL negations of loops."""
+    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+        yield pattern.until
+    for part in get_parts(pattern):
+        yield from iterate_untils(part)
+
+
+@cache_on_node
+def iterate_max_gaps(pattern: Pattern) -> Iterator[MaxGap]:
+    """Yields the maximum gaps that parts of a pattern declare."""
+    if (is_then(pattern) or is_list(pattern) or is_loop(pattern)) and pattern.pause is not None:
+        yield pattern.pause
+    for part in get_parts(pattern):
+        yield from iterate_max_gaps(part)
+
+
+@cache_on_node
+def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
+    """Yields the repeated groups, outer ones first."""
+    if is_loop(pattern):
+        yield pattern
+    for part in get_parts(pattern):
+        yield from iterate_loops(part)
+
+
+@cache_on_node
+def iterate_aligned_variables(pattern: Pattern) -> Iterator[frozenset[str]]:
+    """Yields, by repeated group, the variables that each iteration binds exactly once.
+
+    The same index `[i]` of these variables refers to the same iteration.
+
+    >>> from ensue.ir.pattern import Maybe, Seq
+    >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
+    >>> [
+    ...     sorted(names)
+    ...     for names in iterate_aligned_variables(Repeat(Seq((a, b, Maybe(c))), 1, None))
+    ... ]
+    [['a', 'b']]
+    """
+    for loop in iterate_loops(pattern):
+        yield frozenset(_once(loop.part))
+
+
+def _once(pattern: Pattern) -> Iterator[str]:
+    if is_event(pattern):
+        yield pattern.variable
+    elif get_form(pattern) in (NodeForm.SEQUENCE, NodeForm.TOGETHER):
+        for part in get_parts(pattern):
+            yield from _once(part)
+
+
+@cache_on_node
+def iterate_operator_calls(pattern: Pattern) -> Iterator[OperatorCall]:
+    """Yields the calls of user-defined operators, inputs first."""
+    for part in get_parts(pattern):
+        yield from iterate_operator_calls(part)
+    if is_operator_call(pattern):
+        yield pattern
+
+
+@cache_on_node
+def iterate_bound_variables(pattern: Pattern) -> Iterator[str]:
+    """Yields the variables of a match, events and results, in the order of the text."""
+    if is_event(pattern):
+        yield pattern.variable
+    elif not is_negation(pattern):
+        for part in get_parts(pattern):
+            yield from iterate_bound_variables(part)
+        if is_operator_call(pattern):
+            yield pattern.variable
+
+
+def map_results_to_events(pattern: Pattern) -> dict[str, str]:
+    """Maps results with a single input to their operand event, whose fields they inherit."""
+    sources: dict[str, str] = {}
+    for call in iterate_operator_calls(pattern):
+        if len(call.inputs) == 1:
+            operand = call.inputs[0]
+            assert is_input(operand)
+            if is_event(operand) or operand.variable in sources:
+                sources[call.variable] = sources.get(operand.variable, operand.variable)
+    return sources
+
+
+def get_operands(expr: Expr) -> tuple[Expr, ...]:
+    """Returns the direct operands of an expression."""
+    match expr:
+        case Literal() | FieldRef():
+            return ()
+        case Aggregate(argument=argument):
+            return () if argument is None else (argument,)
+        case Unary(operand=operand) | IsNull(operand=operand) | Like(operand=operand):
+            return (operand,)
+        case Binary(left=left, right=right):
+            return (left, right)
+        case In(operand=operand, options=options):
+            return (operand, *options)
+        case Between(operand=operand, low=low, high=high):
+            return (operand, low, high)
+        case FunctionCall(arguments=arguments):
+            return arguments
+
+
+def replace_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    """Returns the same expression with other operands."""
+    match expr:
+        case Literal() | FieldRef():
+            return expr
+        case Aggregate():
+            return replace(expr, argument=new[0] if new else None)
+        case Unary() | IsNull() | Like():
+            return replace(expr, operand=new[0])
+        case Binary():
+            return replace(expr, left=new[0], right=new[1])
+        case In():
+            return replace(expr, operand=new[0], options=new[1:])
+        case Between():
+            return replace(expr, operand=new[0], low=new[1], high=new[2])
+        case FunctionCall():
+            return replace(expr, arguments=new)
+
+
+def rewrite_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Applies `change` to every node, the inner ones first."""
+    return change(
+        replace_operands(expr, tuple(rewrite_expr(e, change) for e in get_operands(expr)))
+    )
+
+
+def iterate_nodes(expr: Expr) -> Iterator[Expr]:
+    """Yields an expression and all expressions in it."""
+    yield expr
+    for operand in get_operands(expr):
+        yield from iterate_nodes(operand)
+
+
+def iterate_references(expr: Expr) -> Iterator[FieldRef | Aggregate]:
+    """Yields the aggregates, and the fields outside aggregates."""
+    if isinstance(expr, FieldRef | Aggregate):
+        yield expr
+        return
+    for operand in get_operands(expr):
+        yield from iterate_references(operand)
+
+
+def get_variables(expr: Expr) -> frozenset[str]:
+    """Returns the variables of an expression."""
+    return frozenset(r.variable for r in iterate_references(expr))
+
+
+def get_conjuncts(expr: Expr) -> tuple[Expr, ...]:
+    """Returns the operands of a conjunction.
+
+    >>> [e.value for e in get_conjuncts(Binary("and", Literal(True), Literal(False)))]
+    [True, False]
+    """
+    return tuple(flatten_chain("and", expr))
+
+
+# --- chains of `and` and `or`, as trees that are shallow enough for recursion
+
+_STRAIGHT = 16  # longer chains are balanced trees
+
+
+def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
+    """Combines the operands: left-deep if there are few, as a balanced tree if there are many.
+
+    >>> a, b, c = Literal(True), Literal(False), Literal(None)
+    >>> build_chain("or", [a, b, c]) == Binary("or", Binary("or", a, b), c)
+    True
+    """
+    if len(operands) > _STRAIGHT:
+        half = len(operands) // 2
+        left, right = operands[:half], operands[half:]
+        return _joined(operator, build_chain(operator, left), build_chain(operator, right))
+    joined = operands[0]
+    for operand in operands[1:]:
+        joined = _joined(operator, joined, operand)
+    return joined
+
+
+def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
+    """Returns the operands of a chain, regardless of its shape.
+
+    >>> [e.value for e in flatten_chain("or", build_chain("or", [Literal(n) for n in range(40)]))][
+    ...     -1
+    ... ]
+    39
+    """
+    if isinstance(expr, Binary) and expr.operator == operator:
+        return flatten_chain(operator, expr.left) + flatten_chain(operator, expr.right)
+    return [expr]
+
+
+def _joined(operator: str, left: Expr, right: Expr) -> Binary:
+    return Binary(operator, left, right, left.span.to(right.span) if left.span else None)

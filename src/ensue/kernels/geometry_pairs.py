@@ -1,0 +1,259 @@
+"""Relations of places row by row: for columns, and for single events in generated kernels.
+
+A column of places is all corners and the offset of each row; a column of one row is broadcast.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.kernels.earth import haversine
+from ensue.kernels.geometry import (
+    EARTH,
+    INSIDE,
+    PLANE,
+    centre,
+    convex_distance,
+    convex_inside,
+    convex_overlap,
+    find_nearest_turn,
+    hull,
+    passes_place_test,
+    point_distance,
+)
+from ensue.kernels.jit import kernel
+from ensue.kernels.regions import RegionTable, region_distance, region_inside, region_overlap
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+@kernel(**_OPTIONS)
+def column_distances(
+    ax: Floats, ay: Floats, a_first: Ints, bx: Floats, by: Floats, b_first: Ints, space: int
+) -> Floats:
+    """The distance of the places of each row."""
+    a_step = 0 if len(a_first) == 2 else 1
+    b_step = 0 if len(b_first) == 2 else 1
+    n = max(len(a_first), len(b_first)) - 1
+    if len(a_first) == 1 or len(b_first) == 1:
+        n = 0
+    out = np.empty(n, np.float64)
+    for row in range(n):
+        a, a_end = a_first[row * a_step], a_first[row * a_step + 1]
+        b, b_end = b_first[row * b_step], b_first[row * b_step + 1]
+        out[row] = convex_distance(
+            ax[a:a_end], ay[a:a_end], a_end - a, bx[b:b_end], by[b:b_end], b_end - b, space
+        )
+    return out
+
+
+@kernel(**_OPTIONS)
+def column_tests(
+    where: int,
+    ax: Floats,
+    ay: Floats,
+    a_first: Ints,
+    bx: Floats,
+    by: Floats,
+    b_first: Ints,
+    space: int,
+) -> Bools:
+    """Whether the place b of each row lies inside a, or overlaps it."""
+    a_step = 0 if len(a_first) == 2 else 1
+    b_step = 0 if len(b_first) == 2 else 1
+    n = max(len(a_first), len(b_first)) - 1
+    if len(a_first) == 1 or len(b_first) == 1:
+        n = 0
+    out = np.empty(n, np.bool_)
+    for row in range(n):
+        a, a_end = a_first[row * a_step], a_first[row * a_step + 1]
+        b, b_end = b_first[row * b_step], b_first[row * b_step + 1]
+        out[row] = passes_place_test(
+            where,
+            0,
+            0.0,
+            0.0,
+            ax[a:a_end],
+            ay[a:a_end],
+            a_end - a,
+            bx[b:b_end],
+            by[b:b_end],
+            b_end - b,
+            space,
+        )
+    return out
+
+
+@kernel(**_OPTIONS)
+def region_distances(table: RegionTable, x: Floats, y: Floats, first: Ints, space: int) -> Floats:
+    """The distance of each place from the first region."""
+    out = np.empty(len(first) - 1, np.float64)
+    for row in range(len(out)):
+        begin, end = first[row], first[row + 1]
+        out[row] = region_distance(table, 0, x[begin:end], y[begin:end], end - begin, space)
+    return out
+
+
+@kernel(**_OPTIONS)
+def region_tests(
+    table: RegionTable, where: int, x: Floats, y: Floats, first: Ints, space: int
+) -> Bools:
+    """Whether each place lies inside the first region, or overlaps it."""
+    out = np.empty(len(first) - 1, np.bool_)
+    for row in range(len(out)):
+        begin, end = first[row], first[row + 1]
+        xs, ys, n = x[begin:end], y[begin:end], end - begin
+        if where == INSIDE:
+            out[row] = region_inside(table, 0, xs, ys, n, space)
+        else:
+            out[row] = region_overlap(table, 0, xs, ys, n, space)
+    return out
+
+
+@kernel(**_OPTIONS)
+def column_centres(x: Floats, y: Floats, first: Ints) -> tuple[Floats, Floats]:
+    """The centre of each place; NaN for an empty one."""
+    n = len(first) - 1
+    out_x, out_y = np.full(n, np.nan), np.full(n, np.nan)
+    for row in range(n):
+        begin, end = first[row], first[row + 1]
+        if end > begin:
+            out_x[row], out_y[row] = centre(x[begin:end], y[begin:end], end - begin)
+    return out_x, out_y
+
+
+@kernel(**_OPTIONS)
+def point_distances(ax: Floats, ay: Floats, bx: Floats, by: Floats, space: int) -> Floats:
+    """The distance of the points of each row."""
+    n = len(ax)
+    out = np.empty(n, np.float64)
+    for row in range(n):
+        out[row] = point_distance(ax[row], ay[row], bx[row], by[row], space)
+    return out
+
+
+# ---------------------------------------------------------------------------- generated kernels
+
+Points = tuple[float, ...]
+
+FARTHEST = 1e100  # the greatest coordinate: products of four fit into a double
+
+# ---- two points
+
+
+@kernel(**_OPTIONS)
+def is_place(x: float, y: float, space: int) -> bool:
+    """Whether coordinates are usable: finite numbers, and degrees on the earth."""
+    if space == EARTH:
+        return abs(x) <= 540.0 and abs(y) <= 90.0
+    return abs(x) <= FARTHEST and abs(y) <= FARTHEST
+
+
+@kernel(**_OPTIONS)
+def plane_places(ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether both points are usable in the plane."""
+    return is_place(ax, ay, PLANE) and is_place(bx, by, PLANE)
+
+
+@kernel(**_OPTIONS)
+def earth_places(ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether both points are usable on the earth."""
+    return is_place(ax, ay, EARTH) and is_place(bx, by, EARTH)
+
+
+@kernel(**_OPTIONS)
+def plane_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether two points are equal."""
+    return float(ax) == float(bx) and float(ay) == float(by)
+
+
+@kernel(**_OPTIONS)
+def earth_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether two points are equal, modulo full turns."""
+    x = float(bx) + find_nearest_turn(float(bx), float(ax), EARTH)
+    return float(ay) == float(by) and (x == ax or x - 360.0 == ax or x + 360.0 == ax)
+
+
+@kernel(**_OPTIONS)
+def plane_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
+    """The distance of two points."""
+    dx, dy = float(bx) - float(ax), float(by) - float(ay)
+    return math.sqrt(dx * dx + dy * dy)
+
+
+@kernel(**_OPTIONS)
+def earth_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
+    """The distance of two points in metres."""
+    if earth_points_meet(ax, ay, bx, by):
+        return 0.0
+    return haversine(float(ax), float(ay), float(bx), float(by))
+
+
+# ---- hulls of several points
+
+
+@kernel(**_OPTIONS)
+def points_there(points: Points, space: int) -> bool:
+    """Whether at least one point is usable."""
+    for k in range(0, len(points), 2):
+        if is_place(points[k], points[k + 1], space):
+            return True
+    return False
+
+
+@kernel(**_OPTIONS)
+def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
+    """The hull of the usable points, on the earth around the first, and its size."""
+    most = len(points) // 2
+    xs, ys = np.empty(most, np.float64), np.empty(most, np.float64)
+    n = 0
+    for k in range(most):
+        x, y = points[2 * k], points[2 * k + 1]
+        if is_place(x, y, space):
+            xs[n] = x if n == 0 else x + find_nearest_turn(x, xs[0], space)
+            ys[n] = y
+            n += 1
+    out_x, out_y = np.empty(most, np.float64), np.empty(most, np.float64)
+    return out_x, out_y, hull(xs, ys, n, out_x, out_y)
+
+
+@kernel(**_OPTIONS)
+def points_inside(q: Points, p: Points, space: int) -> bool:
+    """Whether the hull of q lies inside that of p."""
+    qx, qy, qn = corners_of(q, space)
+    px, py, pn = corners_of(p, space)
+    return convex_inside(qx, qy, qn, px, py, pn, space)
+
+
+@kernel(**_OPTIONS)
+def points_overlap(p: Points, q: Points, space: int) -> bool:
+    """Whether two hulls share a point."""
+    px, py, pn = corners_of(p, space)
+    qx, qy, qn = corners_of(q, space)
+    return convex_overlap(px, py, pn, qx, qy, qn, space)
+
+
+@kernel(**_OPTIONS)
+def points_distance(p: Points, q: Points, space: int) -> float:
+    """The least distance of two hulls."""
+    px, py, pn = corners_of(p, space)
+    qx, qy, qn = corners_of(q, space)
+    return convex_distance(px, py, pn, qx, qy, qn, space)
+
+
+@kernel(**_OPTIONS)
+def points_apart(p: Points, q: Points, space: int) -> float:
+    """The distance of the centres of two hulls."""
+    px, py, pn = corners_of(p, space)
+    qx, qy, qn = corners_of(q, space)
+    if pn == 0 or qn == 0:
+        return math.inf
+    ax, ay = centre(px, py, pn)
+    bx, by = centre(qx, qy, qn)
+    return point_distance(ax, ay, bx, by, space)

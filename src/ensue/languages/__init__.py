@@ -1,1 +1,0 @@
-"""Query languages: text to algebra, and algebra to text."""

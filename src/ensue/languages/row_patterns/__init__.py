@@ -1,1 +1,0 @@
-"""MATCH_RECOGNIZE of SQL: text to a `Recognition` and back."""

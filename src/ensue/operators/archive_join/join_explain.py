@@ -1,0 +1,189 @@
+"""Explains queries with JOIN ARCHIVE: as text, with the figures of a run, and as a picture."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import pyarrow as pa
+
+from ensue.archives.archive import ArchiveLayout
+from ensue.cached import cached_property
+from ensue.engine.program import format_kernel
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.values import format_duration
+from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
+from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
+from ensue.operators.archive_join.join_operator import ArchiveJoinOperator
+from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide, select_patterns
+from ensue.planner.explain.join_text import (
+    ArchiveSummary,
+    ReadCounts,
+    analyze_archive_join,
+    draw_archive_join,
+    explain_archive_join,
+)
+from ensue.planner.physical_plan import PhysicalPlan
+from ensue.planner.planner_options import PlannerOptions
+from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
+from ensue.runtime.options import AccessOptions, ArchiveSet, InputEvents
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import SLICE_ROWS, OutputTable, StageInput
+from ensue.vector.arrow_types import Unit
+from ensue.vector.event_table import split_table
+
+
+@dataclass(frozen=True)
+class ArchiveJoinExplainer:
+    """Explains a query with JOIN ARCHIVE."""
+
+    asked: ArchiveJoinQuery
+    source: SourceSchema
+    planning: PlannerOptions
+    pasts: ArchiveSet
+    wanted: AccessOptions = field(default_factory=AccessOptions)
+    coming: InputEvents = field(default_factory=InputEvents)
+    streaming: bool = False
+
+    @cached_property
+    def prepared(self) -> CompiledArchiveJoin:
+        return compile_archive_join(
+            strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, self.planning, self.wanted,
+            streaming=self.streaming, coming=self.coming, told=True,
+        )  # fmt: skip
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The relevant event types; None means all."""
+        return self._operator.reads.types
+
+    @property
+    def _operator(self) -> ArchiveJoinOperator:
+        compiled = self.prepared
+        output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
+        return ArchiveJoinOperator((compiled,), (output,), self.pasts, self.source)
+
+    def told(self) -> str:
+        """Returns the plan as text."""
+        return self._explain()
+
+    def _explain(self, *more: str) -> str:
+        compiled = self.prepared
+        joins = zip(compiled.correlation.joins, compiled.joins, strict=True)
+        summaries = [
+            self._summarize_archive(definition.archive, join) for definition, join in joins
+        ]
+        text = explain_archive_join(
+            compiled.correlation, compiled.decision, summaries, self._plans, self._latency, more
+        )
+        _, last = strip_result_modifiers(self.asked)
+        return text if last is None else f"{text}\n\n{describe_result_modifiers(last)}"
+
+    @property
+    def _sides(self) -> tuple[CompiledSide, ...]:
+        return (self.prepared.live, *(join.lookup.prepared for join in self.prepared.joins))
+
+    @property
+    def _plans(self) -> list[PhysicalPlan | None]:
+        return [
+            side.prepared.plan if isinstance(side, PatternSide) else None for side in self._sides
+        ]
+
+    @property
+    def _latency(self) -> str:
+        if self.prepared.access != "grouped" or not self.prepared.latency:
+            return ""
+        return _length(self.prepared.latency, self._calendar, self.prepared.unit)
+
+    @property
+    def _calendar(self) -> bool:
+        return not self.source.shape.schema.time_kind.numeric
+
+    def _summarize_archive(self, name: str, join: CompiledJoin) -> ArchiveSummary:
+        archive = self.pasts.archives[name]
+        layout = archive.layout()
+        waits = ""
+        if join.waits:
+            waits = _length(join.waits - 1, self._calendar, self.prepared.unit)
+        return ArchiveSummary(
+            _kind(layout, own=name == self.pasts.own),
+            _events(layout),
+            _layout(layout),
+            join.lookup.prepared.reach,
+            join.lookup.field,
+            waits,
+        )
+
+    def analysed(self, ordered: pa.Table) -> str:
+        """Returns the plan with the reads and matches of a run over ordered events."""
+        stage = self._operator.whole()
+        began = perf_counter()
+        matcher = stage.matcher()
+        assert isinstance(matcher, ArchiveJoinMatcher)
+        results = [
+            matcher.feed(StageInput.of(piece)) for piece in split_table(ordered, SLICE_ROWS)
+        ]
+        results.append(matcher.finish())
+        seconds = perf_counter() - began
+        names = list(dict.fromkeys(join.archive for join in self.asked.joins))
+        reading = {name: matcher.pasts[name].reading for name in names}
+        read = [
+            ReadCounts(
+                counts.reads, counts.files, counts.rows, counts.events,
+                matcher.count_found(name), matcher.count_stored(name),
+            )
+            for name, counts in reading.items()
+        ]  # fmt: skip
+        reading_seconds = sum(counts.seconds for counts in reading.values())
+        rows = sum(table.num_rows for tables in results for table in tables)
+        figures = analyze_archive_join(
+            self.prepared.decision, names, read, matcher.lookup_count, ordered.num_rows, rows,
+            (("reading", reading_seconds), ("all", seconds)),
+        )  # fmt: skip
+        return self._explain(figures)
+
+    def kernels(self) -> str:
+        """Returns the source of the kernel of each side."""
+        return "\n\n\n".join(
+            format_kernel(side.plan, side.physical[1], side.shape.unit)
+            for side in select_patterns(self._sides)
+        )
+
+    def picture(self) -> str:
+        """Draws the plans of all sides."""
+        return draw_archive_join(self.prepared.correlation, self._plans, self.prepared.access)
+
+
+def _length(length: float, calendar: bool, unit: Unit) -> str:
+    if not calendar:
+        return f"{length:g}"
+    if length == float("inf"):
+        return "to the end"
+    return format_duration(int(length) * (1 if unit == "ns" else 1_000))
+
+
+def _kind(layout: ArchiveLayout, *, own: bool) -> str:
+    kind = "a table in memory" if layout.kind == "table" else layout.kind
+    version = "" if layout.version is None else f" version {layout.version}"
+    return f"{kind}{version}{' and the stream' if own else ''}"
+
+
+def _events(layout: ArchiveLayout) -> str:
+    rows = "some" if layout.rows is None else f"{layout.rows:,}"
+    if layout.since is None or layout.until is None:
+        return f"{rows} events"
+    return f"{rows} events from {layout.since} to {layout.until}"
+
+
+def _layout(layout: ArchiveLayout) -> str:
+    facts = []
+    if layout.files:
+        facts.append(f"{layout.files:,} {'file' if layout.files == 1 else 'files'}")
+    if layout.partitioned_by or layout.buckets:
+        parts = [
+            *layout.partitioned_by,
+            *([f"{layout.buckets} buckets"] if layout.buckets else []),
+        ]
+        facts.append(f"by {' and '.join(dict.fromkeys(parts))}")
+    if layout.sorted_by:
+        facts.append(f"sorted by {', '.join(layout.sorted_by)}")
+    return ", ".join(facts)

@@ -1,0 +1,415 @@
+"""The operator of queries with JOIN ARCHIVE, and stages that write their events to an archive."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from ensue.archives.archive import Archive
+from ensue.cached import cached_property
+from ensue.engine.state_format import pack_state, unpack_state
+from ensue.errors import QueryError
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import get_pattern_types as types_named
+from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
+from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
+from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
+from ensue.operators.archive_join.join_planner import compile_archive_join
+from ensue.operators.archive_join.join_sides import select_patterns
+from ensue.operators.match.match_operator import create_matcher
+from ensue.planner.limits import MatcherLimits
+from ensue.projection.time_order import sort_result
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.composite import CompositeMatcher
+from ensue.runtime.options import ArchiveSet
+from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
+from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.spill.key_store import (
+    build_eviction_error,
+    build_shedding_error,
+    why_not_evictable,
+)
+from ensue.runtime.stage import (
+    ARRIVAL,
+    SLICE_ROWS,
+    ArchiveBatch,
+    ArchiveSink,
+    ArchiveWritingStage,
+    InputFilter,
+    LookupCounters,
+    OutputTable,
+    PipelineStage,
+    Progress,
+    StageInput,
+    StageMatcher,
+    TableResult,
+    UnseenTypes,
+    union_types,
+)
+from ensue.vector.arrow_types import Unit
+from ensue.vector.event_table import split_table
+
+OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
+
+
+def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    """Compiles queries with JOIN ARCHIVE."""
+    options, limits = call.wishes, call.wishes.planning.limits
+    compiled: dict[QuerySpec, CompiledArchiveJoin] = {}
+    for spec in specs:
+        with name_query_in_errors(spec.name):
+            if options.emit_timeouts:
+                raise QueryError(
+                    "emit_timeouts=True cannot be combined with JOIN ARCHIVE: a partial match has "
+                    "no range for its archived matches",
+                    hint="run the live pattern as a separate query with emit_timeouts=True",
+                )
+            assert isinstance(spec.query, ArchiveJoinQuery)
+            compiled[spec] = compile_archive_join(
+                spec.query, call.source.shape, call.pasts, options.planning, options.access,
+                streaming=options.streaming, coming=options.coming,
+            )  # fmt: skip
+    for spec, compiled_query in compiled.items():
+        with name_query_in_errors(spec.name):
+            if limits.evict is not None:
+                live = select_patterns([compiled_query.live])
+                why = why_not_evictable(live) if live else OF_CLAUSES
+                if why is not None:
+                    raise build_eviction_error(why)
+            if limits.shed_ms is not None:
+                raise build_shedding_error("dropped events would be missing from archived matches")
+
+    def build_operators(
+        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
+    ) -> Iterator[ArchiveJoinOperator]:
+        selected = tuple(outputs[spec][0] for spec in compiled)
+        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.pasts, call.source)
+
+    delivered = {
+        spec: (build_output(spec, compiled_query.joining.result, compiled_query.meaning),)
+        for spec, compiled_query in compiled.items()
+    }
+    return PlannedQueries(delivered, build_operators)
+
+
+@dataclass(frozen=True)
+class ArchiveJoinOperator:
+    """Runs queries with JOIN ARCHIVE over one stream and assigns their rows to outputs."""
+
+    queries: tuple[CompiledArchiveJoin, ...]
+    outputs: tuple[OutputTable, ...]
+    pasts: ArchiveSet
+    source: SourceSchema
+    of_events: bool = True  # live queries read the input events directly
+    rows: None = None  # all events are needed
+
+    @property
+    def expected(self) -> tuple[CompiledQuery, ...]:
+        """The queries whose cost is estimated: the live patterns."""
+        return select_patterns([query.live for query in self.queries])
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        return InputFilter(union_types(stage.reads for (stage,) in self.chains()))
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        """Matches events that are in stream order."""
+        matcher = self.whole().matcher()
+        batches: list[list[pa.Table]] = []
+        done = 0
+        for piece in split_table(events, SLICE_ROWS):
+            batches.append(matcher.feed(StageInput.of(piece)))
+            done += piece.num_rows
+            if progress is not None:
+                progress(done, events.num_rows)
+        batches.append(matcher.finish())
+        tables = [
+            sort_result(pa.concat_tables(pieces), output.meaning, by_id=False)
+            for output, pieces in zip(self.outputs, zip(*batches, strict=True), strict=True)
+        ]
+        return TableResult(tables, self._unseen(events))
+
+    def _unseen(self, events: pa.Table) -> UnseenTypes:
+        """Returns the types that live queries name and no event has."""
+        column = self.source.shape.schema.type_column
+        if column is None or not events.num_rows:
+            return UnseenTypes()
+        seen = {str(value) for value in events.column(column).unique().to_pylist()}
+        lives = select_patterns([query.live for query in self.queries])
+        named = {name for live in lives for name in types_named(live.query)}
+        return UnseenTypes(frozenset(named - seen))
+
+    def chains(self) -> "tuple[tuple[ArchiveJoinStage, ...], ...]":
+        """Groups the queries by partition key; each group is a chain of one stage."""
+        chains = []
+        for key in dict.fromkeys(query.partition_key for query in self.queries):
+            numbers = [n for n, q in enumerate(self.queries) if q.partition_key == key]
+            chains.append((self._stage(key, numbers),))
+        return tuple(chains)
+
+    def whole(self) -> "ArchiveJoinStage":
+        """Creates one stage with all queries and no key."""
+        return self._stage((), range(len(self.queries)))
+
+    def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
+        queries = tuple(self.queries[n] for n in numbers)
+        used = {join.lookup.archive for query in queries for join in query.joins}
+        used |= set() if self.pasts.own is None else {self.pasts.own}
+        archives = {name: self.pasts.archives[name] for name in sorted(used)}
+        return ArchiveJoinStage(
+            queries,
+            tuple(self.outputs[n] for n in numbers),
+            replace(self.pasts.travelling, archives=archives),
+            self.source,
+            key,
+        )
+
+
+@dataclass(frozen=True)
+class ArchiveJoinStage:
+    """Live queries that run in the key groups of one key, and their archives."""
+
+    queries: tuple[CompiledArchiveJoin, ...]
+    outputs: tuple[OutputTable, ...]  # one per query
+    pasts: ArchiveSet
+    source: SourceSchema
+    key: tuple[str, ...]
+    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
+    hold: int = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        """The event types of the live queries and of the stream's archive."""
+        types = union_types(InputFilter(query.live.types) for query in self.queries)
+        several = [InputFilter(types), *self._archived_reads()]
+        unkeyed = any(query.has_null_partition_keys for query in self.queries)
+        return InputFilter(union_types(several), self.key, nulls=unkeyed)
+
+    def _archived_reads(self) -> Iterator[InputFilter]:
+        if self.pasts.own is not None:
+            yield from (InputFilter(join.lookup.types) for join in self._joins(self.pasts.own))
+
+    @property
+    def whole_stream(self) -> str | None:
+        """Why a single task gets all events, if it does."""
+        if self.key:
+            return None
+        return next(
+            (
+                query.why_unpartitioned
+                for query in self.queries
+                if query.why_unpartitioned is not None
+            ),
+            "the query has no [attr] to split the stream: one task, on one core, will "
+            "match all events",
+        )
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.queries[0].live.limits
+
+    # ---------------------------------------------------------------------------- archives
+
+    @property
+    def archives(self) -> Mapping[str, Archive]:
+        """The archives that it reads, by name."""
+        return self.pasts.archives
+
+    @property
+    def archiving(self) -> ArchiveSink | None:
+        """How events are written to the stream's archive; None: they stay in the task."""
+        return self.pasts.archiving
+
+    def archived_types(self, name: str) -> frozenset[str] | None:
+        """Returns the relevant event types of an archive; None means all."""
+        return union_types(InputFilter(join.lookup.types) for join in self._joins(name))
+
+    def _joins(self, name: str) -> Iterator[CompiledJoin]:
+        for query in self.queries:
+            yield from (join for join in query.joins if join.lookup.archive == name)
+
+    def split_like(self, name: str) -> frozenset[str]:
+        """Returns the fields that partition an archive in the same way as the stream."""
+        fields = set(self.key)
+        for query in self.queries:
+            for join, equal in zip(query.joins, query.joining.equal, strict=True):
+                if join.lookup.archive == name:
+                    fields &= {e.field for e in equal if e.same_field}
+        return frozenset(fields)
+
+    def with_archives(self, archives: Mapping[str, Archive]) -> "ArchiveJoinStage":
+        """Replaces archives by others of the same names."""
+        pasts = replace(self.pasts, archives={**self.pasts.archives, **archives})
+        return replace(self, pasts=pasts)
+
+    # ---------------------------------------------------------------------------- running
+
+    def matcher(self) -> StageMatcher:
+        """Creates a matcher for one key group."""
+        live = [query.live for query in self.queries]
+        patterns = select_patterns(live)
+        matcher: StageMatcher
+        if len(patterns) == len(live):
+            matcher = create_matcher(patterns, self.reads, self.limits, shared=len(live) > 1)
+        else:
+            matcher = CompositeMatcher([side.matcher() for side in live])
+        pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
+        return ArchiveJoinMatcher(matcher, self.queries, pasts, self.source.shape)
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches the complete events of one key group."""
+        matcher = self.matcher()
+        batches = [
+            matcher.feed(StageInput.of(piece)) for piece in split_table(given.bare, SLICE_ROWS)
+        ]
+        batches.append(matcher.finish())
+        return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        """Counts the result rows."""
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """Yields the rows of each query with the number of its output."""
+        for output, table in zip(self.outputs, tables, strict=True):
+            if table.num_rows:
+                yield output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        """Yields nothing: no other stage reads these rows."""
+        return iter(())
+
+
+# ---------------------------------------------------------------------------- archive writers
+
+
+@dataclass(frozen=True)
+class ArchiveWriterStage:
+    """A stage without lookups whose events are written to an archive."""
+
+    inner: PipelineStage
+    pasts: ArchiveSet
+    source: SourceSchema
+
+    @property
+    def archiving(self) -> ArchiveSink | None:
+        """How events are written to the archive; None: they stay in the task."""
+        return self.pasts.archiving
+
+    @property
+    def reads(self) -> InputFilter:
+        return self.inner.reads
+
+    @property
+    def outputs(self) -> tuple[OutputTable, ...]:
+        return self.inner.outputs
+
+    @property
+    def whole_stream(self) -> str | None:
+        return self.inner.whole_stream
+
+    @property
+    def takes(self) -> Mapping[str, pa.Schema]:
+        return self.inner.takes
+
+    @property
+    def hold(self) -> int | float:
+        return self.inner.hold
+
+    @property
+    def arrival(self) -> tuple[str, ...]:
+        return self.inner.arrival
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.inner.limits
+
+    def matcher(self) -> StageMatcher:
+        """Creates a matcher for one key group."""
+        assert self.pasts.own is not None
+        shape = self.pasts.archives[self.pasts.own].shape
+        unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
+        return ArchiveWriterMatcher(
+            self.inner.matcher(), self.pasts.past(self.pasts.own, unit), self.source
+        )
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        return self.inner.matched(given)
+
+    def matches(self, found: Sequence[pa.Table]) -> int:
+        return self.inner.matches(found)
+
+    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        return self.inner.delivered(found)
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        return self.inner.sent(found)
+
+
+class ArchiveWriterMatcher:
+    """Buffers the events of a matcher until they are archived."""
+
+    def __init__(self, inner: StageMatcher, past: ArchivedEvents, source: SourceSchema) -> None:
+        self.inner, self.past, self.shape = inner, past, source.shape
+
+    def feed(self, given: StageInput) -> list[pa.Table]:
+        if given.events.num_rows:
+            self.past.add(given.bare)
+        return self.inner.feed(given)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        return self.inner.advance(now)
+
+    def finish(self) -> list[pa.Table]:
+        return self.inner.finish()
+
+    def deadline(self) -> float | None:
+        return self.inner.deadline()
+
+    def looked_up(self) -> LookupCounters:
+        """Returns the counts of the buffered events; it reads nothing."""
+        return self.past.looked_up()
+
+    def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
+        """Removes the events before `now`, if there are enough, to write them to the archive."""
+
+        def rescale(time: float) -> float:
+            return convert_time_unit(time, self.shape, self.shape.unit, self.past.unit)
+
+        return self.past.hand_over(rescale(now), rows, None if age is None else rescale(age))
+
+    @property
+    def partial_matches(self) -> int:
+        return self.inner.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        return self.inner.state_bytes + self.past.nbytes
+
+    def save(self) -> bytes:
+        header, events = self.past.save()
+        return pack_state(header, {}, {"inner": self.inner.save(), "recent": events})
+
+    def restore(self, data: bytes) -> None:
+        header, _, blobs = unpack_state(data)
+        self.past.restore(header, blobs["recent"])
+        self.inner.restore(blobs["inner"])
+
+
+def add_archive_writer(
+    stages: tuple[PipelineStage, ...], source: SourceSchema, pasts: ArchiveSet
+) -> tuple[PipelineStage, ...]:
+    """Adds the buffering of events for the stream's archive to its only stage."""
+    if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
+        raise QueryError(
+            "archive= cannot be combined with queries that have definitions yet",
+            hint="run them in a separate call, without archive=",
+        )
+    (stage,) = stages
+    if isinstance(stage, ArchiveWritingStage):
+        return stages
+    assert pasts.own is not None
+    own_archive = replace(pasts.travelling, archives={pasts.own: pasts.archives[pasts.own]})
+    return (ArchiveWriterStage(stage, own_archive, source),)

@@ -1,0 +1,386 @@
+"""The compiled sides of an archive join: patterns and MATCH_RECOGNIZE clauses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.analyzer.row_pattern_checks import is_single_row
+from ensue.analyzer.time_bounds import (
+    ReadRange,
+    compute_read_range,
+    compute_row_pattern_read_range,
+    get_max_length,
+)
+from ensue.cached import cached_property
+from ensue.ir.archive_join import JoinSide, RowPatternSide
+from ensue.ir.canonical_form import compute_fingerprint
+from ensue.ir.expression import FieldRef
+from ensue.ir.row_pattern import OPERAND, Measure, Navigation, RowExpression
+from ensue.ir.selection import ByEvents, ByTime, ByUnits
+from ensue.ir.traits import is_event
+from ensue.ir.traversal import iterate_bound_variables
+from ensue.operators.match.match_operator import match_queries
+from ensue.operators.row_match.compiled_clause import (
+    CompiledClause,
+    require_bounded,
+    require_open_end,
+)
+from ensue.operators.row_match.compiled_clause import compile_clause as prepared_clause
+from ensue.operators.row_match.row_matcher import RowPatternMatcher
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import PlannerOptions
+from ensue.projection.join_output import ProjectedSide
+from ensue.projection.row_pattern_output import MATCH_ID
+from ensue.projection.trigger_limits import RANK
+from ensue.runtime.compiled_query import CompiledQuery, compile_query, get_result_schema
+from ensue.runtime.composite import CompositeMember
+from ensue.runtime.event_buffer import BufferedEvents
+from ensue.runtime.event_pruning import get_relevant_types
+from ensue.runtime.live_matcher import LiveMatcher
+from ensue.runtime.source_schema import SourceSchema
+from ensue.vector.arrow_numpy import Ints, to_single_array
+from ensue.vector.arrow_types import plain_type
+from ensue.vector.column_values import decode_dictionary
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table
+
+_FIRST, _LAST = "\0start", "\0end"  # measures that no text can name
+
+
+class SideMatcher(CompositeMember, Protocol):
+    """Matches a side incrementally."""
+
+
+class CompiledSide(Protocol):
+    """A compiled side of an archive join."""
+
+    @property
+    def shape(self) -> StreamSchema:
+        """The shape of its events."""
+
+    @property
+    def limits(self) -> MatcherLimits: ...
+
+    @property
+    def side(self) -> ProjectedSide:
+        """The columns of its matches: `match_id`, `start`, `end`, and its variables."""
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The relevant event types; None means all."""
+
+    @property
+    def reach(self) -> ReadRange:
+        """How far outside a range events affect the matches inside it."""
+
+    @property
+    def longest(self) -> ByTime | ByUnits | ByEvents | None:
+        """The longest duration of a match, if known."""
+
+    @property
+    def single(self) -> bool:
+        """Whether a match is one event and depends on no other."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The fields that are equal in all events of a match."""
+
+    @property
+    def whole_stream(self) -> bool:
+        """Whether it needs the events of all keys together nevertheless."""
+
+    @property
+    def keys_may_be_null(self) -> bool:
+        """Whether events with NULL keys may match."""
+
+    @property
+    def name(self) -> bytes:
+        """Identifies its matches."""
+
+    def matches(self, events: pa.Table) -> pa.Table:
+        """Returns the matches in complete ordered events, in time order."""
+
+    def matcher(self) -> SideMatcher:
+        """Creates a matcher."""
+
+    def ranked_matcher(self) -> SideMatcher:
+        """Creates a matcher whose matches have a rank for `compute_ranks`."""
+
+    @property
+    def ranked(self) -> pa.Schema:
+        """The columns of ranked matches."""
+
+
+# ------------------------------------------------------------------------------------ patterns
+
+
+@dataclass(frozen=True)
+class PatternSide:
+    """A pattern with its conditions."""
+
+    prepared: CompiledQuery
+
+    @property
+    def shape(self) -> StreamSchema:
+        return self.prepared.shape
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.prepared.planning.limits
+
+    @cached_property
+    def side(self) -> ProjectedSide:
+        variables = tuple(iterate_bound_variables(self.prepared.query.pattern))
+        return ProjectedSide(get_result_schema(self.prepared), variables)
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        return get_relevant_types((self.prepared,))
+
+    @property
+    def reach(self) -> ReadRange:
+        return compute_read_range(self.prepared.query, intervals=self.shape.schema.intervals)
+
+    @property
+    def longest(self) -> ByTime | ByUnits | ByEvents | None:
+        if self.single and not self.shape.schema.intervals:
+            return ByUnits(0)
+        return self.prepared.plan.query.within
+
+    @property
+    def single(self) -> bool:
+        return is_event(self.prepared.query.pattern)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(e.field_name for e in self.prepared.plan.query.equivalence)
+
+    @property
+    def whole_stream(self) -> bool:
+        return bool(self.prepared.plan.whole_stream)
+
+    @property
+    def keys_may_be_null(self) -> bool:
+        return False
+
+    @property
+    def name(self) -> bytes:
+        return self.prepared.result.identity
+
+    def matches(self, events: pa.Table) -> pa.Table:
+        if not events.num_rows:
+            return create_empty_table(self.side.schema)
+        return match_queries((self.prepared,), events, ordered=True).tables[0]
+
+    def matcher(self) -> LiveMatcher:
+        return LiveMatcher(self.prepared)
+
+    def ranked_matcher(self) -> "RankedMatcher":
+        return RankedMatcher(self.prepared)
+
+    @property
+    def ranked(self) -> pa.Schema:
+        return self.side.schema.append(pa.field(RANK, pa.binary()))
+
+
+class RankedMatcher(LiveMatcher):
+    """Adds to each match its rank in stream order."""
+
+    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        return self.ranked_result(matches, known)
+
+
+def compute_ranks(matches: pa.Table, *, by_id: bool) -> Ints:
+    """Returns numbers that order matches of the same time: by stream order, or by id.
+
+    Matches without a rank column were found together and are in order.
+    """
+    name = MATCH_ID if by_id else RANK
+    if name not in matches.column_names:
+        return np.arange(matches.num_rows)
+    ranks = pc.rank(to_single_array(matches.column(name)), tiebreaker="dense")
+    return np.asarray(ranks.to_numpy(), np.int64)
+
+
+def select_patterns(sides: Sequence[CompiledSide]) -> tuple[CompiledQuery, ...]:
+    """Returns the compiled patterns among the sides."""
+    return tuple(side.prepared for side in sides if isinstance(side, PatternSide))
+
+
+# ------------------------------------------------------------------------------------- clauses
+
+
+@dataclass(frozen=True)
+class CompiledRowPatternSide:
+    """A compiled MATCH_RECOGNIZE clause: each match is one event, named by its alias."""
+
+    clause: CompiledClause  # its last two measures are the times of the first and of the last row
+    alias: str
+    shape: StreamSchema
+    ids: bool  # whether events have a field match_id
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.clause.limits
+
+    @cached_property
+    def side(self) -> ProjectedSide:
+        schema = self.clause.schema
+        time = plain_type(self.shape.arrow.field(self.shape.schema.end).type)
+        shown = [pa.field(f.name, plain_type(f.type)) for f in schema if self._is_shown(f.name)]
+        fields = [
+            schema.field(MATCH_ID), pa.field("start", time), pa.field("end", time),
+            pa.field(self.alias, pa.struct(shown)),
+        ]  # fmt: skip
+        return ProjectedSide(pa.schema(fields), (self.alias,))
+
+    def _is_shown(self, name: str) -> bool:
+        return name not in (_FIRST, _LAST) and (self.ids or name != MATCH_ID)
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        return None  # every row counts
+
+    @property
+    def reach(self) -> ReadRange:
+        return compute_row_pattern_read_range(self.clause.row_pattern)
+
+    @property
+    def longest(self) -> ByTime | ByUnits | None:
+        if self.clause.plan.awaited:
+            return None  # a match is known only when a later row arrives
+        return get_max_length(self.clause.row_pattern)
+
+    @cached_property
+    def single(self) -> bool:
+        return is_single_row(self.clause.row_pattern)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.clause.key)
+
+    @property
+    def whole_stream(self) -> bool:
+        return False
+
+    @property
+    def keys_may_be_null(self) -> bool:
+        return True
+
+    @property
+    def name(self) -> bytes:
+        return self.clause.meaning.encode()
+
+    def matches(self, events: pa.Table) -> pa.Table:
+        if not events.num_rows:
+            return create_empty_table(self.side.schema)
+        return self.shown(self.clause.whole(events.select(self.clause.arrow.names)))
+
+    def matcher(self) -> "RowPatternSideMatcher":
+        return RowPatternSideMatcher(self)
+
+    def ranked_matcher(self) -> "RowPatternSideMatcher":
+        return self.matcher()
+
+    @property
+    def ranked(self) -> pa.Schema:
+        return self.side.schema
+
+    def shown(self, result: pa.Table) -> pa.Table:
+        """Converts the result of the clause to a table of matches."""
+        schema = self.side.schema
+        struct = schema.field(self.alias).type
+        columns = [_plain(result.column(field.name), field.type) for field in struct]
+        event = pa.StructArray.from_arrays(columns, fields=list(struct))
+        times = (_plain(result.column(n), schema.field("start").type) for n in (_FIRST, _LAST))
+        return pa.Table.from_arrays(
+            [to_single_array(result.column(MATCH_ID)), *times, event], schema=schema
+        )
+
+
+def _plain(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
+    array = decode_dictionary(to_single_array(column))
+    return array if array.type == type else array.cast(type)
+
+
+class RowPatternSideMatcher:
+    """Matches a clause incrementally as a side of a join."""
+
+    def __init__(self, prepared: CompiledRowPatternSide) -> None:
+        self.prepared = prepared
+        schema = prepared.shape.schema
+        source = SourceSchema(
+            prepared.clause.arrow, schema.end, schema.type_column, tuple(schema.order)
+        )
+        self.matcher = RowPatternMatcher(prepared.clause, source)
+
+    def feed(self, events: pa.Table) -> pa.Table:
+        return self.prepared.shown(self.matcher.feed(events))
+
+    def advance(self, now: float) -> pa.Table:
+        return self.prepared.shown(self.matcher.advance(now))
+
+    def finish(self) -> pa.Table:
+        return self.prepared.shown(self.matcher.finish())
+
+    def deadline(self) -> float | None:
+        return self.matcher.deadline()
+
+    @property
+    def partial_matches(self) -> int:
+        return self.matcher.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        return self.matcher.state_bytes
+
+    def save(self) -> bytes:
+        return self.matcher.save()
+
+    def restore(self, data: bytes) -> None:
+        self.matcher.restore(data)
+
+
+# ------------------------------------------------------------------------------------ compilation
+
+
+def compile_side(
+    side: JoinSide, shape: StreamSchema, planning: PlannerOptions, *, streaming: bool = False
+) -> CompiledSide:
+    """Compiles a checked side for events of a shape."""
+    if not isinstance(side, RowPatternSide):
+        return PatternSide(compile_query(side, shape, planning, streaming=streaming))
+    if streaming:
+        require_open_end(side.row_pattern)
+    compiled = prepared_clause(
+        side.row_pattern, shape.arrow, planning.limits, ids=True, session=shape.schema.session
+    )
+    if streaming:
+        require_bounded(compiled.plan)
+    recognition = compiled.row_pattern
+    time = recognition.order[0].expr
+    ends = (
+        Measure(
+            RowExpression(FieldRef(OPERAND, "0"), (Navigation(time, first=first, final=True),)),
+            name,
+        )
+        for name, first in ((_FIRST, True), (_LAST, False))
+    )
+    timed = replace(recognition, measures=(*recognition.measures, *ends))
+    clause = replace(compiled, plan=replace(compiled.plan, row_pattern=timed))
+    return CompiledRowPatternSide(clause, side.alias, shape, side.ids)
+
+
+def compile_archived_side(
+    keyed: JoinSide, original: JoinSide, shape: StreamSchema, planning: PlannerOptions
+) -> CompiledSide:
+    """Compiles the archived side of a join; its match ids ignore the key that ON adds."""
+    compiled = compile_side(keyed, shape, PlannerOptions(limits=planning.limits))
+    if isinstance(compiled, PatternSide) and not isinstance(original, RowPatternSide):
+        return PatternSide(replace(compiled.prepared, identity=compute_fingerprint(original)))
+    return compiled

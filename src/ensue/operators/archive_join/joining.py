@@ -1,0 +1,285 @@
+"""Joins live matches with archived matches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.cached import cached_property
+from ensue.ir.archive_join import (
+    ArchiveJoin,
+    ArchiveJoinQuery,
+    JoinKind,
+    RangeAnchor,
+    RowPatternSide,
+)
+from ensue.ir.expression import Expr, FieldRef
+from ensue.operators.archive_join.join_sides import compute_ranks
+from ensue.projection.join_output import (
+    JoinedRows,
+    JoinSchema,
+    ProjectedSide,
+    TimeRange,
+    Times,
+    encode_keys,
+    evaluate_having,
+    filter_rows,
+    get_match_times,
+    join_intervals,
+    select_latest,
+)
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_types import Unit
+from ensue.vector.column_values import decode_dictionary, to_arrow
+from ensue.vector.key_codes import ColumnCodes
+from ensue.vector.take import create_empty_table, take_values
+
+
+def get_first_values(rows: JoinedRows, field: str) -> pa.Array:
+    """Returns a field of the first event of each match, by the order of its variables."""
+    result: pa.Array | None = None
+    for side in rows.shape.sides:
+        for variable in side.variables:
+            if all(f.name != field for f in side.fields(variable)):
+                continue
+            column = rows.gathered.column(variable, field)
+            values = decode_dictionary(take_values(column, rows.gathered.matches.nth(variable, 1)))
+            result = values if result is None else pc.coalesce(result, values.cast(result.type))
+    assert result is not None, f"no event has a field {field}"
+    return result
+
+
+def are_values_equal(rows: JoinedRows, sides: Sequence[int], field: str) -> Bools:
+    """Whether all events of some sides have the same value, which is not NULL."""
+    matches, codes = rows.gathered.matches, ColumnCodes()
+    least = np.full(matches.count, np.iinfo(np.int64).max)
+    most = np.full(matches.count, -1, np.int64)
+    for number in sides:
+        side = rows.shape.sides[number]
+        for variable in side.variables:
+            if all(f.name != field for f in side.fields(variable)):
+                continue  # a result of an operator has no such field
+            offsets, elements = matches.segments(variable)
+            column = take_values(rows.gathered.column(variable, field), elements)
+            values = codes.encode(column).astype(np.int64)
+            match_numbers = np.repeat(np.arange(matches.count), np.diff(offsets))
+            np.minimum.at(least, match_numbers, values)
+            np.maximum.at(most, match_numbers, values)
+    return np.asarray((least == most) & (least >= 0), np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEquality:
+    """A value that is equal on both sides of a join."""
+
+    archived: str  # the field, which is equal in all events of an archived match
+    live: Expr
+    field: str = ""  # of the archive's events; empty: the same
+    same_field: bool = False  # whether it is the same field of live and archived events
+
+
+@dataclass(frozen=True)
+class MatchJoiner:
+    """Joins the matches of the sides of an archive join."""
+
+    correlation: ArchiveJoinQuery  # checked
+    live: ProjectedSide
+    archived: tuple[ProjectedSide, ...]  # one per join
+    equal: tuple[tuple[KeyEquality, ...], ...]  # one per join: the key comparisons
+    unit: Unit  # of the times of all sides
+    identity: bytes
+
+    @cached_property
+    def _delivered(self) -> JoinSchema:
+        """The shape of the result: all sides but those of ANTI JOIN."""
+        kinds = [join.kind for join in self.correlation.joins]
+        sides = [s for s, k in zip(self.archived, kinds, strict=True) if k is not JoinKind.ANTI]
+        query = self.correlation
+        return JoinSchema([self.live, *sides], query.returns, query.having, query.columns)
+
+    @cached_property
+    def result(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._delivered.result
+
+    @cached_property
+    def _live_shape(self) -> JoinSchema:
+        return JoinSchema([self.live])
+
+    @cached_property
+    def _archived_shapes(self) -> tuple[JoinSchema, ...]:
+        return tuple(JoinSchema([side]) for side in self.archived)
+
+    @cached_property
+    def _on_shapes(self) -> tuple[JoinSchema, ...]:
+        """For each join the shape of the sides that its ON may use: its own and earlier visible
+        ones."""
+        shapes, sides = [], [self.live]
+        for join, side in zip(self.correlation.joins, self.archived, strict=True):
+            shapes.append(JoinSchema([*sides, side]))
+            sides += [side] if join.kind is not JoinKind.ANTI else []
+        return tuple(shapes)
+
+    @cached_property
+    def _reaches(self) -> tuple[TimeRange, ...]:
+        return tuple(TimeRange.of(join.range, self.unit) for join in self.correlation.joins)
+
+    def anchors(self, number: int, live: pa.Table) -> Times:
+        """Returns the times from which the range of a join is counted back."""
+        anchor = self.correlation.joins[number].range.anchor
+        return get_match_times(live, "start" if anchor is RangeAnchor.START else "end", self.unit)
+
+    def ranges(self, number: int, live: pa.Table) -> tuple[Times, Times]:
+        """Returns the first and last time of archived matches, both included."""
+        anchors, reaches = self.anchors(number, live), self._reaches[number]
+        return reaches.since(anchors), reaches.until(anchors)
+
+    def live_keys(self, live: pa.Table, equal: KeyEquality) -> pa.Array:
+        """Returns the key values of live matches."""
+        all_rows = np.arange(live.num_rows)
+        return _values(JoinedRows(self._live_shape, [live], [all_rows]), equal.live)
+
+    def archived_keys(
+        self, number: int, archived: pa.Table, equal: KeyEquality | None
+    ) -> pa.Array:
+        """Returns the key values of archived matches."""
+        assert equal is not None
+        all_rows = np.arange(archived.num_rows)
+        rows = JoinedRows(self._archived_shapes[number], [archived], [all_rows])
+        return get_first_values(rows, equal.archived)
+
+    # ---------------------------------------------------------------------------- rows
+
+    def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
+        """Joins live matches with candidates of archived matches."""
+        tables, rows = [live], [np.arange(live.num_rows)]
+        for number, join in enumerate(self.correlation.joins):
+            pairs = self._find_pairs(number, tables, rows, archived[number])
+            if join.kind is JoinKind.ANTI:
+                unmatched = np.ones(len(rows[0]), np.bool_)
+                unmatched[pairs[0]] = False
+                rows = list(filter_rows(rows, unmatched))
+                continue
+            left, right = _add_unmatched(*pairs, len(rows[0]), join)
+            rows = [*(numbers[left] for numbers in rows), right]
+            tables.append(archived[number])
+        return self._table(tables, rows)
+
+    def _find_pairs(
+        self,
+        number: int,
+        tables: Sequence[pa.Table],
+        rows: Sequence[Ints],
+        archived: pa.Table,
+    ) -> tuple[Ints, Ints]:
+        """Returns the joined rows and archived matches, ordered by row."""
+        if not archived.num_rows or not len(rows[0]):
+            return _EMPTY, _EMPTY
+        join = self.correlation.joins[number]
+        live, chosen = tables[0], rows[0]
+        since, until = self.ranges(number, live)
+        starts, ends = (get_match_times(archived, name, self.unit) for name in ("start", "end"))
+        codes = self._codes(number, live, archived)
+        key_codes_of_both = codes[0][chosen], codes[1]
+        shape = self._on_shapes[number]
+        pairs_found: list[tuple[Ints, Ints]] = []
+        for left, right in join_intervals(
+            key_codes_of_both, since[chosen], until[chosen], starts, ends
+        ):
+            is_kept = self._filter_pairs(shape, join, [*tables, archived], rows, left, right)
+            pairs_found.append((left[is_kept], right[is_kept]))
+        left, right = (np.concatenate([_EMPTY, *(f[k] for f in pairs_found)]) for k in (0, 1))
+        ranks = compute_ranks(archived, by_id=isinstance(join.query, RowPatternSide))
+        if join.last is not None and len(left):
+            is_kept = select_latest(left, right, starts, ends, ranks, join.last)
+            left, right = left[is_kept], right[is_kept]
+        order = _sort_pairs(left, right, starts, ends, ranks)
+        return left[order], right[order]
+
+    def _filter_pairs(
+        self,
+        shape: JoinSchema,
+        join: ArchiveJoin,
+        tables: Sequence[pa.Table],
+        rows: Sequence[Ints],
+        left: Ints,
+        right: Ints,
+    ) -> Bools:
+        if not (join.on or join.equivalence) or not len(left):
+            return np.ones(len(left), np.bool_)
+        joined = JoinedRows(shape, tables, [*(numbers[left] for numbers in rows), right])
+        holds = joined.holds(join.on)
+        sides = (0, len(tables) - 1)  # [attr] is of the live match and of this archived one
+        for equivalence in join.equivalence:
+            holds &= are_values_equal(joined, sides, equivalence.field_name)
+        return holds
+
+    def _codes(self, number: int, live: pa.Table, archived: pa.Table) -> tuple[Ints, Ints]:
+        equal = self.equal[number]
+        live_rows = JoinedRows(self._live_shape, [live], [np.arange(live.num_rows)])
+        all_rows = np.arange(archived.num_rows)
+        archived_rows = JoinedRows(self._archived_shapes[number], [archived], [all_rows])
+        return encode_keys(
+            [_values(live_rows, e.live) for e in equal],
+            [get_first_values(archived_rows, e.archived) for e in equal],
+            live.num_rows,
+            archived.num_rows,
+        )
+
+    def _table(self, tables: Sequence[pa.Table], rows: Sequence[Ints]) -> pa.Table:
+        if not len(rows[0]):
+            return self.nothing()
+        joined = JoinedRows(self._delivered, tables, rows)
+        is_kept = evaluate_having(joined)
+        if is_kept is not None:
+            rows = filter_rows(rows, is_kept)
+            joined = JoinedRows(self._delivered, tables, rows)
+        limit = self.correlation.limit
+        table = joined.table(self.identity)
+        if limit is None or not table.num_rows:
+            return table
+        return table.filter(pa.array(_first_of_each(rows[0], limit.count)))
+
+    def nothing(self) -> pa.Table:
+        """Returns the empty result."""
+        return create_empty_table(self.result)
+
+
+_EMPTY = np.zeros(0, np.int64)
+
+
+def _values(rows: JoinedRows, expr: Expr) -> pa.Array:
+    if isinstance(expr, FieldRef) and expr.name is not None:
+        return rows.gathered.values(expr)  # in its own type
+    return to_arrow(rows.values(expr), rows.shape.unit)
+
+
+def _add_unmatched(left: Ints, right: Ints, count: int, join: ArchiveJoin) -> tuple[Ints, Ints]:
+    """Adds the unmatched rows of a LEFT JOIN at their positions."""
+    if join.kind is not JoinKind.LEFT:
+        return left, right
+    is_unmatched = np.ones(count, np.bool_)
+    is_unmatched[left] = False
+    missing = np.flatnonzero(is_unmatched)
+    left = np.concatenate([left, missing])
+    right = np.concatenate([right, np.full(len(missing), -1, np.int64)])
+    order = np.argsort(left, kind="stable")
+    return left[order], right[order]
+
+
+def _sort_pairs(left: Ints, right: Ints, starts: Times, ends: Times, ranks: Ints) -> Ints:
+    if not len(left):
+        return _EMPTY
+    return np.lexsort((ranks[right], starts[right], ends[right], left))
+
+
+def _first_of_each(rows: Ints, count: int) -> Bools:
+    """Selects the first `count` rows of each live match; its rows are contiguous.
+
+    >>> _first_of_each(np.array([0, 0, 0, 2]), 2)
+    array([ True,  True, False,  True])
+    """
+    first = np.searchsorted(rows, rows, side="left")
+    return np.asarray(np.arange(len(rows)) - first < count)

@@ -1,0 +1,336 @@
+"""Compiled hierarchies: layers, stages and the schemas between them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_inlining import InlinedEvent, InlinedQuery, Path
+from ensue.analyzer.hierarchy_layers import (
+    FIRST_POSITION,
+    LAST_POSITION,
+    MEMBERS,
+    STANDARD_FIELDS,
+    Layer,
+    get_layer_column,
+)
+from ensue.analyzer.output_mode import returns_matches
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import TIMED_OUT
+from ensue.ir.traversal import iterate_atoms
+from ensue.operators.hierarchy.layer_stream import MEMBER, LayerEventStream, fold_members
+from ensue.planner.hierarchy_modules import HierarchyModule
+from ensue.planner.hierarchy_stages import InliningChoice, StagePlan, build_stages
+from ensue.projection.match_ids import ORDINAL
+from ensue.projection.values import MatchValues
+from ensue.runtime.compiled_query import CompiledQuery, build_result
+from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.arrow_types import window_to_ticks
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedLayer:
+    """A layer whose nested complex events are inlined, and what rebuilds them from its matches."""
+
+    flat: CompiledQuery  # the inlined query
+    stream: LayerEventStream  # of its events
+    inlined: InlinedQuery
+    layers: Mapping[
+        str, tuple[CompiledQuery, LayerEventStream]
+    ]  # of the inlined events, by definition
+
+
+def build_modules(inlined: InlinedQuery) -> tuple[HierarchyModule, ...]:
+    """Returns the inlined complex events as modules of a join tree."""
+    return tuple(
+        HierarchyModule(b.name, b.box, b.variables, b.within, b.level, b.precursor)
+        for b in inlined.boxes
+    )
+
+
+def build_inlined_result(
+    inlined: InlinedLayer,
+    layer: tuple[CompiledQuery, LayerEventStream],
+    matches: Matches,
+    events: pa.Table,
+) -> pa.Table:
+    """Builds the result of a layer from the matches of its inlined query."""
+    gathered = MatchValues(matches, events, inlined.flat.shape.columns_of(inlined.flat.query))
+    for conjunct in inlined.flat.plan.residual:
+        matches = gathered.matches.where(gathered.holds(conjunct))
+        gathered = gathered.of(matches)
+    boxes = {box.path: box for box in inlined.inlined.boxes}
+    return _InlinedResult(inlined, layer, gathered.matches, events, boxes).of(())
+
+
+@dataclass(frozen=True, slots=True)
+class _InlinedResult:
+    """Builds the complex events of an inlined layer, innermost first."""
+
+    opened: InlinedLayer
+    own: tuple[CompiledQuery, LayerEventStream]
+    matches: Matches
+    events: pa.Table
+    boxes: Mapping[Path, InlinedEvent]
+
+    def of(self, path: Path) -> pa.Table:
+        """Builds the events of an inlined definition, one per match; () is the layer itself."""
+        prepared, stream = self.own if not path else self.opened.layers[self.boxes[path].name]
+        flat = self.opened.inlined.leaves[path]
+        types = {a.variable: a.type for a in iterate_atoms(prepared.query.pattern)}
+        rows: dict[str, Ints] = {}
+        lists: dict[str, tuple[Ints, Ints]] = {}
+        pieces, numbers = [], []
+        offset = 0
+        by_type: dict[str, list[str]] = {}
+        for variable, name in flat.items():
+            if name in self.matches.rows or name in self.matches.lists:
+                type_ = types[variable]
+                is_complex = isinstance(type_, str) and type_ in stream.complex_
+                complex_ = str(type_) if is_complex else ""
+                by_type.setdefault(complex_, []).append(variable)
+        for complex_, variables in by_type.items():
+            used_rows = sorted_unique(
+                np.concatenate([self.matches.elements(flat[v]) for v in variables])
+            )
+            events = self.events.take(pa.array(used_rows))
+            numbers.append(events.column(ORDINAL).to_numpy())
+            pieces.append(self._convert_events(stream, complex_, events))
+            for variable in variables:
+                _assign_rows(
+                    self.matches, flat[variable], variable, used_rows, offset, rows, lists
+                )
+            offset += len(used_rows)
+        for variable in types:
+            inner = (*path, variable)
+            if inner in self.boxes:
+                inner_events = fold_members(self.of(inner))
+                pieces.append(stream.convert_complex(self.boxes[inner].name, inner_events))
+                numbers.append(np.zeros(inner_events.num_rows, np.int64))
+                rows[variable] = offset + np.arange(inner_events.num_rows)
+                offset += inner_events.num_rows
+        return self._build_result(
+            prepared, stream, Matches(rows, lists, self.matches.count), pieces, numbers
+        )
+
+    def _convert_events(
+        self, stream: LayerEventStream, complex_: str, events: pa.Table
+    ) -> pa.Table:
+        """Converts events of the inlined query to those of a layer's stream."""
+        flat = self.opened.stream
+        if complex_:
+            return stream.convert_complex(complex_, flat.back(complex_, events))
+        raw = events.select(stream.raw.arrow.names).cast(stream.raw.arrow)
+        converted = stream.convert_input(
+            raw, events.column(LAST_POSITION).to_numpy(), events.column(FIRST_POSITION).to_numpy()
+        )
+        return create_empty_table(stream.shape.arrow) if converted is None else converted
+
+    def _build_result(
+        self,
+        prepared: CompiledQuery,
+        stream: LayerEventStream,
+        matches: Matches,
+        pieces: list[pa.Table],
+        numbers: list[Ints],
+    ) -> pa.Table:
+        table = pa.concat_tables(pieces).unify_dictionaries()
+        order = stream.order(pieces)
+        positions = np.empty(len(order), np.int64)
+        positions[order] = np.arange(len(order))
+        numbered = table.append_column(ORDINAL, pa.array(np.concatenate(numbers)))
+        moved = matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
+        filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
+        return build_result(filtered, moved, numbered.take(pa.array(order)))
+
+
+def _assign_rows(
+    matches: Matches,
+    flat: str,
+    variable: str,
+    used_rows: Ints,
+    offset: int,
+    rows: dict[str, Ints],
+    lists: dict[str, tuple[Ints, Ints]],
+) -> None:
+    """Translates a variable's rows into positions among the selected rows."""
+    if flat in matches.lists:
+        offsets, elements = matches.lists[flat]
+        lists[variable] = offsets, offset + np.searchsorted(used_rows, elements)
+    else:
+        bound = matches.rows[flat]
+        rows[variable] = np.where(
+            bound < 0, np.int64(-1), offset + np.searchsorted(used_rows, bound)
+        )
+
+
+# ---------------------------------------------------------------------------- layers
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledLayer:
+    """A layer compiled for its stream."""
+
+    layer: Layer
+    stream: LayerEventStream
+    prepared: CompiledQuery
+    found: pa.Schema  # its complex events, as layers above read them
+    result: pa.Schema  # its matches, as delivered
+    waits: int | float  # how far its time lags the input events
+    settles: int | float  # how long after their end its matches are known
+    ranked: bool  # a layer above depends on the order of its events
+    events_per_input: float = 1.0  # estimated events it reads per input event
+    opened: InlinedLayer | None = None  # if complex events are inlined
+    timeouts: tuple[CompiledQuery, ...] | None = None  # None: timeouts are not delivered
+
+    @property
+    def source(self) -> LayerEventStream:
+        """The stream that it is matched on."""
+        return self.stream if self.opened is None else self.opened.stream
+
+    def events(self, matches: pa.Table) -> pa.Table:
+        """Converts matches to the columns that layers above read."""
+        return fold_members(matches).select(self.found.names)
+
+    def delivered(self, events: pa.Table) -> pa.Table:
+        """Converts the layer's complex events to the delivered columns."""
+        if not returns_matches(self.layer.query):
+            return events
+        own = self.layer.fields
+        columns = []
+        for name in self.result.names:
+            if name == TIMED_OUT and self.timeouts is not None:
+                columns.append(pa.repeat(pa.scalar(False), events.num_rows))
+            else:
+                columns.append(events.column(get_layer_column(name) if name in own else name))
+        return pa.table(columns, schema=self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledHierarchy:
+    """A hierarchy compiled for a stream of a known shape."""
+
+    tower: Hierarchy
+    layers: tuple[CompiledLayer, ...]  # lower ones first, without those that are only inlined
+    shape: StreamSchema  # of the input events
+    boxes: tuple[InliningChoice, ...] = ()  # how nested complex events are found
+    trace: bool = False
+
+    @property
+    def delivered(self) -> dict[str, pa.Schema]:
+        """The results by layer; top queries are last, under the names of `Hierarchy.on_top`."""
+        return {p.layer.name: p.result for p in self.layers if p.layer.delivered}
+
+
+def build_event_schema(result: pa.Schema, layer: Layer) -> pa.Schema:
+    members = [f for f in result if f.name.startswith(MEMBER)]
+    if not layer.members or not returns_matches(layer.query):
+        return result
+    members_type = pa.struct([pa.field(f.name.removeprefix(MEMBER), f.type) for f in members])
+    others = [f for f in result if not f.name.startswith(MEMBER)]
+    return pa.schema([*others, pa.field(MEMBERS, members_type)])
+
+
+def build_delivered_schema(found: pa.Schema, layer: Layer) -> pa.Schema:
+    """Returns the delivered columns: those that the level's query alone would return."""
+    if not returns_matches(layer.query) or not layer.delivered:
+        return found
+    own = {name: found.field(get_layer_column(name)).type for name in layer.fields}
+    standard = [f for f in found if f.name in STANDARD_FIELDS and f.name not in own]
+    fields = [*standard, *(pa.field(name, type_) for name, type_ in own.items())]
+    if layer.members and MEMBERS not in own:
+        fields.append(found.field(MEMBERS))
+    return pa.schema(fields)
+
+
+# ---------------------------------------------------------------------------- stages
+
+LAST, FIRST = "__last", "__first"  # keys of an event's last and first member
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStage:
+    """The layers that run in the key groups of one key. Their time lags the stream's."""
+
+    stage: StagePlan
+    tower: CompiledHierarchy
+    layers: tuple[CompiledLayer, ...]  # lower ones first; they wait only for each other
+    takes: Mapping[str, pa.Schema]  # the events of earlier stages
+    hold: int | float  # how far its time lags the stream
+    reach: int | float | None  # how far back events may begin; None: any time
+
+    @property
+    def shape(self) -> StreamSchema:
+        """The shape of the input events."""
+        return self.tower.shape
+
+    @property
+    def cut(self) -> bool:
+        """Whether it exchanges events with other stages."""
+        return bool(self.stage.takes or self.stage.gives)
+
+    @property
+    def delivered(self) -> tuple[str, ...]:
+        """The levels that it delivers."""
+        return tuple(p.layer.name for p in self.layers if p.layer.delivered)
+
+    @property
+    def outputs(self) -> dict[str, pa.Schema]:
+        """The schemas of the delivered levels, then of the events that later stages read.
+
+        The latter have an arrow before their names, since a level may be both.
+        """
+        own = {p.layer.name: p for p in self.layers}
+        delivered = {name: own[name].result for name in self.delivered}
+        return delivered | {
+            f"->{name}": build_exchange_schema(own[name].found) for name in self.stage.gives
+        }
+
+
+def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:
+    """Splits a hierarchy into stages, each of which depends on earlier ones only."""
+    by_name = {p.layer.name: p for p in hierarchy.layers}
+    lengths = [
+        window_to_ticks(p.layer.query.within, p.stream.shape.unit) for p in hierarchy.layers
+    ]
+    known = [length for length in lengths if length is not None]
+    later = sum(p.settles - p.waits for p in hierarchy.layers if p.settles != p.waits)
+    bounded = len(known) == len(lengths) and math.isfinite(later)
+    reach = 2 * sum(known) + later if bounded else None
+    stages: list[CompiledStage] = []
+    settles: dict[str, int | float] = {}  # how far a layer's known events lag the stream
+    for stage in build_stages([_with_inlined_types(p) for p in hierarchy.layers]):
+        hold = max((settles[name] for name in stage.takes), default=0)
+        layers: dict[str, CompiledLayer] = {}
+        for layer in stage.layers:
+            prepared = by_name[layer.name]
+            waits = max((layers[n].settles for n in layer.uses if n in layers), default=0)
+            later = prepared.settles - prepared.waits if prepared.settles != prepared.waits else 0
+            layers[layer.name] = replace(prepared, waits=waits, settles=waits + later)
+            settles[layer.name] = hold + layers[layer.name].settles
+        takes = {name: build_exchange_schema(by_name[name].found) for name in stage.takes}
+        stages.append(CompiledStage(stage, hierarchy, tuple(layers.values()), takes, hold, reach))
+    return tuple(stages)
+
+
+def _with_inlined_types(prepared: CompiledLayer) -> Layer:
+    """Returns a layer with the event types that its matcher reads after inlining."""
+    layer = prepared.layer
+    if prepared.opened is None:
+        return layer
+    flat = replace(layer.query, pattern=prepared.opened.flat.query.pattern)
+    return replace(layer, query=flat, uses=tuple(prepared.source.complex_))
+
+
+def build_exchange_schema(found: pa.Schema) -> pa.Schema:
+    """Returns the schema of complex events between stages, with the keys of their members."""
+    fields = [field for field in found if field.name not in (LAST_POSITION, FIRST_POSITION)]
+    return pa.schema([*fields, pa.field(LAST, pa.binary()), pa.field(FIRST, pa.binary())])

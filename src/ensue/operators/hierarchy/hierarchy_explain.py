@@ -1,0 +1,178 @@
+"""Explains the plan of a hierarchy, for events with known or inferred columns."""
+
+from collections.abc import Iterator, Mapping
+from time import perf_counter
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_layers import build_layers
+from ensue.engine.engine import Engine
+from ensue.ir.hierarchy import Hierarchy
+from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, compile_stages
+from ensue.operators.hierarchy.hierarchy_matcher import (
+    BufferedLayer,
+    HierarchyMatcher,
+    Step,
+    slices_by_time,
+)
+from ensue.planner.explain.hierarchy_text import (
+    LayerPlan,
+    draw_hierarchy,
+    explain_hierarchy,
+    name_layer,
+)
+from ensue.planner.explain_analyze import RunCounts, format_analysis
+from ensue.planner.schema_inference import infer_schema
+from ensue.runtime.stage import StageInput
+from ensue.schema import ValueKind
+from ensue.vector.column_values import arrow_type
+from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times
+
+
+def explain_compiled_hierarchy(
+    compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Explains a compiled hierarchy; `more` has further text by layer name."""
+    plans = list_layer_plans(compiled)
+    keys = list(_describe_stages(compiled))
+    return explain_hierarchy(compiled.tower, compiled.boxes, plans, keys, more)
+
+
+def draw_compiled_hierarchy(compiled: CompiledHierarchy) -> str:
+    """Draws a compiled hierarchy as SVG."""
+    return draw_hierarchy(compiled.tower, compiled.boxes, list_layer_plans(compiled))
+
+
+def list_layer_plans(compiled: CompiledHierarchy) -> list[LayerPlan]:
+    """Returns the plans of the layers that run as separate matchers."""
+    return [
+        LayerPlan(
+            layer.layer.name,
+            layer.prepared.plan if layer.opened is None else layer.opened.flat.plan,
+            layer.layer.delivered,
+            layer.waits > 0,
+        )
+        for layer in compiled.layers
+    ]
+
+
+def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
+    """Describes the stages between which Spark shuffles events by another key."""
+    stages = compile_stages(compiled)
+    if len(stages) == 1:
+        return
+    yield f"{len(stages)} stages on Spark, a shuffle between them:"
+    for stage in stages:
+        key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one task, no key"
+        names = ", ".join(_describe_layer(p.layer.name, compiled.tower) for p in stage.layers)
+        takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
+        yield f"  {stage.stage.number + 1}. {key}: {names}{takes}"
+
+
+def _describe_layer(name: str, hierarchy: Hierarchy) -> str:
+    return name if name and not hierarchy.tops else name_layer(name, hierarchy)
+
+
+def infer_shape(hierarchy: Hierarchy) -> StreamSchema:
+    """Infers the fields of events, and their types, from their use in the layers."""
+    types: dict[str, dict[str, ValueKind]] = {}
+    time, kind = "time", ValueKind.INTEGER
+    for layer in build_layers(hierarchy):
+        schema = infer_schema(layer.query)
+        if layer.query.within is not None:
+            kind = schema.time_kind
+        for name, event_type in schema.types.items():
+            if name not in layer.uses:
+                fields_of_type = types.setdefault(name, {})
+                for field, inferred in event_type.fields.items():
+                    if field not in (schema.end, schema.type_column):
+                        fields_of_type.setdefault(field, inferred)
+    fields: dict[str, pa.DataType] = {}
+    by_type = {}
+    for name, fields_of_type in types.items():
+        columns = [(time, time)]
+        for field, inferred in fields_of_type.items():
+            column = field if field not in fields else f"{field}@{name}"
+            if fields.get(field, arrow_type(inferred, "us", None)) == arrow_type(
+                inferred, "us", None
+            ):
+                column = field
+            fields[column] = arrow_type(inferred, "us", None)
+            columns.append((field, column))
+        by_type[name] = columns
+    fields[time] = arrow_type(kind, "us", None)
+    arrow = pa.schema([*fields.items(), ("__type", pa.string())])
+    return create_union_schema(arrow, by_type, time=time, order=())
+
+
+# ---------------------------------------------------------------------------- EXPLAIN ANALYZE
+
+PIECE = 1 << 16  # events between two counts of the partial matches
+FIRST = 100  # events of the first run, which compiles all kernels
+
+
+def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
+    """Explains a hierarchy with the estimates and actual figures of each layer.
+
+    `events` are in the order of the stream.
+    """
+    began = perf_counter()
+    _run(hierarchy, events.slice(0, FIRST))  # to measure compilation apart
+    compiled = perf_counter()
+    live = _run(hierarchy, events)
+    done = perf_counter()
+    more = {name: counts.told() for name, counts in live.counted.items()}
+    seconds = f"compiling {compiled - began:.3f} s, all layers {done - compiled:.3f} s"
+    summary = f"the hierarchy in {events.num_rows:,} events: {seconds}"
+    return f"{explain_compiled_hierarchy(hierarchy, more)}\n\n{summary}"
+
+
+def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
+    live = _CountingMatcher(hierarchy)
+    for piece in slices_by_time(events, hierarchy.shape, PIECE):
+        live.feed(StageInput.of(piece))
+        live.advance(
+            get_end_times(piece, hierarchy.shape)[-1].item()
+        )  # so that expired matches are not counted
+    live.finish()
+    return live
+
+
+class _LayerCounts:
+    """Counts the matches, partial matches and seconds of a layer."""
+
+    def __init__(self, layer: BufferedLayer) -> None:
+        self.engine = layer.matcher.engine
+        self.plan = layer.matcher.prepared.plan
+        self.found = self.most = 0
+        self.seconds = 0.0
+
+    def told(self) -> str:
+        counters = self.engine.counters() if isinstance(self.engine, Engine) else None
+        seconds = (("this layer", self.seconds),)
+        met = RunCounts(self.engine.rows, self.found, counters, self.most, seconds)
+        return format_analysis(self.plan, met)
+
+
+class _CountingMatcher(HierarchyMatcher):
+    """A hierarchy matcher whose layers count their attempts and their time."""
+
+    def __init__(self, hierarchy: CompiledHierarchy) -> None:
+        super().__init__(hierarchy)
+        self.counted: dict[str, _LayerCounts] = {}
+        for layer in self.layers:
+            layer.matcher.engine = layer.matcher.prepared.engine(counted=True)
+            self.counted[layer.layer.layer.name] = _LayerCounts(layer)
+
+    def _up(self, step: Step) -> list[pa.Table]:
+        def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+            began = perf_counter()
+            events = step(layer, lower)
+            counts = self.counted[layer.layer.layer.name]
+            counts.seconds += perf_counter() - began
+            counts.found += events.num_rows
+            counts.most = max(counts.most, counts.engine.partial_matches)
+            return events
+
+        return super()._up(counted)

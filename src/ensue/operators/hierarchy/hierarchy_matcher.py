@@ -1,0 +1,328 @@
+"""Matches a hierarchy: the matches of each layer are input events of the layers above."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
+from ensue.errors import StateError
+from ensue.operators.hierarchy.compiled_hierarchy import (
+    CompiledHierarchy,
+    CompiledLayer,
+    build_inlined_result,
+)
+from ensue.operators.hierarchy.layer_stream import project_timeouts
+from ensue.planner.physical_plan import ReferencePlan
+from ensue.projection.trigger_limits import RANK, get_last_rows, sort_by_members
+from ensue.runtime.event_buffer import BufferedEvents
+from ensue.runtime.live_matcher import LiveMatcher
+from ensue.runtime.stage import StageInput
+from ensue.vector import evaluation as vectors
+from ensue.vector.arrow_types import window_to_ticks
+from ensue.vector.event_table import StreamSchema, get_end_times
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table
+
+Ints = npt.NDArray[np.int64]
+NO_ROWS: Ints = np.zeros(0, np.int64)
+
+
+Step = Callable[["BufferedLayer", Mapping[str, pa.Table]], pa.Table]
+
+
+class LayerMatcher(LiveMatcher):
+    """The matcher of a layer; it orders its matches if layers above depend on their order."""
+
+    def __init__(self, layer: CompiledLayer) -> None:
+        super().__init__(layer.prepared)
+        self.ranked = layer.ranked
+        self.late = RANK in layer.found.names  # matches are known in another order
+
+    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        if self.ranked and matches.count > 1:
+            order = sort_by_members(matches, self.prepared.query, get_last_rows(matches))
+            matches = matches.pick(order)
+        return (self.ranked_result if self.late else super()._built)(matches, known)
+
+
+class InlinedMatcher(LiveMatcher):
+    """The matcher of a layer together with its inlined complex events."""
+
+    def __init__(self, layer: CompiledLayer) -> None:
+        assert layer.opened is not None
+        super().__init__(layer.opened.flat)
+        self.opened = layer.opened
+        self.own = (layer.prepared, layer.stream)
+
+    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        return build_inlined_result(self.opened, self.own, known.placed(matches), known.events)
+
+
+class BufferedLayer:
+    """A layer that buffers its input events until no earlier one can arrive."""
+
+    def __init__(self, layer: CompiledLayer) -> None:
+        self.layer = layer
+        self.matcher = InlinedMatcher(layer) if layer.opened else LayerMatcher(layer)
+        self.timeouts = [LiveMatcher(query) for query in layer.timeouts or ()]
+        self.waiting: list[pa.Table] = []
+        self._timed_out: list[pa.Table] = []  # since the last delivery
+        self._nothing = create_empty_table(layer.found)
+        self._none = layer.delivered(self._nothing) if layer.layer.delivered else self._nothing
+
+    def take(
+        self, raw: pa.Table | None, lower: Mapping[str, pa.Table], at: Ints, begun: Ints
+    ) -> None:
+        """Buffers input events and the complex events of lower layers."""
+        stream = self.layer.source
+        if raw is not None and stream.reads_raw:
+            events = stream.convert_input(raw, at, begun)
+            if events is not None:
+                self.waiting.append(events)
+        for name in stream.complex_:
+            if lower[name].num_rows:
+                self.waiting.append(stream.convert_complex(name, lower[name]))
+
+    def pass_time(self, now: float, *, alone: bool = False) -> pa.Table:
+        """Returns the complex events that are certain `now`; `alone`: time passes
+        without events."""
+        pieces = self._feed_ready(now)
+        for matcher in self.timeouts:
+            if math.isfinite(self.layer.waits):
+                self._timed_out.append(matcher.advance(now - self.layer.waits))
+        waits, settles = self.layer.waits, self.layer.settles
+        late = settles > waits or isinstance(self.matcher.prepared.plan.structure, ReferencePlan)
+        if (alone or late) and math.isfinite(waits):
+            # kernels check deadlines only when events arrive, the reference never does
+            pieces.append(self.matcher.advance(now - waits))
+        return self._concat_events(pieces)
+
+    def finish(self) -> pa.Table:
+        """Returns the complex events that only waited for the stream to end."""
+        fed = self._feed_ready(math.inf)
+        self._timed_out += [matcher.finish() for matcher in self.timeouts]
+        return self._concat_events([*fed, self.matcher.finish()])
+
+    def delivered(self, events: pa.Table) -> pa.Table:
+        """Returns the complex events in the delivered columns, with the timeouts since the last
+        call."""
+        delivered = self.layer.delivered(events) if events.num_rows else self._none
+        timed_out, self._timed_out = self._timed_out, []
+        pieces = [
+            project_timeouts(t, self.layer.layer, self.layer.result)
+            for t in timed_out
+            if t.num_rows
+        ]
+        return pa.concat_tables([delivered, *pieces]) if pieces else delivered
+
+    def _feed_ready(self, now: float) -> list[pa.Table]:
+        table = self._take_ready(now)
+        if table is None:
+            return []
+        self._timed_out += [matcher.feed(table) for matcher in self.timeouts]
+        return [self.matcher.feed(table)]
+
+    def _concat_events(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        tables = [self.layer.events(piece) for piece in pieces if piece.num_rows]
+        if not tables:
+            return self._nothing
+        return tables[0] if len(tables) == 1 else concat_tables(self.layer.found, tables)
+
+    def _take_ready(self, now: float) -> pa.Table | None:
+        """Removes the events from the buffer that no earlier one can precede, in order."""
+        stream, waits = self.layer.source, self.layer.waits
+        pieces, self.waiting = self.waiting, []
+        if waits and now < math.inf:
+            done = [stream.ends(piece) < now - waits for piece in pieces]
+            left = [p.filter(pa.array(~d)) for p, d in zip(pieces, done, strict=True)]
+            self.waiting = [piece.combine_chunks() for piece in left if piece.num_rows]
+            pieces = [p.filter(pa.array(d)) for p, d in zip(pieces, done, strict=True)]
+        pieces = [piece for piece in pieces if piece.num_rows]
+        return stream.merged(pieces) if pieces else None
+
+    def deadline(self) -> float | None:
+        """Returns the stream time at which something that waits for time is certain."""
+        times = [due for m in self.matchers if (due := m.engine.deadline()) is not None]
+        times += [self.layer.source.ends(p).min().item() for p in self.waiting]
+        return None if not times else min(times) + self.layer.waits
+
+    @property
+    def matchers(self) -> tuple[LiveMatcher, ...]:
+        return (self.matcher, *self.timeouts)
+
+    @property
+    def state_bytes(self) -> int:
+        held = sum(matcher.state_bytes for matcher in self.matchers)
+        return held + sum(int(p.nbytes) for p in self.waiting)
+
+    def save(self) -> bytes:
+        blobs = {"matcher": self.matcher.save()}
+        blobs |= {f"timeouts {k}": matcher.save() for k, matcher in enumerate(self.timeouts)}
+        if self.waiting:
+            blobs["waiting"] = serialize_table(pa.concat_tables(self.waiting).unify_dictionaries())
+        return pack_state({}, {}, blobs)
+
+    def restore(self, data: bytes) -> None:
+        _, _, blobs = unpack_state(data)
+        if {n for n in blobs if n.startswith("timeouts")} != {
+            f"timeouts {k}" for k in range(len(self.timeouts))
+        }:
+            raise StateError("the state of a stream was saved with, or without, emit_timeouts")
+        self.matcher.restore(blobs["matcher"])
+        for k, matcher in enumerate(self.timeouts):
+            matcher.restore(blobs[f"timeouts {k}"])
+        self.waiting = [deserialize_table(blobs["waiting"])] if "waiting" in blobs else []
+
+
+class LayeredMatcher:
+    """The layers of a matcher."""
+
+    layers: list[BufferedLayer]
+
+    def _collect_levels(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
+        """Returns the delivered table of each level."""
+        own = (layer for layer in self.layers if layer.layer.layer.delivered)
+        return [layer.delivered(results[layer.layer.layer.name]) for layer in own]
+
+    def deadline(self) -> float | None:
+        """Returns the stream time at which something that waits for time is certain."""
+        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
+        return min(times, default=None)
+
+    def others_hold(self, size: float) -> None:
+        """Counts delivered results of this size, still in memory, against the memory limit."""
+        for matcher in (m for layer in self.layers for m in layer.matchers):
+            matcher.engine.others_hold(size)
+
+    @property
+    def partial_matches(self) -> int:
+        return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
+
+
+class HierarchyMatcher(LayeredMatcher):
+    """Feeds slices of an ordered stream to the layers; the result has a table per
+    delivered level."""
+
+    def __init__(self, prepared: CompiledHierarchy) -> None:
+        self.prepared = prepared
+        self.layers = [BufferedLayer(layer) for layer in prepared.layers]
+        self.rows = 0  # input events so far
+        self._starts = _StartPositions(prepared)
+
+    def feed(self, given: StageInput) -> list[pa.Table]:
+        """Returns the complex events that the next events complete, by level."""
+        events = given.bare
+        if not events.num_rows:
+            return self._empty()
+        at = np.arange(self.rows, self.rows + events.num_rows)
+        self.rows += events.num_rows
+        begun, now = self._starts(events, at)
+
+        def feed(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(events, lower, at, begun)
+            return layer.pass_time(now)
+
+        return self._up(feed)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Returns the complex events that only waited for time to pass, once it is `now`."""
+
+        def advance(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(None, lower, NO_ROWS, NO_ROWS)
+            return layer.pass_time(now, alone=True)
+
+        return self._up(advance)
+
+    def finish(self) -> list[pa.Table]:
+        """Returns the complex events that only waited for the stream to end."""
+
+        def finish(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(None, lower, NO_ROWS, NO_ROWS)
+            return layer.finish()
+
+        return self._up(finish)
+
+    def _up(self, step: Step) -> list[pa.Table]:
+        """Applies a step to each layer, the lower ones first."""
+        events: dict[str, pa.Table] = {}
+        for layer in self.layers:
+            events[layer.layer.layer.name] = step(layer, events)
+        return self._collect_levels(events)
+
+    def _empty(self) -> list[pa.Table]:
+        return [create_empty_table(schema) for schema in self.prepared.delivered.values()]
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of `save`'s result."""
+        return sum(layer.state_bytes for layer in self.layers) + self._starts.ends.nbytes
+
+    def save(self) -> bytes:
+        """Returns the state as bytes for `restore`."""
+        header = {"rows": self.rows, "layers": [p.layer.name for p in self.prepared.layers]}
+        saved = {"tower": pack_state(header, {"ends": self._starts.ends}, {})}
+        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        return pack_state({}, {}, saved)
+
+    def restore(self, data: bytes) -> None:
+        """Continues from a saved state."""
+        _, _, saved = unpack_state(data)
+        names = {"tower", *(f"layer {k}" for k in range(len(self.layers)))}
+        if set(saved) != names:
+            raise StateError("the state of a stream was saved for another set of layers")
+        header, arrays, _ = unpack_state(saved["tower"])
+        if header["layers"] != [p.layer.name for p in self.prepared.layers]:
+            raise StateError("the state of a stream was saved for other layers")
+        self.rows = int(header["rows"])
+        self._starts.ends = arrays["ends"]
+        for k, layer in enumerate(self.layers):
+            layer.restore(saved[f"layer {k}"])
+
+
+class _StartPositions:
+    """Computes the stream position at which each event starts: its own unless it has a
+    duration."""
+
+    def __init__(self, prepared: CompiledHierarchy) -> None:
+        self.shape = prepared.shape
+        self.span = _lookback(prepared)
+        self.ends: npt.NDArray[np.generic] = np.zeros(
+            0, np.int64
+        )  # end times of the latest events
+
+    def __call__(self, events: pa.Table, at: Ints) -> tuple[Ints, float]:
+        schema, unit = self.shape.schema, self.shape.unit
+        end_times = np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
+        now = end_times[-1].item()
+        if not schema.intervals:
+            return at, now
+        starts = np.asarray(vectors.from_arrow(events.column(schema.start), unit).values)
+        all_ends = np.concatenate([self.ends.astype(end_times.dtype), end_times])
+        first = int(at[-1]) + 1 - len(all_ends)
+        begun = np.minimum(at, first + np.searchsorted(all_ends, starts, side="right"))
+        self.ends = all_ends if self.span is None else all_ends[all_ends >= now - self.span]
+        return begun, now
+
+
+def _lookback(prepared: CompiledHierarchy) -> float | None:
+    """Returns how far back in time a match of the top layer may start; None: any time."""
+    lengths = [window_to_ticks(p.layer.query.within, p.stream.shape.unit) for p in prepared.layers]
+    return None if None in lengths else sum(length for length in lengths if length is not None)
+
+
+def slices_by_time(events: pa.Table, shape: StreamSchema, size: int) -> Iterator[pa.Table]:
+    """Slices events into about `size` rows each; events of the same time stay together."""
+    times, begin = get_end_times(events, shape), 0
+    while begin < events.num_rows:
+        last = min(begin + size, events.num_rows) - 1
+        end = int(np.searchsorted(times, times[last], side="right"))
+        yield events.slice(begin, end - begin)
+        begin = end
+
+
+def concat_tables(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Concatenates tables of one schema; there may be none."""
+    return pa.concat_tables([create_empty_table(schema), *tables])

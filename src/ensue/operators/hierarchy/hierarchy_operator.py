@@ -1,0 +1,273 @@
+"""The operator of hierarchies: layers of complex events, and the stages into which keys split
+them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_merge import merge_hierarchies
+from ensue.cached import cached_property
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.traversal import iterate_positive_atoms
+from ensue.operators.hierarchy.compiled_hierarchy import (
+    CompiledHierarchy,
+    CompiledStage,
+    compile_stages,
+)
+from ensue.operators.hierarchy.hierarchy_matcher import (
+    HierarchyMatcher,
+    concat_tables,
+    slices_by_time,
+)
+from ensue.operators.hierarchy.hierarchy_planner import (
+    compile_layers,
+    find_columns_by_query,
+    select_visible_columns,
+)
+from ensue.operators.hierarchy.layer_stream import build_layer_stream
+from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
+from ensue.planner.hierarchy_stages import StagePlan as DividedStage
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
+from ensue.projection.time_order import sort_result
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.stage import (
+    BATCH,
+    ROW,
+    SLICE_ROWS,
+    InputFilter,
+    OutputTable,
+    Progress,
+    StageInput,
+    StageMatcher,
+    TableResult,
+    UnseenTypes,
+    union_types,
+)
+from ensue.schema import get_type_names
+from ensue.vector.event_table import StreamSchema
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOutput:
+    """A layer of a hierarchy whose table goes to an output; one layer may have several."""
+
+    name: str  # of the layer
+    output: OutputTable
+
+
+@dataclass(frozen=True)
+class HierarchyOperator:
+    """Runs a hierarchy and assigns its levels to outputs."""
+
+    tower: CompiledHierarchy
+    levels: tuple[LevelOutput, ...]
+    of_events: bool = False  # its layers read derived streams
+    rows: None = None  # all events are needed
+
+    @property
+    def outputs(self) -> tuple[OutputTable, ...]:
+        return tuple(level.output for level in self.levels)
+
+    @property
+    def expected(self) -> tuple[CompiledQuery, ...]:
+        """The queries whose cost is estimated: one per layer."""
+        return tuple(layer.prepared for layer in self.tower.layers)
+
+    @cached_property
+    def stages(self) -> tuple[CompiledStage, ...]:
+        return compile_stages(self.tower)
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        return InputFilter(union_types(map(_reads, self.stages)))
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        """Matches events that are in stream order."""
+        live = HierarchyMatcher(self.tower)
+        batches = []
+        held = 0
+        for piece in slices_by_time(events, self.tower.shape, SLICE_ROWS):
+            batches.append(live.feed(StageInput.of(piece)))
+            held += sum(table.nbytes for table in batches[-1])
+            live.others_hold(held)
+            if progress is not None:
+                progress(live.rows, events.num_rows)
+        batches.append(live.finish())
+        results = {
+            name: concat_tables(schema, [tables[k] for tables in batches])
+            for k, (name, schema) in enumerate(self.tower.delivered.items())
+        }
+        tables = [sort_result(results[o.name], o.output.meaning) for o in self.levels]
+        return TableResult(tables, self._unseen(results))
+
+    def _unseen(self, results: Mapping[str, pa.Table]) -> UnseenTypes:
+        """Returns all event types if a top query has no match: one of them may be misspelt."""
+        tower = self.tower.tower
+        if all(results[name].num_rows for name in tower.top_queries):
+            return UnseenTypes()
+        atoms = [atom for query in tower.queries for atom in iterate_positive_atoms(query.pattern)]
+        named = {name for atom in atoms for name in get_type_names(atom.type)}
+        return UnseenTypes(frozenset(named - set(tower.names)), tower.names)
+
+    def chains(self) -> "tuple[tuple[HierarchyStage, ...], ...]":
+        """Returns the stages as one chain."""
+        return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
+
+    def whole(self) -> "HierarchyStage":
+        """Creates one stage with all layers and no key."""
+        layers = self.tower.layers
+        every = DividedStage(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
+        return HierarchyStage(CompiledStage(every, self.tower, layers, {}, 0, None), self.levels)
+
+
+def _reads(stage: CompiledStage) -> InputFilter:
+    types = stage.stage.raw
+    if types and stage.shape.schema.type_column is None:
+        types = None
+    return InputFilter(types, stage.stage.key)
+
+
+@dataclass(frozen=True)
+class HierarchyStage:
+    """Layers of a hierarchy that run in the key groups of one key."""
+
+    prepared: CompiledStage
+    levels: tuple[LevelOutput, ...]
+    arrival: tuple[str, ...] = (BATCH, ROW)
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        return _reads(self.prepared)
+
+    @property
+    def outputs(self) -> tuple[OutputTable, ...]:
+        own = self.prepared.delivered
+        return tuple(level.output for level in self.levels if level.name in own)
+
+    @property
+    def takes(self) -> Mapping[str, pa.Schema]:
+        return self.prepared.takes
+
+    @property
+    def hold(self) -> int | float:
+        return self.prepared.hold
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.prepared.layers[0].prepared.planning.limits
+
+    @property
+    def whole_stream(self) -> str | None:
+        """Why a single task gets all events, if it does."""
+        stage = self.prepared.stage
+        if stage.key:
+            return None
+        names = ", ".join(layer.name or "the query on top" for layer in stage.layers)
+        return (
+            f"nothing splits the stream of {names}: one task, on one core, will match its events"
+        )
+
+    def matcher(self) -> StageMatcher:
+        """Creates a matcher for one key group."""
+        return self._create_matcher(self.arrival)
+
+    def _create_matcher(
+        self, arrival: tuple[str, ...]
+    ) -> HierarchyStageMatcher | HierarchyMatcher:
+        """Layers number their events themselves if no event passes between stages."""
+        stage = self.prepared
+        if stage.cut:
+            return HierarchyStageMatcher(stage, arrival)
+        return HierarchyMatcher(replace(stage.tower, layers=stage.layers))
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches the complete events of one key group."""
+        matcher = self._create_matcher(given.arrival)
+        fed, finished = matcher.feed(given), matcher.finish()
+        return [pa.concat_tables(pair) for pair in zip(fed, finished, strict=True)]
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        """Counts the delivered rows."""
+        return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """Yields the delivered levels with the numbers of their outputs."""
+        for name, table in zip(self.prepared.delivered, tables, strict=False):
+            if table.num_rows:
+                for level in self.levels:
+                    if level.name == name:
+                        yield level.output.number, table
+
+    def sent(self, tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        """Yields the complex events that later stages read."""
+        remaining = tables[len(self.prepared.delivered) :]
+        return zip(self.prepared.stage.gives, remaining, strict=True)
+
+
+# ---------------------------------------------------------------------------- merging
+
+
+def plan_merged_hierarchies(
+    hierarchies: Mapping[str, Hierarchy],
+    shape: StreamSchema,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
+    *,
+    trace: bool = False,
+) -> list[tuple[Hierarchy, tuple[str, ...]]]:
+    """Merges hierarchies that share layers; returns each merged one with its labels.
+
+    Hierarchies in which a layer's stream would have different types are not merged.
+    """
+
+    def agree(labels: Iterable[str]) -> bool:
+        candidates = merge_hierarchies({label: hierarchies[label] for label in labels})
+        return len(candidates) == 1 and _has_same_types(
+            candidates[0][0], shape, planning, trace=trace
+        )
+
+    merged: list[tuple[str, ...]] = []
+    for _, labels in merge_hierarchies(hierarchies):
+        if len(labels) == 1 or agree(labels):
+            merged.append(labels)
+            continue
+        groups: list[tuple[str, ...]] = []
+        for label in labels:
+            number = next((k for k, g in enumerate(groups) if agree((*g, label))), None)
+            if number is None:
+                groups.append((label,))
+            else:
+                groups[number] = (*groups[number], label)
+        merged += groups
+    return [
+        merge_hierarchies({label: hierarchies[label] for label in labels})[0] for labels in merged
+    ]
+
+
+def _has_same_types(
+    hierarchy: Hierarchy, shape: StreamSchema, planning: PlannerOptions, *, trace: bool
+) -> bool:
+    """Whether merging leaves the types of all fields as in each single hierarchy."""
+    compiled = compile_layers(hierarchy, shape, planning, trace=trace)
+    for visible_fields in find_columns_by_query(hierarchy, trace=trace):
+        for name, fields in visible_fields.items():
+            layer = compiled[name].layer
+            below = {n: p.found for n, p in compiled.items() if n in layer.uses}
+            shown = {n: compiled[n].layer.shown for n in layer.uses}
+            single = build_layer_stream(
+                layer, shape, select_visible_columns(below, fields), shown
+            ).shape
+            merged = _types(compiled[name].stream.shape)
+            if any(merged[field] != type_ for field, type_ in _types(single).items()):
+                return False
+    return True
+
+
+def _types(shape: StreamSchema) -> dict[tuple[str, str], pa.DataType]:
+    """Returns the types of fields by event type and field."""
+    return {
+        (name, field): shape.arrow.field(column).type
+        for name, columns in (shape.by_type or {}).items()
+        for field, column in columns
+    }

@@ -1,0 +1,436 @@
+"""Compiles hierarchies for a stream: a plan for each layer, and the schemas between layers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_layers import (
+    FIRST_POSITION,
+    LAST_POSITION,
+    MEMBERS,
+    STANDARD_FIELDS,
+    Layer,
+    build_layers,
+    build_order_conditions,
+)
+from ensue.analyzer.hierarchy_merge import expand_stars
+from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.analyzer.output_mode import returns_matches
+from ensue.analyzer.pattern_rules import iterate_trailing_negations
+from ensue.analyzer.query import check_query
+from ensue.analyzer.time_bounds import compute_interval_distance
+from ensue.codegen.user_functions import find_uncompilable
+from ensue.errors import QueryError, did_you_mean
+from ensue.ir.canonical_form import compute_fingerprint
+from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, FunctionCall
+from ensue.ir.hierarchy import Hierarchy, get_pattern_types
+from ensue.ir.query import Query, ReturnItem
+from ensue.ir.selection import ByEvents, Strategy
+from ensue.ir.traversal import (
+    ends_greedily,
+    get_kleene_variables,
+    iterate_atoms,
+    iterate_bound_variables,
+    iterate_operator_calls,
+)
+from ensue.ir.user_operator import OperatorInputs
+from ensue.operators.hierarchy.compiled_hierarchy import (
+    CompiledHierarchy,
+    CompiledLayer,
+    build_delivered_schema,
+    build_event_schema,
+)
+from ensue.operators.hierarchy.inlining_choice import choose_inlining
+from ensue.operators.hierarchy.layer_stream import (
+    MEMBER,
+    LayerEventStream,
+    add_timeout_flag,
+    build_layer_stream,
+    hash_timeout_identity,
+    plan_layer_timeouts,
+)
+from ensue.planner.hierarchy_stages import derive_layer_statistics, get_estimate
+from ensue.planner.planner import choose_plan
+from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
+from ensue.projection.trigger_limits import RANK
+from ensue.runtime.compiled_query import CompiledQuery, get_result_schema
+from ensue.schema import get_type_names
+from ensue.vector.arrow_types import window_to_ticks
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.query_check import check_with_regions
+
+VisibleColumns = Mapping[str, frozenset[str]]  # the visible columns of each lower layer
+_ALWAYS = frozenset({*STANDARD_FIELDS, MEMBERS, LAST_POSITION, FIRST_POSITION, RANK})
+
+
+def find_visible_columns(hierarchy: Hierarchy, *, trace: bool) -> dict[str, VisibleColumns]:
+    """Returns the columns that each layer of a hierarchy with several top queries reads."""
+    visible: dict[str, dict[str, frozenset[str]]] = {}
+    for layers_of_query in find_columns_by_query(hierarchy, trace=trace):
+        for layer, seen in layers_of_query.items():
+            columns_of = visible.setdefault(layer, {})
+            for name, columns in seen.items():
+                columns_of[name] = columns_of.get(name, frozenset()) | columns
+    return dict(visible)
+
+
+def select_visible_columns(
+    below: Mapping[str, pa.Schema], seen: VisibleColumns
+) -> dict[str, pa.Schema]:
+    """Drops the columns of lower layers that only other queries read."""
+    return {
+        name: pa.schema([f for f in schema if f.name in _ALWAYS or f.name in seen[name]])
+        for name, schema in below.items()
+    }
+
+
+def find_columns_by_query(hierarchy: Hierarchy, *, trace: bool) -> list[dict[str, VisibleColumns]]:
+    """Returns for each top query its layers, with the columns they would read without the
+    others."""
+    result: list[dict[str, VisibleColumns]] = []
+    for top in hierarchy.tops:
+        query_layers = build_layers(hierarchy.alone(top.label), trace=trace)
+        returned = {
+            layer.name: frozenset(r.name for r in layer.query.returns) for layer in query_layers
+        }
+        result.append(
+            {
+                top.layer if layer.top_queries else layer.name: {
+                    n: returned[n] for n in layer.uses
+                }
+                for layer in query_layers
+            }
+        )
+    return result
+
+
+# ---------------------------------------------------------------------------- compilation
+
+
+def resolve_levels(
+    hierarchy: Hierarchy, levels: Sequence[str] | str | None
+) -> tuple[Hierarchy, bool]:
+    """Adds the requested levels to those of EMIT; also returns whether all levels are
+    delivered."""
+    if levels is None:
+        return hierarchy, False
+    if levels == "all":
+        return hierarchy, True
+    requested = (levels,) if isinstance(levels, str) else tuple(levels)
+    names = [d.name for d in hierarchy.definitions]
+    top = hierarchy.query.name or ""
+    for name in requested:
+        if name in hierarchy.unused:
+            raise QueryError(
+                f"levels={name!r}: it is defined, but the query does not use it",
+                hint=f"EMIT {name}; in the text delivers it nevertheless",
+            )
+        if name not in (*names, top):
+            raise QueryError(
+                f"levels={name!r}: no such event is defined", hint=did_you_mean(name, names)
+            )
+    extra = tuple(n for n in requested if n in names and n not in hierarchy.emit)
+    return replace(hierarchy, emit=(*hierarchy.emit, *extra)), False
+
+
+def compile_hierarchy(
+    hierarchy: Hierarchy,
+    shape: StreamSchema,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
+    *,
+    levels: Sequence[str] | str | None = None,
+    trace: bool = False,
+    streaming: bool = False,
+    emit_timeouts: bool = False,
+) -> CompiledHierarchy:
+    """Checks and plans the layers of a hierarchy for a stream's shape.
+
+    With `emit_timeouts` delivered levels also return their timed-out partial matches.
+    """
+    hierarchy, all_levels = resolve_levels(expand_stars(hierarchy, shape.schema), levels)
+    compiled = compile_layers(
+        hierarchy, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
+    )
+    if emit_timeouts:
+        compiled = {
+            n: add_timeout_queries(p) if p.layer.delivered else p for n, p in compiled.items()
+        }
+    definitions = [layer.layer for layer in compiled.values()]
+    separate, choices = choose_inlining(definitions, compiled, shape, planning)
+    return CompiledHierarchy(hierarchy, separate, shape, choices, trace)
+
+
+def compile_layers(
+    hierarchy: Hierarchy,
+    shape: StreamSchema,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
+    *,
+    all_levels: bool = False,
+    trace: bool = False,
+    streaming: bool = False,
+) -> dict[str, CompiledLayer]:
+    """Compiles each layer of a hierarchy as a separate matcher."""
+    check_names(hierarchy, shape)
+    hierarchy = expand_stars(hierarchy, shape.schema)
+    compiled: dict[str, CompiledLayer] = {}
+    identities: dict[str, bytes] = {}
+    rates: dict[str, float] = {}  # complex events per input event
+    definitions = build_layers(hierarchy, trace=trace, all_levels=all_levels)
+    ranked = _find_ordered_layers(definitions)
+    seen = find_visible_columns(hierarchy, trace=trace)
+    for layer in definitions:
+        below = {
+            name: layer_below.found for name, layer_below in compiled.items() if name in layer.uses
+        }
+        if layer.name in seen:
+            below = select_visible_columns(below, seen[layer.name])
+        shown = {name: compiled[name].layer.shown for name in layer.uses}
+        stream = build_layer_stream(layer, shape, below, shown)
+        waits = max((compiled[name].settles for name in layer.uses), default=0)
+        raw = [t for t in get_pattern_types(layer.query) if t not in below]
+        lower_rates = {name: rates[name] for name in layer.uses}
+        statistics, events = derive_layer_statistics(planning.statistics, raw, lower_rates)
+        identities[layer.name] = (
+            _identity(layer, identities)
+            if hierarchy.definitions
+            else compute_fingerprint(layer.meaning)
+        )
+        compiled[layer.name] = _compile_layer(
+            layer,
+            stream,
+            replace(planning, statistics=statistics),
+            identities[layer.name],
+            waits,
+            ranked=layer.name in ranked,
+            streaming=streaming,
+        )
+        compiled[layer.name] = replace(compiled[layer.name], events_per_input=events)
+        estimate = get_estimate(compiled[layer.name].prepared.plan)
+        rates[layer.name] = 0.0 if estimate is None else estimate.matches * events
+    return compiled
+
+
+def check_names(hierarchy: Hierarchy, shape: StreamSchema) -> None:
+    """Raises a QueryError if a type is both defined and a table of events, or neither."""
+    for definition in hierarchy.definitions:
+        if definition.name in (shape.by_type or {}):
+            raise QueryError(
+                f"'{definition.name}' is defined, and is also the name of a table of events",
+                hint="give one of them another name",
+                span=definition.span,
+                text=definition.query.text,
+            )
+    if shape.by_type is None:
+        return
+    for query in hierarchy.queries:
+        for atom in iterate_atoms(query.pattern):
+            for name in get_type_names(atom.type):
+                if name in shape.by_type or name in hierarchy.names:
+                    continue
+                where = f"in the definition of {query.name}: " if query.name else ""
+                raise QueryError(
+                    f"{where}unknown event type '{name}'",
+                    hint=did_you_mean(name, [*hierarchy.names, *shape.by_type]),
+                    span=atom.span,
+                    text=query.text,
+                )
+
+
+def _compile_layer(
+    layer: Layer,
+    stream: LayerEventStream,
+    planning: PlannerOptions,
+    identity: bytes,
+    waits: int | float,
+    *,
+    ranked: bool,
+    streaming: bool,
+) -> CompiledLayer:
+    try:
+        checked = check_with_regions(
+            layer.query, stream.shape.schema, streaming=streaming, derived=False
+        )
+    except QueryError as error:
+        raise _name_definition(error, layer) from None
+    query = _add_positions(checked, layer, stream)
+    physical, schema = stream.shape.physical(query)
+    plan = choose_plan(physical, schema, planning, python=find_uncompilable(physical))
+    prepared = CompiledQuery(query, plan, stream.shape, identity, planning)
+    schema_above = build_event_schema(get_result_schema(prepared), layer)
+    delay = _compute_delay(checked, stream.shape, streaming=streaming)
+    if streaming and delay == math.inf and not layer.top_queries:
+        raise _name_definition(_never_settles(checked), layer)
+    settles = waits + delay
+    if ranked and settles > waits:
+        schema_above = schema_above.append(pa.field(RANK, pa.binary()))
+    return CompiledLayer(
+        layer,
+        stream,
+        prepared,
+        schema_above,
+        build_delivered_schema(schema_above, layer),
+        waits,
+        settles,
+        ranked,
+    )
+
+
+def _never_settles(query: Query) -> QueryError:
+    return QueryError(
+        "an absence until a fixed moment may take any time to decide, and layers above cannot "
+        "wait for it",
+        hint="let its interval end a length of time after an event, as in TO a.end + 5",
+        span=next(negation for negation, _ in iterate_interval_negations(query.pattern)).span,
+        text=query.text,
+    )
+
+
+def add_timeout_queries(compiled: CompiledLayer) -> CompiledLayer:
+    """Adds the queries for timed-out partial matches to a layer."""
+    layer, stream, query_compiled = compiled.layer, compiled.stream, compiled.prepared
+    planning = replace(query_compiled.planning, structure=None, shape=None)
+    assert query_compiled.identity is not None
+    identity = hash_timeout_identity(query_compiled.identity)
+    queries = []
+    try:
+        checked = check_query(layer.query, stream.shape.schema)
+        for query in plan_layer_timeouts(layer, checked, query_compiled):
+            ordered = _order_members(query, stream)
+            ordered = _add_members(ordered) if layer.members else ordered
+            # not checked again: a chain of equalities must not become another key
+            physical, schema = stream.shape.physical(ordered)
+            plan = choose_plan(physical, schema, planning)
+            queries.append(CompiledQuery(ordered, plan, stream.shape, identity, planning))
+    except QueryError as error:
+        raise _name_definition(error, layer) from None
+    return replace(
+        compiled, timeouts=tuple(queries), result=add_timeout_flag(compiled.result, layer)
+    )
+
+
+def _name_definition(error: QueryError, layer: Layer) -> QueryError:
+    if layer.called and not error.problem.startswith("in the definition"):
+        error.problem = f"in the definition of {layer.called}: {error.problem}"
+    return error
+
+
+def _identity(layer: Layer, below: Mapping[str, bytes]) -> bytes:
+    """Hashes the meaning of a layer and of the layers it uses, for match ids."""
+    parts = [compute_fingerprint(layer.meaning), *(below[name] for name in layer.uses)]
+    return blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _find_ordered_layers(definitions: Sequence[Layer]) -> set[str]:
+    """Returns the layers whose order of events affects matches of layers above."""
+    ordered: set[str] = set()
+    for layer in reversed(definitions):
+        if layer.name in ordered or _depends_on_order(layer.query):
+            ordered |= set(layer.uses)
+    return ordered
+
+
+def _depends_on_order(query: Query) -> bool:
+    return (
+        query.strategies != {Strategy.ANY}
+        or query.after is not None
+        or query.limit is not None
+        or isinstance(query.within, ByEvents)
+        or any(
+            applied.operator.over is OperatorInputs.REPEAT
+            for applied in iterate_operator_calls(query.pattern)
+        )
+    )
+
+
+def _compute_delay(query: Query, shape: StreamSchema, *, streaming: bool) -> int | float:
+    """Computes how long after its end a match may stay undecided."""
+    negation = next(iterate_trailing_negations(query.pattern), None)
+    by_start = query.after is not None and query.after.by_start
+    ahead = _compute_interval_delay(query, shape)
+    if negation is None and not by_start and not ends_greedily(query.pattern):
+        return ahead
+    length = window_to_ticks(query.within, shape.unit)
+    if length is None and streaming:
+        what = "AFTER MATCH IN ORDER OF START" if by_start else "a greedy loop at the end"
+        what = what if negation is None else "a negation at the end"
+        raise QueryError(
+            f"{what} without a length of time in WITHIN may take any time to decide, "
+            "and layers above cannot wait for it",
+            hint="give the window as a length of time",
+            span=query.pattern.span if negation is None else negation.span,
+            text=query.text,
+        )
+    return math.inf if length is None else length + ahead
+
+
+def _compute_interval_delay(query: Query, shape: StreamSchema) -> int | float:
+    """Computes how long after a match the intervals of its absences may last."""
+    ahead: int | float = 0
+    for _, interval in iterate_interval_negations(query.pattern):
+        bounds = compute_interval_distance(interval, query, shape.schema)
+        if bounds is None or bounds.ahead is None:
+            return math.inf
+        ahead = max(ahead, _in_unit(bounds.ahead, shape))
+    return ahead
+
+
+def _in_unit(length: Fraction, shape: StreamSchema) -> int | float:
+    """Converts a length, in nanoseconds for timestamps, to the unit of the time arrays."""
+    if shape.schema.time_kind.numeric:
+        return int(length) if length.denominator == 1 else float(length)
+    return math.ceil(length if shape.unit == "ns" else length / 1_000)
+
+
+# -------------------------------------------------------------------------------------- columns
+
+
+def _add_positions(query: Query, layer: Layer, stream: LayerEventStream) -> Query:
+    """Adds conditions on the positions of members, and the positions of the matches."""
+    query = _order_members(query, stream)
+    if not returns_matches(query):
+        return query
+    if layer.called:
+        positions = (
+            ReturnItem(_aggregate_position(query, FIRST_POSITION, "min", "least"), FIRST_POSITION),
+            ReturnItem(
+                _aggregate_position(query, LAST_POSITION, "max", "greatest"), LAST_POSITION
+            ),
+        )
+        query = replace(query, returns=(*query.returns, *positions))
+    return _add_members(query) if layer.members else query
+
+
+def _order_members(query: Query, stream: LayerEventStream) -> Query:
+    where = (*query.where, *build_order_conditions(query.pattern, stream.complex_))
+    return replace(query, where=where)
+
+
+def _add_members(query: Query) -> Query:
+    lists = get_kleene_variables(query.pattern)
+    members = (
+        ReturnItem(
+            FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY),
+            f"{MEMBER}{v}",
+        )
+        for v in iterate_bound_variables(query.pattern)
+    )
+    return replace(query, returns=(*query.returns, *members))
+
+
+def _aggregate_position(query: Query, name: str, aggregate: str, function: str) -> Expr:
+    """Builds the first or last position of all events of a match."""
+    lists = get_kleene_variables(query.pattern)
+    operators = {applied.variable for applied in iterate_operator_calls(query.pattern)}
+    places: list[Expr] = [
+        Aggregate(aggregate, v, FieldRef(v, name, EventPosition.ALL))
+        if v in lists
+        else FieldRef(v, name)
+        for v in iterate_bound_variables(query.pattern)
+        if v not in operators
+    ]
+    return reduce(lambda a, b: FunctionCall(function, (a, b)), places)

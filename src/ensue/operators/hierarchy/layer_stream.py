@@ -1,0 +1,441 @@
+"""The event stream of a layer: input events merged with the complex events of lower layers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.analyzer.hierarchy_layers import (
+    END_TIME,
+    FIRST_POSITION,
+    LAST_POSITION,
+    MEMBERS,
+    STANDARD_FIELDS,
+    START_TIME,
+    Layer,
+    get_layer_column,
+)
+from ensue.analyzer.key_inference import add_equivalence
+from ensue.analyzer.timeouts import build_timeout_queries
+from ensue.ir.hierarchy import get_pattern_types
+from ensue.ir.query import TIMED_OUT, Query
+from ensue.ir.selection import CONTIGUOUS, ByEvents
+from ensue.projection.trigger_limits import RANK
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.schema import EventType, Schema, ValueKind
+from ensue.vector import evaluation as vectors
+from ensue.vector.arrow_numpy import to_single_array
+from ensue.vector.arrow_types import get_field_kinds, get_time_zones
+from ensue.vector.event_table import (
+    TYPE,
+    Columns,
+    StreamSchema,
+    find_type_conflicts,
+    zones_by_field,
+)
+from ensue.vector.geo_columns import format_locations, location_type
+
+PLACE = "__location"  # WKT texts, where input events have two numeric columns
+HIDDEN = (LAST_POSITION, FIRST_POSITION)
+MEMBER = "__member."  # prefix of the columns that become the struct of members
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEventStream:
+    """The shape of a layer's events, and how they are merged into one stream."""
+
+    shape: StreamSchema
+    raw: StreamSchema  # of the input events
+    types: tuple[str, ...]  # by their codes; complex types follow the input types
+    complex_: Mapping[str, Mapping[str, str]]  # per complex type: column here by column below
+    reads_raw: bool
+    every: bool  # events of any type count, as with strict contiguity
+
+    @property
+    def alone(self) -> bool:
+        """Whether the layer reads input events only, which stay unchanged."""
+        return not self.complex_
+
+    def convert_input(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table | None:
+        """Converts input events to the layer's columns; None if none is relevant."""
+        if self.alone:
+            return events.append_column(LAST_POSITION, pa.array(at)).append_column(
+                FIRST_POSITION, pa.array(begun)
+            )
+        schema = self.raw.schema
+        codes = self._type_codes(events)
+        if not self.every:
+            relevant = np.flatnonzero(codes >= 0)
+            if not len(relevant):
+                return None
+            if len(relevant) < len(codes):
+                events = events.take(pa.array(relevant))
+                at, begun, codes = at[relevant], begun[relevant], codes[relevant]
+        columns = {name: events.column(name) for name in events.column_names}
+        columns |= {START_TIME: events.column(schema.start), END_TIME: events.column(schema.end)}
+        if isinstance(schema.location, tuple):
+            columns[PLACE] = format_locations(events, schema)
+        return self._table(columns, codes, at, begun)
+
+    def convert_complex(self, name: str, events: pa.Table) -> pa.Table:
+        """Converts complex events of a lower layer to the layer's columns."""
+        columns = {here: events.column(below) for below, here in self.complex_[name].items()}
+        columns |= {START_TIME: events.column("start"), END_TIME: events.column("end")}
+        location = _location_column(self.shape.schema)
+        if location is not None:
+            columns[location] = events.column("location")
+        if RANK in events.column_names:
+            columns[RANK] = events.column(RANK)
+        codes = np.full(events.num_rows, self.types.index(name), np.int32)
+        at, begun = (events.column(c).to_numpy() for c in HIDDEN)
+        return self._table(columns, codes, at, begun)
+
+    def _table(
+        self,
+        columns: Mapping[str, pa.ChunkedArray],
+        codes: npt.NDArray[np.int32],
+        at: Ints,
+        begun: Ints,
+    ) -> pa.Table:
+        hidden = {
+            LAST_POSITION: pa.array(at),
+            FIRST_POSITION: pa.array(begun),
+            TYPE: self._encode_types(codes),
+        }
+        arrays = []
+        for field in self.shape.arrow:
+            column = hidden.get(field.name)
+            if column is None:
+                column = columns.get(field.name)
+            if column is None:
+                column = pa.nulls(len(codes), field.type)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        return pa.table(arrays, schema=self.shape.arrow)
+
+    def _encode_types(self, codes: npt.NDArray[np.int32]) -> pa.Array:
+        places = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+        return pa.DictionaryArray.from_arrays(places, _texts(self.types))
+
+    def _type_codes(self, events: pa.Table) -> npt.NDArray[np.int32]:
+        """Returns the type code of each input event, -1 for irrelevant ones."""
+        column = self.raw.schema.type_column
+        if column is None:
+            return np.zeros(events.num_rows, np.int32)
+        names = to_single_array(events.column(column))
+        types = _texts(self.types[: len(self.types) - len(self.complex_)])
+        if not pa.types.is_dictionary(names.type):
+            names = names if names.type == pa.string() else names.cast(pa.string())
+            positions = pc.index_in(names, value_set=types)
+            return np.asarray(
+                (positions.fill_null(-1) if positions.null_count else positions), np.int32
+            )
+        texts = names.dictionary.cast(pa.string())
+        places = np.append(pc.index_in(texts, value_set=types).fill_null(-1).to_numpy(), -1)
+        codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
+        return np.asarray(places.astype(np.int32)[codes.to_numpy()])
+
+    def back(self, name: str, events: pa.Table) -> pa.Table:
+        """Converts complex events of this stream back to the columns of their layer."""
+        columns = {below: events.column(here) for below, here in self.complex_[name].items()}
+        columns |= {"start": events.column(START_TIME), "end": events.column(END_TIME)}
+        location = _location_column(self.shape.schema)
+        if location is not None:
+            columns["location"] = events.column(location)
+        if RANK in events.column_names:
+            columns[RANK] = events.column(RANK)
+        return pa.table(columns | {c: events.column(c) for c in HIDDEN})
+
+    def merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
+        """Merges pieces into one table in stream order."""
+        if len(pieces) == 1 and _is_ascending(pieces[0].column(LAST_POSITION).to_numpy()):
+            return pieces[0]
+        table = pa.concat_tables(pieces).take(pa.array(self.order(pieces)))
+        return table.unify_dictionaries()
+
+    def order(self, pieces: Sequence[pa.Table]) -> Ints:
+        """Computes the stream order: a complex event directly follows its last member."""
+        at = np.concatenate([piece.column(LAST_POSITION).to_numpy() for piece in pieces])
+        rank = np.concatenate([self._rank(piece) for piece in pieces])
+        if RANK not in self.shape.arrow.names:
+            return np.lexsort((rank, at))
+        inside = pa.chunked_array([c for piece in pieces for c in piece.column(RANK).chunks])
+        ranks = pc.rank(inside.combine_chunks(), tiebreaker="dense", null_placement="at_start")
+        return np.lexsort((ranks.to_numpy(), rank, at))
+
+    def _rank(self, piece: pa.Table) -> Ints:
+        """Ranks input events before complex ones, and these in the order of their definitions."""
+        if self.alone or not piece.num_rows:
+            return np.zeros(piece.num_rows, np.int64)
+        marks = piece.column(TYPE).combine_chunks()
+        codes = marks.indices.fill_null(0).to_numpy().astype(np.int64)
+        rank: Ints = np.maximum(codes - (len(self.types) - len(self.complex_)) + 1, 0)
+        return rank
+
+    def ends(self, table: pa.Table) -> npt.NDArray[Any]:
+        """Returns the end times of events in the matcher's unit."""
+        vector = vectors.from_arrow(table.column(self.shape.schema.end), self.shape.unit)
+        return np.asarray(vector.values)
+
+
+@lru_cache(maxsize=256)
+def _texts(names: tuple[str, ...]) -> pa.Array:
+    return pa.array(names, pa.string())
+
+
+def _is_ascending(places: Ints) -> bool:
+    return bool((places[1:] > places[:-1]).all())
+
+
+def fold_members(matches: pa.Table) -> pa.Table:
+    """Folds the member columns of a layer's result, if any, into one struct column."""
+    names = [n for n in matches.column_names if n.startswith(MEMBER)]
+    if not names:
+        return matches
+    arrays = [matches.column(n).combine_chunks() for n in names]
+    fields = [pa.field(n.removeprefix(MEMBER), a.type) for n, a in zip(names, arrays, strict=True)]
+    inside = pa.StructArray.from_arrays(arrays, fields=fields)
+    return matches.drop_columns(names).append_column(MEMBERS, inside)
+
+
+def build_layer_stream(
+    layer: Layer,
+    raw: StreamSchema,
+    below: Mapping[str, pa.Schema],
+    shown: Mapping[str, Sequence[str]],
+) -> LayerEventStream:
+    """Builds the stream of a layer.
+
+    `below` has the results of the layers it uses, `shown` the fields that their events expose.
+    """
+    named = tuple(t for t in get_pattern_types(layer.query) if t not in below)
+    if not layer.uses:
+        return LayerEventStream(_add_positions(raw), raw, named, {}, reads_raw=True, every=True)
+    used = [name for name in below if name in layer.uses]
+    input_schema = raw.arrow if named else pa.schema([])
+    columns = _Columns(input_schema, [below[name] for name in used])
+    by_type: dict[str, Columns] = {}
+    for name in named:
+        by_type[name] = (raw.by_type or {}).get(name, [(n, n) for n in input_schema.names])
+    visible_columns, id_columns = {}, {}
+    complex_: dict[str, dict[str, str]] = {}
+    for name in used:
+        places = columns.convert_complex(name, below[name])
+        own_fields = {below_.removesuffix("@own"): here for below_, here in places.items()}
+        if isinstance(raw.schema.location, str):
+            own_fields = {raw.schema.location: raw.schema.location} | own_fields
+        by_type[name] = list(own_fields.items())
+        fields = {"start": START_TIME, "end": END_TIME} | own_fields
+        visible = [
+            *shown[name],
+            "start",
+            "end",
+            "match_id",
+            *([MEMBERS] if MEMBERS in fields else []),
+        ]
+        visible_columns[name] = [(f, fields[f]) for f in dict.fromkeys(visible) if f in fields]
+        id_columns[name] = [("match_id", places["match_id"])]
+        complex_[name] = places
+    arrow = columns.schema(raw)
+    if any(RANK in below[name].names for name in used):
+        arrow = arrow.append(pa.field(RANK, pa.binary()))
+    hidden = (*HIDDEN, START_TIME, END_TIME, *([PLACE] if PLACE in arrow.names else []))
+    shape = StreamSchema(
+        _schema(arrow, by_type, raw), arrow, raw.unit, by_type, visible_columns, id_columns, hidden
+    )
+    every = bool(named) and (
+        bool(layer.query.strategies & CONTIGUOUS) or isinstance(layer.query.within, ByEvents)
+    )
+    return LayerEventStream(shape, raw, (*named, *used), complex_, bool(named), every)
+
+
+class _Columns:
+    """Assigns the columns of a layer's table: columns with the same name and type are shared."""
+
+    def __init__(self, own: pa.Schema, below: Sequence[pa.Schema]) -> None:
+        self.types = {field.name: field.type for field in own}
+        fields = [
+            pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)])
+            for result in below
+        ]
+        self.clash = find_type_conflicts([own, *fields]) | _without_common_type([own, *fields])
+
+    def convert_complex(self, name: str, result: pa.Schema) -> dict[str, str]:
+        """Returns the column of each field of a complex event."""
+        columns = {}
+        for field in _fields(result):
+            here = field.name.removesuffix("@own")
+            if here in self.clash or here in (START_TIME, END_TIME, TYPE, RANK, *HIDDEN):
+                here = f"{here}@{name}"
+            known = self.types.get(here)
+            self.types[here] = field.type if known is None else _wider(known, field.type)
+            columns[field.name] = here
+        return columns
+
+    def schema(self, raw: StreamSchema) -> pa.Schema:
+        types = dict(self.types)
+        location = _location_column(raw.schema)
+        if location is not None:
+            types.setdefault(location, location_type(raw.arrow, raw.schema))
+        types[START_TIME] = raw.arrow.field(raw.schema.start).type
+        types[END_TIME] = raw.arrow.field(raw.schema.end).type
+        types[TYPE] = pa.dictionary(pa.int32(), pa.string())
+        types |= {LAST_POSITION: pa.int64(), FIRST_POSITION: pa.int64()}
+        return pa.schema(list(types.items()))
+
+
+def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: StreamSchema) -> Schema:
+    kinds = get_field_kinds(arrow)
+    places = {
+        LAST_POSITION: ValueKind.INTEGER,
+        FIRST_POSITION: ValueKind.INTEGER,
+        START_TIME: kinds[START_TIME],
+        END_TIME: kinds[END_TIME],
+    }
+    if PLACE in arrow.names:
+        places[PLACE] = ValueKind.STRING
+    types = {
+        name: EventType(name, {f: kinds[c] for f, c in pairs} | places)
+        for name, pairs in by_type.items()
+    }
+    return Schema(
+        types=MappingProxyType(types),
+        start=START_TIME,
+        end=END_TIME,
+        time_kind=kinds[END_TIME],
+        type_column=TYPE,
+        location=_location_column(raw.schema),
+        space=raw.schema.space,
+        zones=MappingProxyType(zones_by_field(get_time_zones(arrow), by_type)),
+        session=raw.schema.session,
+    )
+
+
+def _location_column(schema: Schema) -> str | None:
+    """Returns the column of locations: complex events have hulls, which two numbers cannot
+    hold."""
+    return PLACE if isinstance(schema.location, tuple) else schema.location
+
+
+def _add_positions(raw: StreamSchema) -> StreamSchema:
+    """Adds the position columns to the shape of input events."""
+    arrow = raw.arrow.append(pa.field(LAST_POSITION, pa.int64())).append(
+        pa.field(FIRST_POSITION, pa.int64())
+    )
+    hidden = {LAST_POSITION: ValueKind.INTEGER, FIRST_POSITION: ValueKind.INTEGER}
+    schema = raw.schema
+    common = None if schema.common is None else MappingProxyType({**schema.common, **hidden})
+    types = {
+        name: EventType(name, {**event_type.fields, **hidden})
+        for name, event_type in schema.types.items()
+    }
+    schema = replace(schema, common=common, types=MappingProxyType(types))
+    return replace(raw, schema=schema, arrow=arrow, hidden=HIDDEN)
+
+
+def _fields(result: pa.Schema) -> list[pa.Field]:
+    """Returns the fields of a complex event among the columns of its layer's result."""
+    return [
+        f
+        for f in result
+        if f.name not in (LAST_POSITION, FIRST_POSITION, RANK, "start", "end", "location")
+    ]
+
+
+def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:
+    """Returns the names of columns without a common type, such as members of different events."""
+    types: dict[str, pa.DataType] = {}
+    clashes = set()
+    for field in (field for schema in schemas for field in schema):
+        try:
+            types[field.name] = _wider(types.get(field.name, field.type), field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            clashes.add(field.name)
+    return clashes
+
+
+def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    """Returns a type for the values of both."""
+    if first == second:
+        return first
+    both = [pa.schema({"x": first}), pa.schema({"x": second})]
+    return pa.unify_schemas(both, promote_options="permissive").field("x").type
+
+
+# ---------------------------------------------------------------------------- timeouts
+
+
+def plan_layer_timeouts(
+    layer: Layer, checked: Query, compiled: CompiledQuery
+) -> tuple[Query, ...]:
+    """Builds the queries that find the timed-out partial matches of a layer, whose checked query
+    and compiled query are given."""
+    shown = {get_layer_column(name) for name in layer.fields}
+    returns = tuple(r for r in checked.returns if r.name in shown)
+    return build_timeout_queries(
+        add_plan_keys(replace(checked, returns=returns), compiled), LAST_POSITION
+    )
+
+
+def add_plan_keys(checked: Query, compiled: CompiledQuery) -> Query:
+    """Adds the keys that the plan inferred from equalities between all variables.
+
+    Then an event without a key is no partial match, and all queries split the stream alike.
+    """
+    for key in compiled.plan.query.equivalence:
+        field = _field(key.field_name, get_pattern_types(checked), compiled.shape)
+        if field is not None:
+            checked = add_equivalence(checked, field)
+    return checked
+
+
+def _field(column: str, types: Sequence[str], shape: StreamSchema) -> str | None:
+    """Returns the field name of a column if all types agree on it."""
+    if shape.by_type is None:
+        return column
+    names = {next((f for f, c in shape.by_type[t] if c == column), None) for t in types}
+    return names.pop() if len(names) == 1 else None
+
+
+def hash_timeout_identity(layer: bytes) -> bytes:
+    """Derives the identity of timed-out partial matches from that of the layer's matches."""
+    return blake2b(layer, digest_size=16, person=b"timed out").digest()
+
+
+def add_timeout_flag(result: pa.Schema, layer: Layer) -> pa.Schema:
+    """Inserts the column `timed_out` into the delivered columns."""
+    place = sum(f.name in STANDARD_FIELDS and f.name not in layer.fields for f in result)
+    return result.insert(place, pa.field(TIMED_OUT, pa.bool_()))
+
+
+def project_timeouts(matches: pa.Table, layer: Layer, result: pa.Schema) -> pa.Table:
+    """Converts timed-out partial matches to the delivered columns; missing values are NULL."""
+    matches = fold_members(matches)
+    columns = []
+    for field in result:
+        name = get_layer_column(field.name) if field.name in layer.fields else field.name
+        if name not in matches.column_names:
+            columns.append(pa.nulls(matches.num_rows, field.type))
+        elif field.name == MEMBERS and MEMBERS not in layer.fields:
+            columns.append(_complete_members(matches.column(name).combine_chunks(), field.type))
+        else:
+            columns.append(matches.column(name).cast(field.type))
+    return pa.table(columns, schema=result)
+
+
+def _complete_members(members: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
+    arrays_by_name = {
+        members.type.field(k).name: members.field(k) for k in range(members.type.num_fields)
+    }
+    arrays = [
+        arrays_by_name.get(f.name, pa.nulls(len(members), f.type)).cast(f.type) for f in type_
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))

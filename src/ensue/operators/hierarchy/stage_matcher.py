@@ -1,0 +1,329 @@
+"""Matches the layers of a stage in one key group, from events of the stream and of earlier
+stages."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_layers import FIRST_POSITION, LAST_POSITION
+from ensue.engine.state_format import pack_state, unpack_state
+from ensue.errors import StateError
+from ensue.operators.hierarchy.compiled_hierarchy import FIRST, LAST, CompiledStage
+from ensue.operators.hierarchy.hierarchy_matcher import (
+    NO_ROWS,
+    BufferedLayer,
+    LayeredMatcher,
+    Step,
+)
+from ensue.runtime.stage import StageInput, get_complex_end_times
+from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.column_values import from_arrow
+from ensue.vector.event_table import StreamSchema, get_end_times
+from ensue.vector.take import create_empty_table
+
+Keys = npt.NDArray[np.bytes_]
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+GAP = 1 << 20  # between neighbouring numbers, for keys that arrive later
+
+
+class KeyNumbers:
+    """Assigns ascending numbers to ascending keys, the same number to the same key.
+
+    >>> places = KeyNumbers()
+    >>> first = places.of(np.array([b"b", b"d"]))
+    >>> later = places.of(np.array([b"c", b"d", b"e"]))
+    >>> bool(first[0] < later[0] < later[1] < later[2]), bool(later[1] == first[1])
+    (True, True)
+    >>> places.keys(later[:2]).tolist()
+    [b'c', b'd']
+    """
+
+    def __init__(self, known: Keys | None = None, numbers: Ints | None = None) -> None:
+        self.known = np.zeros(0, "S1") if known is None else known
+        self.numbers = np.zeros(0, np.int64) if numbers is None else numbers
+
+    def of(self, keys: Keys) -> Ints:
+        """Returns the numbers of keys, and assigns numbers to new ones."""
+        wanted = keys if _is_ascending(keys) else sorted_unique(keys)
+        at = np.searchsorted(self.known, wanted)
+        inside = at < len(self.known)
+        fresh = ~inside
+        fresh[inside] = self.known[at[inside]] != wanted[inside]
+        if fresh.any():
+            self._insert(wanted[fresh], at[fresh])
+        return self.numbers[np.searchsorted(self.known, keys)]
+
+    def _insert(self, keys: Keys, at: npt.NDArray[np.intp]) -> None:
+        """Inserts ascending keys, each before the known key at its position."""
+        starts = np.flatnonzero(np.concatenate([[True], at[1:] != at[:-1]]))
+        sizes = np.diff(np.append(starts, len(at)))
+        gaps, count = at[starts], len(self.numbers)
+        low = high = np.zeros(len(gaps), np.int64)
+        if count:
+            low = self.numbers[np.maximum(gaps - 1, 0)]
+            high = self.numbers[np.minimum(gaps, count - 1)]
+        room = GAP * (sizes + 1)
+        low = np.where((gaps == 0) & (gaps < count), high - room, low)
+        high = np.where(gaps == count, low + room, high)
+        owner = np.repeat(np.arange(len(gaps)), sizes)
+        nth = np.arange(len(at)) - np.repeat(starts, sizes) + 1
+        low, high, sizes = low[owner], high[owner], sizes[owner]
+        step = (high - low) // (sizes + 1)
+        # without a gap keys share a number, but never one that was assigned at the end
+        crowded = np.where(
+            high - low > 1, np.minimum(low + nth, high - 1), np.where(low % GAP, low, high)
+        )
+        assigned = np.where(step > 0, low + step * nth, crowded)
+        self.known = np.insert(self.known.astype(_wider(self.known, keys)), at, keys)
+        self.numbers = np.insert(self.numbers, at, assigned)
+
+    def keys(self, numbers: Ints) -> Keys:
+        """Returns the keys of these numbers."""
+        return self.known[np.searchsorted(self.numbers, numbers)]
+
+    def forget(self, before: bytes) -> None:
+        """Drops keys that are less than `before`."""
+        start = int(np.searchsorted(self.known, np.bytes_(before)))
+        if 2 * start > len(self.known):
+            self.known, self.numbers = self.known[start:].copy(), self.numbers[start:].copy()
+
+
+def _is_ascending(keys: Keys) -> bool:
+    return bool((keys[1:] > keys[:-1]).all())
+
+
+def _wider(first: Keys, second: Keys) -> np.dtype[np.bytes_]:
+    return max(first.dtype, second.dtype, key=lambda dtype: dtype.itemsize)
+
+
+# ------------------------------------------------------------------------------------- keys
+
+
+def encode_event_keys(events: pa.Table, shape: StreamSchema, arrival: Sequence[str]) -> Keys:
+    """Returns the key of each event as bytes that compare in stream order."""
+    schema = shape.schema
+    times = [_encode_numbers(_values(events, n, shape)) for n in (schema.end, schema.start)]
+    ties = [_encode_column(events, name, shape) for name in schema.order]
+    rest = [_encode_numbers(_values(events, name, shape)) for name in arrival]
+    parts = [*times, *ties, *rest]
+    if not events.num_rows:
+        return np.zeros(0, "S1")
+    plain = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(plain) == len(parts):
+        joined = np.ascontiguousarray(np.concatenate(plain, axis=1))
+        return joined.view(f"S{joined.shape[1]}").reshape(-1)
+    rows = zip(*(map(bytes, part) for part in parts), strict=True)
+    return np.array([b"".join(row) for row in rows])
+
+
+def encode_start_keys(events: pa.Table, keys: Keys, shape: StreamSchema) -> Keys:
+    """Returns the key at which events with a duration start: after those that end by then."""
+    starts = _encode_numbers(_values(events, shape.schema.start, shape))
+    suffix = np.full((len(starts), 9), 0xFF, np.uint8)
+    start_keys = np.concatenate([starts, suffix], axis=1).view("S17").reshape(-1)
+    return np.where(start_keys < keys, start_keys, keys)
+
+
+def encode_time_bound(time: float) -> bytes:
+    """Returns a lower bound of the keys of events that end at a time or later."""
+    return bytes(_encode_numbers(np.array([time]))[0])
+
+
+def keys_to_arrow(keys: Keys) -> pa.Array:
+    """Converts keys to an Arrow column."""
+    width = keys.dtype.itemsize
+    buffer = pa.py_buffer(np.ascontiguousarray(keys))
+    fixed = pa.Array.from_buffers(pa.binary(width), len(keys), [None, buffer])
+    return fixed.cast(pa.binary())
+
+
+def read_keys(events: pa.Table, name: str) -> Keys:
+    """Reads keys from a column."""
+    return np.array(events.column(name).to_pylist() or [], "S")
+
+
+def _values(events: pa.Table, name: str, shape: StreamSchema) -> npt.NDArray[np.generic]:
+    return np.asarray(from_arrow(events.column(name), shape.unit, name).values)
+
+
+def _encode_column(events: pa.Table, name: str, shape: StreamSchema) -> Bytes | list[bytes]:
+    """Encodes an order column; NULL is last."""
+    column = events.column(name)
+    values = from_arrow(column, shape.unit, name).values
+    if isinstance(values, np.ndarray):
+        absent = column.is_null().to_numpy()
+        numbers = np.where(absent[:, None], np.uint8(0), _encode_numbers(values))
+        return np.concatenate([absent[:, None].astype(np.uint8), numbers], axis=1)
+    return [_encode_text(value) for value in column.to_pylist()]
+
+
+def _encode_text(value: str | bytes | None) -> bytes:
+    """Encodes a text with a terminator that is less than any further letter."""
+    if value is None:
+        return b"\x01"
+    data = value.encode() if isinstance(value, str) else bytes(value)
+    return b"\x00" + data.replace(b"\x00", b"\x00\x01") + b"\x00\x00"
+
+
+def _encode_numbers(values: npt.NDArray[np.generic]) -> Bytes:
+    """Encodes numbers as eight bytes that compare like them; NaN is last."""
+    if values.dtype.kind == "f":
+        exact = np.where(values == 0, 0.0, values).astype(np.float64)  # -0.0 equals 0.0
+        bits = exact.view(np.int64)
+        bits = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+        bits = np.where(np.isnan(exact), np.int64(2**63 - 1), bits)
+    else:
+        bits = values.astype(np.int64)
+    flipped = (bits.view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8")
+    return flipped.view(np.uint8).reshape(-1, 8)
+
+
+# ------------------------------------------------------------------------------------- matcher
+
+
+class HierarchyStageMatcher(LayeredMatcher):
+    """Matches a stage; the result has one table per output, as in `CompiledStage.outputs`.
+
+    `arrival` names the columns that distinguish events of the same time and order columns. They
+    and the stream order form an event's key; keys order events from different key groups.
+    """
+
+    def __init__(self, prepared: CompiledStage, arrival: Sequence[str]) -> None:
+        self.prepared = prepared
+        self.arrival = list(arrival)
+        self.layers = [BufferedLayer(layer) for layer in prepared.layers]
+        self.places = KeyNumbers()
+        self._schemas = {p.layer.name: p.found for p in prepared.tower.layers}
+
+    def feed(self, batch: StageInput) -> list[pa.Table]:
+        """Returns what the next events complete: input events in order, and complex events.
+
+        No later call has an event that ends before these.
+        """
+        raw, lower, shape = batch.events, batch.made, self.prepared.shape
+        keys = encode_event_keys(raw, shape, self.arrival)
+        last_keys = {name: read_keys(table, LAST) for name, table in lower.items()}
+        all_keys = np.concatenate([keys, *last_keys.values()])
+        if not len(all_keys):
+            return self._empty_outputs()
+        self.places.of(np.sort(all_keys))
+        at = self.places.of(keys)
+        starts = (
+            self.places.of(encode_start_keys(raw, keys, shape)) if shape.schema.intervals else at
+        )
+        positioned = {
+            name: self._add_positions(name, lower[name], last_keys[name])
+            if name in lower
+            else nothing
+            for name, nothing in self._empty_inputs().items()
+        }
+        now = self._newest(raw, lower)
+        events = raw.drop_columns(self.arrival)
+
+        def feed(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(events if events.num_rows else None, results, at, starts)
+            return layer.pass_time(now)
+
+        result = self._up(positioned, feed)
+        if self.prepared.reach is not None:
+            before = now - self.prepared.reach
+            self.places.forget(
+                encode_time_bound(math.floor(before) if isinstance(now, int) else before)
+            )
+        return result
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Returns what only waited for time to pass, once it is `now`."""
+
+        def advance(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(None, results, NO_ROWS, NO_ROWS)
+            return layer.pass_time(now, alone=True)
+
+        return self._up(self._empty_inputs(), advance)
+
+    def finish(self) -> list[pa.Table]:
+        """Returns what only waited for the stream to end."""
+
+        def finish(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(None, results, NO_ROWS, NO_ROWS)
+            return layer.finish()
+
+        return self._up(self._empty_inputs(), finish)
+
+    def _up(self, received: Mapping[str, pa.Table], step: Step) -> list[pa.Table]:
+        """Applies a step to each layer, the lower ones first."""
+        results = dict(received)
+        for layer in self.layers:
+            results[layer.layer.layer.name] = step(layer, results)
+        sent = [self._add_member_keys(results[name]) for name in self.prepared.stage.gives]
+        return self._collect_levels(results) + sent
+
+    # ---------------------------------------------------------------------------- complex events
+
+    def _empty_inputs(self) -> dict[str, pa.Table]:
+        return {name: create_empty_table(self._schemas[name]) for name in self.prepared.takes}
+
+    def _empty_outputs(self) -> list[pa.Table]:
+        return [create_empty_table(schema) for schema in self.prepared.outputs.values()]
+
+    def _add_positions(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
+        """Orders events of an earlier stage and adds the positions of their members."""
+        places = {
+            LAST_POSITION: self.places.of(lasts),
+            FIRST_POSITION: self.places.of(read_keys(table, FIRST)),
+        }
+        schema = self._schemas[name]
+        columns = [
+            pa.array(places[f.name]) if f.name in places else table.column(f.name) for f in schema
+        ]
+        positioned = pa.table(columns, schema=schema)
+        return positioned.take(pa.array(np.argsort(places[LAST_POSITION], kind="stable")))
+
+    def _add_member_keys(self, events: pa.Table) -> pa.Table:
+        """Adds the keys of the members to events for later stages."""
+        at, starts = (events.column(name).to_numpy() for name in (LAST_POSITION, FIRST_POSITION))
+        bare = events.drop_columns([LAST_POSITION, FIRST_POSITION])
+        last = bare.append_column(LAST, keys_to_arrow(self.places.keys(at)))
+        return last.append_column(FIRST, keys_to_arrow(self.places.keys(starts)))
+
+    def _newest(self, raw: pa.Table, lower: Mapping[str, pa.Table]) -> float:
+        shape = self.prepared.shape
+        times = [get_end_times(raw, shape)] if raw.num_rows else []
+        times += [
+            get_complex_end_times(table, shape) for table in lower.values() if table.num_rows
+        ]
+        newest: float = max(t.max().item() for t in times)
+        return newest
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of `save`'s result."""
+        own = self.places.known.nbytes + self.places.numbers.nbytes
+        return own + sum(layer.state_bytes for layer in self.layers)
+
+    def save(self) -> bytes:
+        """Returns the state as bytes for `restore`."""
+        header = {"layers": [p.layer.name for p in self.prepared.layers]}
+        arrays = {"known": self.places.known, "numbers": self.places.numbers}
+        saved = {"stage": pack_state(header, arrays, {})}
+        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
+        return pack_state({}, {}, saved)
+
+    def restore(self, data: bytes) -> None:
+        """Continues from a saved state."""
+        _, _, saved = unpack_state(data)
+        if set(saved) != {"stage", *(f"layer {k}" for k in range(len(self.layers)))}:
+            raise StateError("the state of a stream was saved for another set of layers")
+        header, arrays, _ = unpack_state(saved["stage"])
+        if header["layers"] != [p.layer.name for p in self.prepared.layers]:
+            raise StateError("the state of a stream was saved for other layers")
+        self.places = KeyNumbers(arrays["known"], arrays["numbers"])
+        for k, layer in enumerate(self.layers):
+            layer.restore(saved[f"layer {k}"])

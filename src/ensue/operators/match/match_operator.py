@@ -1,0 +1,285 @@
+"""The operator of pattern queries: queries with the same partition key share tasks and a scan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from ensue.analyzer.output_mode import is_summarized
+from ensue.cached import cached_property
+from ensue.errors import QueryError
+from ensue.ir.query import Query
+from ensue.ir.traits import is_interval_negation
+from ensue.planner.limits import MatcherLimits
+from ensue.projection.time_order import sort_result
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    build_result,
+    concat_deliveries,
+    find_unseen_types,
+    sort_by_time,
+)
+from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
+from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
+from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+from ensue.runtime.spill.key_store import (
+    build_eviction_error,
+    require_sheddable,
+    why_not_evictable,
+)
+from ensue.runtime.stage import (
+    ARRIVAL,
+    SLICE_ROWS,
+    InputFilter,
+    OutputTable,
+    Progress,
+    StageInput,
+    StageMatcher,
+    TableResult,
+    UnseenTypes,
+)
+from ensue.runtime.timeout_rewrite import TimeoutQueries
+from ensue.runtime.timeout_rewrite import compile_with_timeouts as with_timeouts
+from ensue.vector.event_table import Rows, split_table
+from ensue.vector.match_rows import Matches
+
+
+def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    """Compiles pattern queries; an error names the query that cannot run."""
+    options, limits = call.wishes, call.wishes.planning.limits
+    bundles: dict[QuerySpec, TimeoutQueries] = {}
+    for spec in specs:
+        with name_query_in_errors(spec.name):
+            assert isinstance(spec.query, Query)
+            bundles[spec] = with_timeouts(
+                spec.query, call.source.shape, options.planning,
+                emit_timeouts=options.emit_timeouts, streaming=options.streaming,
+            )  # fmt: skip
+    for spec, bundle in bundles.items():
+        with name_query_in_errors(spec.name):
+            if limits.evict is not None and (why := why_not_evictable(bundle.queries)) is not None:
+                raise build_eviction_error(why)
+            if limits.shed_ms is not None:
+                require_sheddable(bundle.queries)
+
+    def build_operators(
+        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
+    ) -> Iterator[MatchOperator]:
+        selected = tuple(outputs[spec][0] for spec in bundles)
+        yield MatchOperator(tuple(bundles.values()), selected, call.alone)
+
+    delivered = {
+        spec: (build_output(spec, bundle.result, bundle.main.query),)
+        for spec, bundle in bundles.items()
+    }
+    return PlannedQueries(delivered, build_operators)
+
+
+@dataclass(frozen=True)
+class MatchOperator:
+    """Matches queries over one stream and assigns their matches to outputs."""
+
+    bundles: tuple[TimeoutQueries, ...]
+    outputs: tuple[OutputTable, ...]
+    alone: bool  # the call has a single query, not a list
+    of_events: bool = True  # it reads the input events directly
+
+    @property
+    def prepared(self) -> tuple[CompiledQuery, ...]:
+        """All compiled queries, those for timed-out partial matches included."""
+        return tuple(query for bundle in self.bundles for query in bundle.queries)
+
+    @property
+    def expected(self) -> tuple[CompiledQuery, ...]:
+        """The queries whose cost is estimated."""
+        return tuple(bundle.main for bundle in self.bundles)
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        return InputFilter(get_relevant_types(self.prepared))
+
+    @property
+    def rows(self) -> Rows | None:
+        """Selects the events that may be in a match or forbid one; None selects all."""
+        if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
+            return None
+        return partial(find_relevant_rows, self.prepared[0])
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        """Matches events that are in stream order."""
+        result = match_queries(self.prepared, events, progress, ordered=True)
+        tables = iter(result.tables)
+        merged = [b.merged([next(tables) for _ in b.queries]) for b in self.bundles]
+        for number, bundle in enumerate(self.bundles):
+            if len(bundle.queries) > 1 or is_summarized(bundle.main.query):
+                merged[number] = sort_result(merged[number], bundle.main.query)
+        return TableResult(merged, result.unseen)
+
+    def chains(self) -> "tuple[tuple[MatchStage, ...], ...]":
+        """Groups the queries by partition key; each group is a chain of one stage."""
+        for bundle in self.bundles:
+            query = bundle.main.query
+            if is_interval_negation(query.pattern):
+                raise QueryError(
+                    "a pattern that is only an absence does not run on Spark yet: a task begins "
+                    "with an event",
+                    hint="add an event that must occur: AND(A a, !B b FROM ... TO ...)",
+                    span=query.pattern.span,
+                    text=query.text,
+                )
+        keys = self._keys()
+        chains = []
+        for key in dict.fromkeys(keys):
+            numbers = [n for n, k in enumerate(keys) if k == key]
+            chains.append((self._stage(key, numbers),))
+        return tuple(chains)
+
+    def whole(self) -> "MatchStage":
+        """Creates one stage with all queries and no key."""
+        return MatchStage(self.bundles, self.outputs, (), not self.alone)
+
+    def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
+        bundles = tuple(self.bundles[n] for n in numbers)
+        warning = None if key else self._explain_single_task(len(numbers))
+        return MatchStage(
+            bundles, tuple(self.outputs[n] for n in numbers), key, not self.alone, warning
+        )
+
+    def _keys(self) -> list[tuple[str, ...]]:
+        """Returns the key that splits the stream of each query: its own, or a subset of it.
+
+        A query partitioned by (user, device) runs with one by user: events that are equal in both
+        are equal in one.
+        """
+        own = [_key(bundle.main) for bundle in self.bundles]
+        if self.alone:
+            return own
+        keys = [frozenset(key) for key in own]
+        least = sorted({k for k in keys if k and not any(o and o < k for o in keys)}, key=sorted)
+        split = [next((small for small in least if small <= key), key) for key in keys]
+        return [tuple(sorted(key)) for key in split]
+
+    def _explain_single_task(self, count: int) -> str:
+        if not self.alone:
+            return (
+                f"{count} of the {len(self.bundles)} queries have no [attr] that would split the "
+                "stream: one task, on one core, will match all events for them"
+            )
+        if self.bundles[0].main.plan.whole_stream:
+            return (
+                "strict contiguity looks at the events of every partition: one task, on one core, "
+                "will match all events"
+            )
+        return (
+            "the query has no [attr] to split the stream: one task, on one core, will "
+            "match all events"
+        )
+
+
+def _key(prepared: CompiledQuery) -> tuple[str, ...]:
+    plan = prepared.plan
+    return () if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence)
+
+
+@dataclass(frozen=True)
+class MatchStage:
+    """Queries that run in the key groups of one key."""
+
+    bundles: tuple[TimeoutQueries, ...]
+    outputs: tuple[OutputTable, ...]  # one per bundle
+    key: tuple[str, ...]
+    shared: bool  # they share one scan of the events
+    whole_stream: str | None = None  # why a single task gets all events, if it does
+    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
+    hold: int = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+
+    @property
+    def prepared(self) -> tuple[CompiledQuery, ...]:
+        return tuple(query for bundle in self.bundles for query in bundle.queries)
+
+    @cached_property
+    def reads(self) -> InputFilter:
+        return InputFilter(get_relevant_types(self.prepared), self.key)
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.bundles[0].main.planning.limits
+
+    def matcher(self) -> StageMatcher:
+        """Creates a matcher for one key group."""
+        return create_matcher(self.prepared, self.reads, self.limits, shared=self.shared)
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches the complete events of one key group."""
+        return match_queries(self.prepared, given.bare).tables
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        """Counts the matches."""
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """Yields the matches of each query with the number of its output."""
+        remaining = iter(tables)
+        for output, bundle in zip(self.outputs, self.bundles, strict=True):
+            merged = [next(remaining) for _ in bundle.queries]
+            if any(table.num_rows for table in merged):
+                yield output.number, bundle.merged(merged)
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        """Yields nothing: no other stage reads the matches of queries."""
+        return iter(())
+
+
+def create_matcher(
+    queries: Sequence[CompiledQuery], reads: InputFilter, limits: MatcherLimits, *, shared: bool
+) -> StageMatcher:
+    """Creates a matcher of queries over one stream; it spills keys to disk beyond its memory if
+    the queries allow it."""
+
+    from ensue.operators.match.shared_matcher import SharedMatcher
+    from ensue.runtime.live_matcher import CompositeLiveMatcher
+
+    def create(queries: Sequence[CompiledQuery]) -> SharedMatcher | CompositeLiveMatcher:
+        return SharedMatcher(queries) if shared else CompositeLiveMatcher(queries)
+
+    if limits.can_evict:
+        why = why_not_evictable(queries)
+        if why is None:
+            from ensue.runtime.spill.spilling_matcher import create_spilling_matcher
+
+            return create_spilling_matcher(queries, reads, limits, create)
+        if limits.evict is not None:
+            raise build_eviction_error(why)
+    return create(queries)
+
+
+def match_queries(
+    queries: Sequence[CompiledQuery],
+    events: pa.Table,
+    progress: Progress | None = None,
+    *,
+    ordered: bool = False,
+) -> TableResult:
+    """Matches each query in one pass over complete events.
+
+    `ordered` sorts the results by the times of matches.
+    """
+    if len(queries) > 1:
+        from ensue.operators.match.shared_engine import TableScan
+
+        scan = TableScan(queries, ordered=ordered)
+        return TableResult(scan.match(events, progress), UnseenTypes(frozenset(scan.unseen)))
+    (query,) = queries
+    engine = query.engine()
+    pieces: list[Matches] = []
+    for batch in split_table(events, SLICE_ROWS):
+        pieces.append(engine.feed(batch))
+        if progress is not None:
+            progress(engine.rows, events.num_rows)
+    unseen = UnseenTypes(find_unseen_types(query, engine))
+    matches = concat_deliveries(engine, [*pieces, engine.finish()])
+    if ordered:
+        matches = sort_by_time(query, matches, events)
+    return TableResult([build_result(query, matches, events)], unseen)

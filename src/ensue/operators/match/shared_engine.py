@@ -1,0 +1,396 @@
+"""Engines that several queries share, and that share one scan of the events."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.engine import Engine
+from ensue.engine.match_output import concat_matches
+from ensue.engine.scan import ScannedBatch
+from ensue.ir.canonical_form import canonical_form
+from ensue.ir.expression import Expr
+from ensue.ir.query import Query
+from ensue.ir.selection import Strategy
+from ensue.kernels.sorting import merge_rows
+from ensue.operators.match.shared_scan import (
+    Codes,
+    EventBlock,
+    RoleTest,
+    ScanUses,
+    feature_name,
+    find_first_rows,
+)
+from ensue.planner.layout_signature import get_state_layout
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
+from ensue.runtime.compiled_query import (
+    CompiledQuery,
+    build_result,
+    concat_deliveries,
+    sort_by_time,
+)
+from ensue.schema import Types, ValueKind, get_type_names, types_overlap
+from ensue.vector.arrow_numpy import Ints
+from ensue.vector.column_values import Vector
+from ensue.vector.event_table import split_table
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import combine_column, take_values
+
+DENSE = 12  # skipping this many rows costs a kernel as much as copying one
+SLICE = 1 << 20  # events per kernel call, between which it can be interrupted
+
+
+def get_matching_part(prepared: CompiledQuery) -> str:
+    """Returns a text that is equal for queries with the same matches before RETURN, HAVING and
+    LIMIT."""
+    plan = prepared.plan
+    return f"{_matching(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
+
+
+def get_stored_part(prepared: CompiledQuery) -> str:
+    """Returns the matching part in the form that saved states contain."""
+    plan = prepared.plan
+    structure = get_state_layout(plan.structure, plan.query.where)
+    return canonical_form((_matching(plan), structure, plan.prune))
+
+
+def _matching(plan: PhysicalPlan) -> Query:
+    query = replace(plan.query, name=None, returns=(), exists=False, limit=None)
+    if not isinstance(plan.structure, ReferencePlan):  # the reference evaluates HAVING itself
+        query = replace(query, having=None)
+    return query
+
+
+class SharedEngine:
+    """An engine for the queries with one matching part.
+
+    It gets only the relevant events, under numbers that count these alone; the numbers of the
+    stream are put back into the matches.
+    """
+
+    def __init__(self, prepared: CompiledQuery, members: Sequence[int] = ()) -> None:
+        self.prepared = prepared
+        self.members = list(members)  # the numbers of its queries
+        self.engine = prepared.engine()
+        self.tests: tuple[RoleTest, ...] = ()
+        self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
+        if self._scanning is not None:
+            self.tests = _build_tests(self._scanning)
+        self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
+
+    @property
+    def _scanning(self) -> Engine | None:
+        """The engine, if it takes part in the shared scan.
+
+        The reference scans by itself, and so do engines with negated complex events.
+        """
+        engine = self.engine
+        return engine if isinstance(engine, Engine) and not engine.inner else None
+
+    @property
+    def shares(self) -> bool:
+        """Whether it takes part in the shared scan."""
+        return self._scanning is not None
+
+    @property
+    def needs_every_event(self) -> bool:
+        """Whether events without a role count, for contiguity or for a window of events."""
+        if self._scanning is None:
+            return True
+        strict = Strategy.STRICT in self.prepared.plan.query.strategies
+        return strict or self._scanning.program.frame.counts
+
+    def count(self, uses: ScanUses) -> None:
+        """Registers the values that it will read from a block."""
+        roles = self.prepared.plan.roles
+        uses.types.update(
+            dict.fromkeys(name for role in roles for name in get_type_names(role.type))
+        )
+        for test in self.tests:
+            test.count(uses)
+        if self._scanning is not None:
+            uses.features.update(map(feature_name, self._scanning.program.features))
+
+    # ---------------------------------------------------------------------------- rows
+
+    def rows_in(self, block: EventBlock) -> tuple[Ints | None, Ints]:
+        """Returns the relevant rows (None: all) and the roles that each can play."""
+        rows_by_test = [block.role_rows(test) for test in self.tests]
+        total = sum(map(len, rows_by_test))
+        if self.needs_every_event or DENSE * total > block.count:
+            mask = block.blank_mask()
+            seen: set[Types] = set()
+            for test, rows in zip(self.tests, rows_by_test, strict=True):
+                if any(types_overlap(test.key.type, other) for other in seen):
+                    mask[rows] |= test.bit
+                else:  # no row of this type has a role yet
+                    mask[rows] = test.bit
+                seen.add(test.key.type)
+            return None, mask
+        offsets = np.zeros(len(rows_by_test) + 1, np.int64)
+        np.cumsum([len(rows) for rows in rows_by_test], out=offsets[1:])
+        merged, mask = np.empty(total, np.int64), np.empty(total, np.int64)
+        together = np.concatenate(rows_by_test) if rows_by_test else np.empty(0, np.int64)
+        bits = np.array([test.bit for test in self.tests], np.int64)
+        count = merge_rows(together, offsets, bits, merged, mask)
+        return merged[:count], mask[:count]
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
+        """Returns the matches that a block completes, in the engine's row numbers, and the rows of
+        the block that the engine got (None: all).
+
+        With `lasting` other blocks follow, so keys and strings need codes of the engine.
+        """
+        engine = self._scanning
+        if engine is None:
+            return self.engine.feed(block.events), None
+        if not self.needs_every_event and not any(map(block.has_type, self.types)):
+            return empty_matches(self), _NO_ROWS
+        rows, mask = self.rows_in(block)
+        if not len(mask):
+            return empty_matches(self), rows
+        key, codes = block.keys(self.names)
+        key = key if rows is None else key.take(rows)
+        if lasting and self.names:
+            columns = [block.events.column(name) for name in self.names]
+            key = _recode(
+                key,
+                rows,
+                lambda at: engine.scan.keys.encode([take_values(c, at) for c in columns]),
+            )
+            codes = len(engine.scan.keys)
+        starts = block.starts if rows is None else block.starts.take(rows)
+        ends = starts
+        if block.schema.intervals:
+            ends = block.ends if rows is None else block.ends.take(rows)
+        scanned = ScannedBatch(
+            mask,
+            key,
+            starts,
+            ends,
+            tuple(self._features(block, rows, lasting=lasting)),
+        )
+        pieces = [
+            engine.feed_scanned(scanned.part(begin, begin + SLICE), codes)
+            for begin in range(0, len(mask), SLICE)
+        ]
+        return concat_deliveries(engine, pieces), rows
+
+    def _features(self, block: EventBlock, rows: Ints | None, *, lasting: bool) -> list[Vector]:
+        engine, vectors = self.engine, []
+        assert isinstance(engine, Engine)
+        for feature in engine.program.features:
+            vector = block.feature(feature, rows)
+            if lasting and feature.kind is ValueKind.STRING:
+                own = self._encode_strings(engine, block, rows, feature.expr, vector)
+                vector = Vector(vector.kind, own.astype(np.int64), vector.valid)
+            vectors.append(vector)
+        return vectors
+
+    def _encode_strings(
+        self, engine: Engine, block: EventBlock, rows: Ints | None, expr: Expr, vector: Vector
+    ) -> Codes:
+        def encode(at: Ints) -> Codes:
+            return engine.scan.strings.encode([block.values(expr, at).values])
+
+        return _recode(np.asarray(vector.values), rows, encode)
+
+    def finish(self) -> Matches:
+        return self.engine.finish()
+
+
+_FIRST = np.zeros(1, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+def _build_tests(engine: Engine) -> tuple[RoleTest, ...]:
+    frame = engine.program.frame
+    tests = []
+    for role in engine.program.plan.roles:
+        bit = 1 << frame.bit(role.variable)
+        tests.append(RoleTest.of(role, role.conditions, bit))
+        if role.first:
+            first = 1 << frame.bit(role.variable, first=True)
+            tests.append(RoleTest.of(role, (*role.conditions, *role.first), first))
+    return tuple(tests)
+
+
+def _recode(
+    block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]
+) -> Codes:
+    """Translates a block's codes into codes of an engine by encoding one row of each."""
+    if len(block_codes) == 1 and block_codes[0] >= 0:
+        return encode(_FIRST if rows is None else rows)
+    firsts = find_first_rows(block_codes)
+    used = np.flatnonzero(firsts >= 0)
+    table = np.full(len(firsts) + 1, -1, np.int32)
+    at = firsts[used] if rows is None else rows[firsts[used]]
+    table[used] = encode(at)
+    codes: Codes = table[block_codes]
+    return codes
+
+
+def empty_matches(watcher: SharedEngine) -> Matches:
+    """Returns an empty set of matches."""
+    if isinstance(watcher.engine, Engine):
+        return concat_matches([], watcher.engine.program.source.output)
+    from ensue.engine.reference_engine import bindings_to_matches
+
+    return bindings_to_matches(watcher.prepared.plan, [])
+
+
+def renumber_rows(matches: Matches, numbers: Ints) -> Matches:
+    """Replaces row k of the matches by `numbers[k]`."""
+
+    def moved(rows: Ints) -> Ints:
+        if not len(numbers):
+            return rows
+        return np.where(rows < 0, np.int64(-1), numbers[rows])
+
+    return matches.moved(moved)
+
+
+def create_shared_engines(queries: Sequence[CompiledQuery]) -> list[SharedEngine]:
+    """Creates one engine for all queries with the same matching part."""
+    watchers: dict[str, SharedEngine] = {}
+    for number, prepared in enumerate(queries):
+        key = get_matching_part(prepared)
+        if key not in watchers:
+            watchers[key] = SharedEngine(prepared)
+        watchers[key].members.append(number)
+    return list(watchers.values())
+
+
+def count_uses(watchers: Sequence[SharedEngine]) -> ScanUses:
+    uses = ScanUses()
+    for watcher in watchers:
+        watcher.count(uses)
+    return uses
+
+
+# ---------------------------------------------------------------------------- complete tables
+
+BLOCK = 1 << 22  # events that are scanned at a time
+Progress = Callable[[int, int], None]
+
+
+class TableScan:
+    """Matches several queries over complete events in one scan."""
+
+    def __init__(self, queries: Sequence[CompiledQuery], *, ordered: bool = False) -> None:
+        self.queries = list(queries)
+        self.ordered = ordered  # results are sorted by the times of matches
+        self.unseen: set[str] = set()  # types that no event had
+
+    def match(
+        self, events: pa.Table, progress: Progress | None = None, *, block: int = BLOCK
+    ) -> list[pa.Table]:
+        """Returns the result of each query for events in stream order."""
+        watchers = create_shared_engines(self.queries)
+        events = pa.table(
+            [combine_column(events, name) for name in events.column_names], schema=events.schema
+        )
+        found: dict[int, Matches] = {}
+        if events.num_rows <= block:
+            self._in_one_block(watchers, events, found, progress)
+        else:
+            self._in_blocks(watchers, events, found, progress, block)
+        return self._build_results(found, events)
+
+    def _in_one_block(
+        self,
+        watchers: list[SharedEngine],
+        events: pa.Table,
+        found: dict[int, Matches],
+        progress: Progress | None,
+    ) -> None:
+        """Runs one engine after the other, since none has to wait for more events."""
+        block = self._block(watchers, events)
+        self.unseen = self._missing_types(watchers, block)
+        total, held = len(watchers), 0
+        while watchers:
+            watcher = watchers.pop(0)  # frees its memory for the next one
+            watcher.engine.others_hold(held)
+            fed, rows = watcher.feed(block, lasting=False)
+            matches = concat_deliveries(watcher.engine, [fed, watcher.finish()])
+            if rows is not None:
+                matches = renumber_rows(matches, rows)
+            found.update(dict.fromkeys(watcher.members, matches))
+            held += matches.nbytes
+            if progress is not None:
+                progress((total - len(watchers)) * events.num_rows // total, events.num_rows)
+
+    def _in_blocks(
+        self,
+        watchers: list[SharedEngine],
+        events: pa.Table,
+        found: dict[int, Matches],
+        progress: Progress | None,
+        size: int,
+    ) -> None:
+        pieces: list[list[Matches]] = [[] for _ in watchers]
+        numbers: list[list[Ints]] = [[] for _ in watchers]
+        held = [0] * len(watchers)
+        unseen: set[str] | None = None
+        done = 0
+        for part in split_table(events, size):
+            block = self._block(watchers, part)
+            without = self._missing_types(watchers, block)
+            unseen = without if unseen is None else unseen & without
+            for k, watcher in enumerate(watchers):
+                watcher.engine.others_hold(sum(held) - held[k])
+                fed, rows = watcher.feed(block, lasting=True)
+                pieces[k].append(fed)
+                held[k] += fed.nbytes
+                numbers[k].append(done + (np.arange(block.count) if rows is None else rows))
+            done += block.count
+            if progress is not None:
+                progress(done, events.num_rows)
+        self.unseen = unseen or set()
+        for k, watcher in enumerate(watchers):
+            matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.finish()])
+            matches = renumber_rows(matches, np.concatenate(numbers[k]))
+            found.update(dict.fromkeys(watcher.members, matches))
+
+    def _block(self, watchers: list[SharedEngine], events: pa.Table) -> EventBlock:
+        shape = self.queries[0].shape
+        _, schema = shape.physical(self.queries[0].query)
+        return EventBlock(events, schema, shape.unit, count_uses(watchers))
+
+    def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> set[str]:
+        """Returns the types of positive events that a block lacks."""
+        roles = [r for w in watchers for r in w.prepared.plan.roles if not r.negative]
+        wanted = {name for role in roles for name in get_type_names(role.type)}
+        return {name for name in wanted if not block.has_type(name)}
+
+    def _build_results(self, found: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
+        """Builds the result tables; ordinals and hashes of events are computed once for all."""
+        wanted = np.zeros(events.num_rows, np.bool_)
+        for matches in found.values():
+            for variable in matches.variables:
+                wanted[matches.elements(variable)] = True
+        end = self.queries[0].shape.schema.end
+        rows = np.flatnonzero(wanted)
+        numbers = (
+            number_duplicates(events, wanted, get_event_times(events, end))[rows]
+            if len(rows)
+            else rows
+        )
+        columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
+        known = pa.table(columns, schema=events.schema)
+        known = known.append_column(ORDINAL, pa.array(numbers))
+        hashes = RowHashes(known, end)
+        places = np.zeros(events.num_rows, np.int64)
+        places[rows] = np.arange(len(rows))
+        built = []
+        for number, prepared in enumerate(self.queries):
+            matches = renumber_rows(found[number], places)
+            if self.ordered:
+                matches = sort_by_time(prepared, matches, known)
+            built.append(build_result(prepared, matches, known, hashes))
+        return built

@@ -1,0 +1,209 @@
+"""The operator and the stage of MATCH_RECOGNIZE clauses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ensue.errors import QueryError
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.operators.row_match.compiled_clause import (
+    CompiledClause,
+    compile_clause,
+    get_time_column,
+    require_bounded,
+    require_open_end,
+)
+from ensue.operators.row_match.row_matcher import RowPatternMatcher
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.planner_options import DEFAULT_OPTIONS
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.composite import CompositeMatcher
+from ensue.runtime.options import AccessOptions
+from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
+from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import (
+    ARRIVAL,
+    InputFilter,
+    OutputTable,
+    Progress,
+    StageInput,
+    TableResult,
+)
+
+
+@dataclass(frozen=True)
+class RowPatternStage:
+    """Clauses with one partition key, and the outputs of their results."""
+
+    clauses: tuple[CompiledClause, ...]
+    outputs: tuple[OutputTable, ...]  # one per clause
+    source: SourceSchema
+    key: tuple[str, ...]
+    whole_stream: str | None = None
+    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
+    hold: int = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+    orders: bool = True  # each clause sorts its rows itself
+
+    @property
+    def reads(self) -> InputFilter:
+        return InputFilter(None, self.key, nulls=True)
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.clauses[0].limits
+
+    def matcher(self) -> CompositeMatcher[RowPatternMatcher]:
+        """Creates a matcher for one key group."""
+        return CompositeMatcher(
+            [RowPatternMatcher(clause, self.source) for clause in self.clauses]
+        )
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches the complete rows of one key group."""
+        return [clause.whole(given.events, given.arrival) for clause in self.clauses]
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        """Counts the result rows."""
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """Yields the results of each clause with the number of its output."""
+        for output, table in zip(self.outputs, tables, strict=True):
+            if table.num_rows:
+                yield output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        """Yields nothing: no other stage reads the results of clauses."""
+        return iter(())
+
+
+def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    """Compiles MATCH_RECOGNIZE clauses; an error names the clause that cannot run."""
+    source, options = call.source, call.wishes
+    clauses: dict[QuerySpec, CompiledClause] = {}
+    for spec in specs:
+        with name_query_in_errors(spec.name):
+            if source.by_type is not None:
+                raise QueryError(
+                    "MATCH_RECOGNIZE reads one table, and these are several",
+                    hint="pass one table, with a column for the type of events",
+                )
+            _require_clause_options(call)
+            assert isinstance(spec.query, RowPatternQuery)
+            clauses[spec] = compile_clause(
+                spec.query, source.arrow, options.planning.limits, ids=options.ids,
+                session=source.zone,
+            )  # fmt: skip
+
+    def build_operators(
+        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
+    ) -> Iterator[RowPatternOperator]:
+        selected = tuple(outputs[spec][0] for spec in clauses)
+        yield RowPatternOperator(tuple(clauses.values()), selected, source, options.streaming)
+
+    return PlannedQueries(
+        {spec: (build_output(spec, clause.schema, None),) for spec, clause in clauses.items()},
+        build_operators,
+    )
+
+
+def _require_clause_options(call: PlanRequest) -> None:
+    """Raises an error for an option of the call that clauses do not support.
+
+    Options that concern only other queries of the call are allowed.
+    """
+    options, planning, source = call.wishes, call.wishes.planning, call.source
+    refused = {
+        "emit_timeouts=": options.emit_timeouts,
+        "evict=": planning.limits.evict is not None,
+        "shed=": planning.limits.shed_ms is not None,
+    }
+    if all(isinstance(spec.query, RowPatternQuery) for spec in call.asked):
+        refused |= {
+            "levels=": options.levels is not None,
+            "trace=": options.trace,
+            "statistics=": planning.statistics != DEFAULT_OPTIONS.statistics,
+            "structure=": planning.structure is not None,
+            "adaptive=": planning.adaptive,
+            "location=": source.location is not None or source.space != "plane",
+            "archives=": bool(call.pasts.archives),
+            "access=": options.access != AccessOptions(),
+        }
+    for argument, is_set in refused.items():
+        if is_set:
+            raise QueryError(
+                f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out"
+            )
+
+
+@dataclass(frozen=True)
+class RowPatternOperator:
+    """Runs clauses over one table or stream and assigns their results to outputs."""
+
+    clauses: tuple[CompiledClause, ...]
+    outputs: tuple[OutputTable, ...]
+    source: SourceSchema
+    streaming: bool = False
+    of_events: bool = True
+    rows: None = None  # all events are needed
+
+    @property
+    def expected(self) -> tuple[CompiledQuery, ...]:
+        """Returns nothing: results of clauses are not estimated."""
+        return ()
+
+    @property
+    def reads(self) -> InputFilter:
+        return InputFilter(None)
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        """Matches a complete table, whose rows are in arrival order."""
+        tables = []
+        for number, clause in enumerate(self.clauses, 1):
+            tables.append(clause.whole(events))
+            if progress is not None:
+                progress(events.num_rows * number // len(self.clauses), events.num_rows)
+        return TableResult(tables)
+
+    def chains(self) -> tuple[tuple[RowPatternStage, ...], ...]:
+        """Groups the clauses by partition key; each group is a chain of one stage."""
+        chains = []
+        for clause in self.clauses if self.streaming else ():
+            require_streamable(clause, self.source)
+            require_bounded(clause.plan)
+        for key in dict.fromkeys(clause.key for clause in self.clauses):
+            numbers = [n for n, clause in enumerate(self.clauses) if clause.key == key]
+            chains.append((self._stage(key, numbers),))
+        return tuple(chains)
+
+    def whole(self) -> RowPatternStage:
+        """Creates one stage with all clauses, where one task gets all rows as they arrive."""
+        for clause in self.clauses:
+            require_streamable(clause, self.source)
+        return RowPatternStage(self.clauses, self.outputs, self.source, ())
+
+    def _stage(self, key: tuple[str, ...], numbers: list[int]) -> RowPatternStage:
+        clauses = tuple(self.clauses[n] for n in numbers)
+        outputs = tuple(self.outputs[n] for n in numbers)
+        warning = None if key else (
+            "the clause has no PARTITION BY that would split the rows: one task, on one core, "
+            "will match all of them"
+        )  # fmt: skip
+        return RowPatternStage(clauses, outputs, self.source, key, warning)
+
+
+def require_streamable(clause: CompiledClause, source: SourceSchema) -> None:
+    """Raises a QueryError if a clause cannot run on a stream."""
+    recognition = clause.row_pattern
+    require_open_end(recognition)
+    time = get_time_column(recognition)
+    if source.time != time:
+        raise QueryError(
+            f"ORDER BY begins with '{time}', and events are ordered by time={source.time!r}",
+            hint="all queries of a stream use one column of event time",
+            span=recognition.order[0].span,
+            text=recognition.text,
+        )

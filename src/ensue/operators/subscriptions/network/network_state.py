@@ -1,0 +1,445 @@
+"""The state of the shared network of subscriptions, and its update by the next events."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.errors import LimitError, StateError
+from ensue.kernels import network_tables as layout
+from ensue.kernels.network import (
+    TOO_MANY_FOUND,
+    TOO_MANY_HELD,
+    add_timer,
+    grow_array,
+    grow_table,
+    run_network,
+)
+from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
+from ensue.kernels.network_selection import count_members, gather_members, set_used_position
+from ensue.kernels.network_tables import NetworkEvents, NetworkOutput, NetworkValues
+from ensue.kernels.regions import RegionTable
+from ensue.operators.subscriptions.member_registry import CpuMeter
+from ensue.operators.subscriptions.network.network_table import NetworkTable
+
+Ints = npt.NDArray[np.int64]
+_FEW = 4_096  # with fewer values, unneeded ones are not dropped
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMatches:
+    """Matches of subscriptions: their start and end times, and their events."""
+
+    subscription: Ints
+    start: npt.NDArray[Any]
+    end: npt.NDArray[Any]
+    offsets: Ints
+    members: Ints  # positions in the stream, ascending in each match
+
+    def __len__(self) -> int:
+        return len(self.subscription)
+
+
+class NetworkState:
+    """The values that wait at nodes, in one task or in all of them (`lane` -1)."""
+
+    def __init__(
+        self,
+        table: NetworkTable,
+        time: Any,
+        space: int,
+        regions: Callable[[], RegionTable | None],
+        lane: int = -1,
+        most_held: int = 2**40,
+        most_found: int = 2**40,
+    ) -> None:
+        self.table = table
+        self.space = space
+        self.regions = regions
+        self.lane = lane
+        self.most_held = most_held
+        self.most_found = most_found
+        self.meter = CpuMeter()
+        self.blamed: dict[int, float] = {}  # shares of subscriptions in the cause of an error
+        self.time = np.dtype(time)
+        self.events = no_events(time, 0)
+        self._kept = 0
+        self._seeded: set[int] = set()
+        self.version: int = int(
+            layout.NEVER
+        )  # of the set; absences between moments of later versions have not started
+        self.held = NetworkValues(
+            np.zeros((64, layout.WIDTH), np.int64),
+            np.zeros((64, 2), time),
+            np.zeros((64, 3), np.int32),
+            np.full((0, 2), -1, np.int32),
+            np.zeros((16, 2), np.int64),
+            np.zeros(16, time),
+            np.full(0, -1, np.int64),
+            np.zeros((16, 3), np.int64),
+            np.zeros(5, np.int64),
+            np.zeros(1, time),
+        )
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, new: NetworkEvents, rows: npt.NDArray[np.int32], leaves: Any) -> NetworkMatches:
+        """Matches the next events with the leaves that each reaches; `rows` number the
+        new events."""
+        self._apply_changes()
+        before = len(self.events.position)
+        self.events = append_events(self.events, new, len(self.table.fields))
+        return self._run(rows + np.int32(before), leaves, self._never, flush=False)
+
+    def advance(self, now: Any) -> NetworkMatches:
+        """Passes time: no further event ends before `now`."""
+        return self._pass_time(self.time.type(now), flush=False)
+
+    def finish(self) -> NetworkMatches:
+        """Ends the stream."""
+        return self._pass_time(self._never, flush=True)
+
+    @property
+    def _never(self) -> Any:
+        """A time before all others."""
+        if self.time.kind == "f":
+            return self.time.type(-np.inf)
+        return self.time.type(np.iinfo(self.time).min)
+
+    def _pass_time(self, upto: Any, *, flush: bool) -> NetworkMatches:
+        self._apply_changes()
+        empty = np.zeros(0, np.int32)
+        return self._run(empty, empty, upto, flush=flush)
+
+    def _run(self, rows: Any, leaves: Any, upto: Any, *, flush: bool) -> NetworkMatches:
+        output = NetworkOutput(np.zeros((max(64, len(rows)), 4), np.int64), np.zeros(2, np.int64))
+        with self.meter.running():
+            self.held, output = run_network(
+                self.table.arrays(), self.events, self.held, output, rows, leaves, self.regions(),
+                self.space, self.lane, upto, flush, self.most_held, self.most_found,
+            )  # fmt: skip
+        count, status = output.counted
+        if status == TOO_MANY_HELD:
+            self.blamed = self.shares()
+            raise LimitError(
+                f"subscriptions hold more than {self.most_held:,} partial matches\n"
+                "  hint: bound them with WITH within = ..., or raise max_partial_matches="
+            )
+        if status == TOO_MANY_FOUND:
+            numbers, matches = np.unique(output.rows[:count, 0], return_counts=True)
+            self.blamed = dict(zip(numbers.tolist(), matches.tolist(), strict=True))
+            raise LimitError(
+                f"subscriptions have found more than {self.most_found:,} matches\n"
+                "  hint: WITH select = latest returns one for each event that completes any; "
+                "or raise max_matches="
+            )
+        delivered = self._collect_matches(output.rows[:count])
+        if self.held.counted[0] > max(_FEW, 2 * self._kept, len(self.held.heads) // 2):
+            self.compact()
+        return delivered
+
+    def _collect_matches(self, rows: Ints) -> NetworkMatches:
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        members = np.zeros(count_members(self.held.instances, rows), np.int64)
+        gather_members(self.held.instances, rows, offsets, members)
+        times = self.held.times[rows[:, 1]]
+        positions = self.events.position[members] if len(members) else members
+        return NetworkMatches(rows[:, 0].copy(), times[:, 0], times[:, 1], offsets, positions)
+
+    # ---------------------------------------------------------------------------- changes
+
+    def _apply_changes(self) -> None:
+        """Reserves space for new nodes, and starts new absences between moments."""
+        self._reserve()
+        for node, since in self.table.seeds.items():
+            if node not in self._seeded and since <= self.version:
+                self._seed(node)
+        self._seeded &= self.table.seeds.keys()
+
+    def _reserve(self) -> None:
+        """Reserves space for new nodes and subscriptions."""
+        heads, used = self.held.heads, self.held.used
+        if len(heads) < self.table.size:
+            longer_heads = np.full((max(self.table.size, 2 * len(heads)), 2), -1, np.int32)
+            longer_heads[: len(heads)] = heads
+            self.held = self.held._replace(heads=longer_heads)
+        if len(used) < self.table.subscriptions:
+            longer_used = np.full(max(self.table.subscriptions, 2 * len(used)), -1, np.int64)
+            longer_used[: len(used)] = used
+            self.held = self.held._replace(used=longer_used)
+
+    def skip_past(self, now: float) -> None:
+        """Drops new absences between moments that start before `now`: part of their interval was
+        not observed."""
+        begins = self.table.arrays().absence_times
+        for node, since in self.table.seeds.items():
+            if since <= self.version and node not in self._seeded and begins[node, 1] < now:
+                self._seeded.add(node)
+
+    def _seed(self, node: int) -> None:
+        """Starts the single value of an absence between moments."""
+        nodes = self.table.arrays()
+        if self.lane >= 0 and not nodes.lanes[node] & np.uint64(1 << (self.lane & 63)):
+            return
+        self._seeded.add(node)
+        instance_count, cell_count, timer_count = (int(n) for n in self.held.counted[:3])
+        held = self.held
+        if instance_count + 2 > len(held.instances):
+            held = held._replace(
+                instances=grow_table(held.instances, 2 * instance_count + 2),
+                times=grow_table(held.times, 2 * instance_count + 2),
+            )
+        if cell_count == len(held.cells):
+            held = held._replace(cells=grow_table(held.cells, 2 * cell_count))
+        if timer_count == len(held.heap):
+            held = held._replace(
+                heap=grow_table(held.heap, 2 * timer_count),
+                heap_times=grow_array(held.heap_times, 2 * timer_count),
+            )
+        length, at = nodes.absence_times[node]
+        for number, (owner, right) in enumerate(
+            ((-1, -1), (node, instance_count)), instance_count
+        ):
+            state = layout.THERE if owner < 0 else layout.PENDING
+            held.instances[number] = (
+                owner,
+                -1,
+                right,
+                -1,
+                layout.NEVER,
+                -1,
+                layout.NEVER,
+                state,
+                -1,
+            )
+            held.times[number] = (at, at + length)
+        held.cells[cell_count] = (instance_count + 1, held.heads[node, 0], -1)
+        held.heads[node, 0] = cell_count
+        add_timer(
+            held.heap,
+            held.heap_times,
+            timer_count,
+            instance_count + 1,
+            int(nodes.height[node]),
+            at + length,
+        )
+        held.counted[:3] = (instance_count + 2, cell_count + 1, timer_count + 1)
+        self.held = held
+
+    # ---------------------------------------------------------------------------- memory
+
+    def compact(self) -> None:
+        """Drops all values and events that no match can use."""
+        self._apply_changes()
+        nodes, held = self.table.arrays(), self.held
+        alive = np.zeros(len(held.heads), np.int8)
+        alive[: self.table.size] = self.table.alive()
+        marks = np.zeros(held.counted[0], np.int8)
+        instance_count, cell_count = mark_needed(nodes, held, marks, alive)
+        is_needed = np.zeros(len(self.events.position), np.int8)
+        mark_events(held.instances, held.counted[0], marks, is_needed)
+        needed_rows = np.flatnonzero(is_needed)
+        new_rows = np.full(len(is_needed), -1, np.int64)
+        new_rows[needed_rows] = np.arange(len(needed_rows))
+        instances = np.zeros((max(64, 2 * instance_count), layout.WIDTH), np.int64)
+        times = np.zeros((len(instances), 2), self.time)
+        cells = np.zeros((max(64, 2 * cell_count), 3), np.int32)
+        timer_count = copy_marked(held, marks, new_rows, instances, times, cells)
+        held.counted[:3] = (instance_count, cell_count, timer_count)
+        self.held = held._replace(instances=instances, times=times, cells=cells)
+        self.events = select_events(self.events, needed_rows)
+        self._kept = instance_count
+
+    @property
+    def partial_matches(self) -> int:
+        """The number of held values, including those that the next compaction drops."""
+        return int(self.held.counted[1])
+
+    def shares(self) -> dict[int, float]:
+        """Returns how many values each subscription holds, by number; shared ones are divided."""
+        nodes = self.held.instances[: int(self.held.counted[0]), layout.NODE]
+        return self.table.shares(np.bincount(nodes[nodes >= 0], minlength=self.table.size))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory in use."""
+        return sum(a.nbytes for a in (*self.held, *self.events))
+
+    @property
+    def now(self) -> float | None:
+        """The current stream time; None before the first event."""
+        return self.held.clock[0].item() if self.held.counted[3] else None
+
+    @property
+    def saved_bytes(self) -> int:
+        """The approximate size of `save`'s result, without spare rows."""
+        instances, cells, timers = (int(n) for n in self.held.counted[:3])
+        return 80 * instances + 12 * cells + 16 * timers + sum(a.nbytes for a in self.events)
+
+    def deadline(self) -> float | None:
+        """Returns the time after which something is decided without events."""
+        return self.held.heap_times[0].item() if self.held.counted[2] else None
+
+    # ---------------------------------------------------------------------------- state
+
+    def get_consumed(self) -> tuple[Ints, Ints]:
+        """Returns up to which events subscriptions have consumed the stream, in total
+        and by key."""
+        consuming = np.flatnonzero(self.held.used >= 0)
+        tied = self.held.tied[self.held.tied[:, 0] > 0]
+        return np.stack([consuming, self.held.used[consuming]], axis=1), tied - (1, 0, 0)
+
+    def restore_consumed(self, used: Ints, tied: Ints) -> None:
+        """Restores what was consumed, by the subscription numbers of this process."""
+        self._reserve()
+        self.held.used[:] = -1
+        self.held.used[used[:, 0]] = used[:, 1]
+        table = np.zeros((16, 3), np.int64)
+        for keys, (subscription, key, position) in enumerate(tied.tolist()):
+            table = set_used_position(table, keys, subscription, key, position)
+        self.held = self.held._replace(tied=table)
+        self.held.counted[4] = len(tied)
+
+    def save(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the state by keys of nodes, since numbers differ between processes."""
+        self.compact()
+        held = self.held
+        instance_count, cell_count, timer_count, started, _ = (int(n) for n in held.counted)
+        nodes = np.flatnonzero((held.heads >= 0).any(axis=1))
+        instances = held.instances[:instance_count].copy()
+        numbers = np.unique(np.concatenate([nodes, instances[:, 0][instances[:, 0] >= 0]]))
+        rows = [self.table.by_number[n] for n in numbers.tolist()]
+        assert all(row is not None for row in rows)
+        keys = b"".join(row.key for row in rows if row is not None)
+        known = instances[:, 0] >= 0
+        instances[known, 0] = np.searchsorted(numbers, instances[known, 0])
+        cells = held.cells[:cell_count].copy()
+        edges = {e: n for row in rows if row for n, (_, e) in enumerate(row.children)}
+        cells[:, 2] = [edges.get(e, -1) for e in cells[:, 2].tolist()]
+        seeds = [self.table.by_number[node] for node in sorted(self._seeded)]
+        return {
+            "seeds": np.frombuffer(b"".join(r.key for r in seeds if r is not None), np.uint8),
+            "keys": np.frombuffer(keys, np.uint8),
+            "instances": instances,
+            "times": held.times[:instance_count],
+            "cells": cells,
+            "listed": np.searchsorted(numbers, nodes),
+            "heads": held.heads[nodes],
+            "heap": held.heap[:timer_count, 0],
+            "heap_times": held.heap_times[:timer_count],
+            "clock": held.clock,
+            "started": np.array([started]),
+            **{f"event {name}": value for name, value in self.events._asdict().items()},
+        }
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Continues from a saved state, without nodes that no subscription uses."""
+        keys = saved["keys"].tobytes()
+        rows = [self.table.rows.get(keys[k : k + 16]) for k in range(0, len(keys), 16)]
+        numbers = np.array([-1 if row is None else row.node for row in rows], np.int64)
+        if saved["times"].dtype != self.time:
+            raise StateError("the state of subscriptions was saved for another time column")
+        instances = _instances(saved)
+        known = instances[:, 0] >= 0
+        instances[known, 0] = numbers[instances[known, 0]] if len(numbers) else -1
+        cells = np.array(saved["cells"], np.int32).reshape(-1, 3)
+        self._reserve()
+        heads = self.held.heads
+        heads[:] = -1
+        for number, head_cells in zip(
+            saved["listed"].tolist(), saved["heads"].tolist(), strict=True
+        ):
+            row = rows[number]
+            if row is None:
+                continue
+            heads[row.node] = head_cells
+            for cell in head_cells:
+                while cell >= 0:
+                    edge = int(cells[cell, 2])
+                    cells[cell, 2] = row.children[edge][1] if edge >= 0 else -1
+                    cell = int(cells[cell, 1])
+        instance_count, cell_count, timer_count = len(instances), len(cells), len(saved["heap"])
+        heap = np.zeros((max(16, 2 * timer_count), 2), np.int64)
+        heap_times = np.zeros(len(heap), self.time)
+        height = self.table.arrays().height
+        for k, (instance, due) in enumerate(
+            zip(saved["heap"].tolist(), saved["heap_times"], strict=True)
+        ):
+            node = instances[instance, 0]
+            add_timer(heap, heap_times, k, instance, int(height[node]) if node >= 0 else 0, due)
+        gone = instances[:, 0] < 0
+        gone &= _instances(saved)[:, 0] >= 0
+        instances[gone, 7] = layout.BARRED  # no subscription uses it
+        self.held = self.held._replace(
+            instances=_add_spare_rows(instances),
+            times=_add_spare_rows(np.array(saved["times"]).reshape(-1, 2)),
+            cells=_add_spare_rows(cells), heap=heap, heap_times=heap_times,
+            counted=np.array(
+                [instance_count, cell_count, timer_count, int(saved["started"][0]), 0]
+            ),
+            clock=np.array(saved["clock"]),
+        )  # fmt: skip
+        self.events = NetworkEvents(
+            *(np.array(saved[f"event {name}"]) for name in NetworkEvents._fields)
+        )
+        seeds = saved["seeds"].tobytes()
+        known_seeds = (self.table.rows.get(seeds[k : k + 16]) for k in range(0, len(seeds), 16))
+        self._seeded = {row.node for row in known_seeds if row is not None}
+        self._kept = instance_count
+
+
+def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
+    """Returns the saved instances as rows."""
+    return np.array(saved["instances"], np.int64).reshape(-1, layout.WIDTH)
+
+
+def _add_spare_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    longer_rows = np.zeros((max(64, 2 * len(rows)), *rows.shape[1:]), rows.dtype)
+    longer_rows[: len(rows)] = rows
+    return longer_rows
+
+
+# ------------------------------------------------------------------------------ events
+
+
+def no_events(time: Any, fields: int) -> NetworkEvents:
+    return NetworkEvents(
+        np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, time), np.zeros(0, time),
+        np.zeros(1, np.int64), np.zeros(0), np.zeros(0),
+        np.zeros((0, fields)), np.zeros((0, fields), np.int64), np.zeros((0, fields), np.int8),
+    )  # fmt: skip
+
+
+def append_events(a: NetworkEvents, b: NetworkEvents, fields: int) -> NetworkEvents:
+    """Appends events."""
+    corner = np.concatenate([a.corner, a.corner[-1] + b.corner[1:]])
+
+    def widen(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        wider = np.zeros((len(rows), fields), rows.dtype)
+        wider[:, : rows.shape[1]] = rows
+        return wider
+
+    def concat(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.concatenate([x, y])
+
+    return NetworkEvents(
+        concat(a.position, b.position), concat(a.version, b.version), concat(a.start, b.start),
+        concat(a.end, b.end), corner, concat(a.x, b.x), concat(a.y, b.y),
+        concat(widen(a.numbers), widen(b.numbers)), concat(widen(a.codes), widen(b.codes)),
+        concat(widen(a.known), widen(b.known)),
+    )  # fmt: skip
+
+
+def select_events(events: NetworkEvents, rows: Ints) -> NetworkEvents:
+    """Selects events by row."""
+    lengths = np.diff(events.corner)[rows]
+    corner = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=corner[1:])
+    corners = np.repeat(events.corner[:-1][rows] - corner[:-1], lengths) + np.arange(corner[-1])
+    return NetworkEvents(
+        events.position[rows], events.version[rows], events.start[rows], events.end[rows], corner,
+        events.x[corners], events.y[corners], events.numbers[rows], events.codes[rows],
+        events.known[rows],
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""Loads a subscription set from its log at a version, and follows its changes."""
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ensue.errors import QueryError
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
+from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshot
+from ensue.operators.subscriptions.catalog.change import ChangeFile
+from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
+from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
+from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import StageInput
+
+Set = TypeVar("Set")
+MAX_CACHED_SETS = 4  # cached versions of sets per process
+_cache: "OrderedDict[tuple[str, Any, int], Any]" = OrderedDict()
+_cache_lock = threading.RLock()
+
+
+class SetLoader(Protocol[Set]):
+    """Loads one kind of set. Equal loaders load equal sets: they are cache keys."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of a snapshot that it can start from."""
+
+    def empty(self) -> Set:
+        """Creates the set of version 0."""
+
+    def opened(self, snapshot: CatalogSnapshot, /) -> Set:
+        """Opens the set of a snapshot, its tables mapped into memory."""
+
+    def take(self, ready: Set, version: int, changes: ChangeFile, /) -> None:
+        """Applies the changes of the next version."""
+
+    def settle(self, ready: Set, /) -> None:
+        """Finishes loading, after the last version was applied."""
+
+
+def load_set(
+    folder: str | Path, loader: SetLoader[Set], version: int, *, later: bool = False
+) -> Set:
+    """Loads the set at a version. Loading a later version changes the same object.
+
+    With `later`, a later version that is loaded already is returned as it is.
+    """
+    with _cache_lock:
+        key = (str(folder), loader)
+        if later:
+            version = max([version, *(cached[2] for cached in _cache if cached[:2] == key)])
+        earlier = [cached for cached in _cache if cached[:2] == key and cached[2] <= version]
+        since = max((cached[2] for cached in earlier), default=-1)
+        log = CatalogLog(folder)
+        snapshot = None
+        if since < version:
+            newest = log.snapshots.newest(version, *loader.parts)
+            if newest is not None and newest.version > since:
+                # applying a few changes is faster than opening a snapshot
+                is_far = since < 0 or log.snapshots.due(
+                    log.total(since), log.total(newest.version)
+                )
+                snapshot = newest if is_far else None
+        if snapshot is not None:
+            snapshot = log.snapshots.newest(version, *loader.parts, checked=True)
+        loaded: Set
+        if snapshot is not None and snapshot.version > since:
+            loaded, since = loader.opened(snapshot), snapshot.version
+        elif since >= 0:
+            loaded = _cache.pop((*key, since))
+        else:
+            loaded, since = loader.empty(), 0
+        if since < version:
+            for changes in log.files(since, version):
+                loader.take(loaded, changes.head.version, changes)
+            loader.settle(loaded)
+        _cache[*key, version] = loaded
+        while len(_cache) > MAX_CACHED_SETS:
+            _cache.popitem(last=False)
+        return loaded
+
+
+def clear_set_cache() -> None:
+    """Drops all cached sets of this process."""
+    with _cache_lock:
+        _cache.clear()
+
+
+@dataclass(frozen=True)
+class SubscriptionSetLoader:
+    """Loads sets for events of one shape, for one stream and its tasks.
+
+    Streams with the same log may use different versions, so each has its own sets.
+    """
+
+    source: SourceSchema = field(compare=False)
+    streaming: bool
+    lanes: int
+    stream: str
+    shape: str  # the digest of the source's description
+
+    @classmethod
+    def of(
+        cls, source: SourceSchema, *, streaming: bool, lanes: int, stream: str
+    ) -> "SubscriptionSetLoader":
+        description = json.dumps(source.described(), sort_keys=True)
+        digest = hashlib.sha256(description.encode()).hexdigest()[:16]
+        return cls(source, streaming, lanes, stream, digest)
+
+    @property
+    def part(self) -> str:
+        """The name of its part of a snapshot: tables are for events of one shape."""
+        return f"fleet-{self.shape}"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.part,)
+
+    def empty(self) -> SubscriptionSet:
+        return SubscriptionSet(self.source.shape, streaming=self.streaming, lanes=self.lanes)
+
+    def opened(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
+        return SubscriptionSet.open(
+            snapshot.part(self.part), self.source.shape, streaming=self.streaming,
+            lanes=self.lanes,
+        )  # fmt: skip
+
+    def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
+        """Applies the changes of the next version; subscriptions that do not fit the events are
+        left out."""
+        for change in changes:
+            ready.follow(change, version)
+
+    def settle(self, ready: SubscriptionSet) -> None:
+        """Lets matchers drop cancelled subscriptions, so that their numbers can be reused."""
+        ready.settle()
+
+    def at(self, log: CatalogLog, version: int, *, later: bool = False) -> SubscriptionSet:
+        """Loads the set at a version; with `later` at that one or a cached later one."""
+        return load_set(log.folder, self, version, later=later)
+
+
+def load_on_driver(
+    log: CatalogLog, loader: SubscriptionSetLoader, version: int
+) -> SubscriptionSet:
+    """Loads the set at a version on the driver, where all of it must fit the events.
+
+    After many changes a new snapshot saves the tasks from reading them.
+    """
+    subscriptions = loader.at(log, version)
+    for name, why in subscriptions.refused.items():
+        raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
+    write_due_snapshot(log, loader, version, subscriptions)
+    return subscriptions
+
+
+def write_due_snapshot(
+    log: CatalogLog, loader: SubscriptionSetLoader, version: int, subscriptions: Any
+) -> None:
+    """Writes a snapshot of the set if it pays."""
+    if log.snapshot_due(version, loader.part):
+        log.snapshot(version, {loader.part: subscriptions})
+        log.snapshots.sweep(find_used_versions(log))
+
+
+class FollowingMatcher(SubscriptionMatcher):
+    """Matches all subscriptions of a set in this process; changes in the log apply from the next
+    events on."""
+
+    def __init__(
+        self,
+        subscribed: SubscriptionsSpec,
+        source: SourceSchema,
+        limits: MatcherLimits,
+        *,
+        streaming: bool,
+    ) -> None:
+        log = self.log = subscribed.log
+        if isinstance(log, MemoryLog) and log.ready is not None:
+            super().__init__(
+                SubscriptionSet.open(log.ready, source.shape, streaming=streaming), limits
+            )
+            self.version = log.first
+        else:
+            super().__init__(SubscriptionSet(source.shape, streaming=streaming), limits)
+        self.subscription_set.matchers.add(self)
+        self._follow(subscribed.version)
+
+    def feed(self, given: StageInput) -> list[pa.Table]:
+        """Returns what the next events complete."""
+        self._follow(self.log.latest())
+        return super().feed(given)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Returns what only waited for time to pass."""
+        self._follow(self.log.latest())
+        return super().advance(now)
+
+    def find_relevant_names(self, events: pa.Table) -> set[str]:
+        """Returns the subscriptions for which these events are relevant."""
+        self._follow(self.log.latest())
+        _, slots = self.subscription_set.index.route(events, self._places(events))
+        leaves = self.subscription_set.nodes.leaf_of.array[slots]
+        is_pattern_leaf = pattern_rows(leaves)
+        numbers = self.subscription_set.nodes.find_subscriptions(
+            set(leaves[~is_pattern_leaf].tolist())
+        )
+        names = {m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None}
+        patterns = set(decode_pattern_numbers(leaves[is_pattern_leaf]).tolist())
+        pattern_members = self.subscription_set.patterns.members.values()
+        return names | {m.name for m in pattern_members if m.number in patterns}
+
+    def _follow(self, version: int) -> None:
+        if version <= self.version:
+            return
+        if not self.version and not self.rows:
+            for number, change in self.log.alive(version):
+                self.subscription_set.take(change, number)
+        else:
+            for number, change in self.log.changes(self.version, version):
+                self.subscription_set.follow(change, number, self.now)
+        self.version = version
+        self.subscription_set.settle()
+
+    def restore(self, data: bytes) -> None:
+        """Continues from a saved state, with the current set."""
+        version = self.version
+        super().restore(data)
+        self.version = max(version, self.version)

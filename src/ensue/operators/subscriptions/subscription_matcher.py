@@ -1,0 +1,418 @@
+"""Matches all subscriptions of a set incrementally."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.memory_budget import get_machine_memory
+from ensue.engine.state_format import pack_state, unpack_state
+from ensue.errors import StateError
+from ensue.kernels import hashing
+from ensue.kernels.network_tables import NetworkEvents
+from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.network.network_state import NetworkMatches, NetworkState
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
+from ensue.operators.subscriptions.templates.template_state import TemplateState
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
+from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.planner.limits import MatcherLimits
+from ensue.projection.notification_rows import (
+    MEMBERS,
+    build_notification_schema,
+    build_notifications,
+)
+from ensue.runtime.event_buffer import EventBuffer
+from ensue.runtime.stage import Progress, StageInput
+from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import (
+    decode_text,
+    get_indices,
+    text_parts,
+    to_single_array,
+    validity,
+)
+from ensue.vector.column_values import from_arrow
+from ensue.vector.event_table import StreamSchema, split_table
+from ensue.vector.geo_columns import read_places
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table, take_rows
+
+_UNKNOWN, _WHOLE, _FLOAT = 0, 1, 2
+
+
+def encode_compared_fields(
+    events: pa.Table, shape: StreamSchema, names: Sequence[str]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+    """Returns for each event and field its float value, its integer value or code, and which
+    counts.
+
+    The code of a text is a 64-bit hash, the same in every process.
+    """
+    size = events.num_rows, len(names)
+    numbers, integers = np.zeros(size), np.zeros(size, np.int64)
+    kinds = np.zeros(size, np.int8)
+    for column_number, name in enumerate(names):
+        column = name
+        if name not in events.column_names and shape.schema.type_column is not None:
+            column = shape.schema.type_column
+        array = to_single_array(events.column(column))
+        vector = from_arrow(array, shape.unit, column)
+        valid = np.ones(len(array), np.bool_) if (v := validity(array)) is None else v
+        if vector.kind is ValueKind.STRING:
+            integers[:, column_number] = _hashes(array)
+            kinds[:, column_number] = np.where(valid, _WHOLE, _UNKNOWN)
+        elif vector.kind in (ValueKind.FLOAT, ValueKind.DECIMAL):
+            numbers[:, column_number] = np.asarray(vector.values, np.float64)
+            kinds[:, column_number] = np.where(valid, _FLOAT, _UNKNOWN)
+        else:
+            integers[:, column_number] = np.asarray(vector.values).astype(np.int64)
+            numbers[:, column_number] = integers[:, column_number]
+            kinds[:, column_number] = np.where(valid, _WHOLE, _UNKNOWN)
+    return numbers, integers, kinds
+
+
+def _hashes(array: pa.Array) -> Any:
+    if pa.types.is_dictionary(array.type):
+        if not len(array.dictionary):
+            return np.zeros(len(array), np.int64)
+        return _hashes(array.dictionary)[get_indices(array)]
+    texts = decode_text(array)
+    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    offsets, data = text_parts(texts)
+    hashing.hash_texts(offsets, data, high, low)
+    return high.view(np.int64)
+
+
+FORMAT = 1
+VALUE_BYTES = 256  # approximate size of a value, with its share of lists and events
+SLICE = 1 << 16  # events that are routed and matched together
+FIRST_SLICE = 1 << 10  # of a table: its duration decides whether compiling pays off
+Ints = npt.NDArray[np.int64]
+
+
+class SubscriptionMatcher:
+    """Matches the subscriptions of a set, all of them or those of one task."""
+
+    def __init__(
+        self, subscriptions: SubscriptionSet, limits: MatcherLimits, lane: int = -1
+    ) -> None:
+        self.subscription_set = subscriptions
+        self._bound = bound = limits.compute_memory_bound(
+            get_machine_memory(), os.cpu_count() or 1
+        )
+        most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
+        self.state = NetworkState(
+            subscriptions.nodes, subscriptions.time, subscriptions.space,
+            subscriptions.region_table, lane,
+            most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
+        )  # fmt: skip
+        self.patterns = TemplateState(subscriptions.patterns, limits, lane, subscriptions.lanes)
+        self.store = EventBuffer(subscriptions.shape)
+        self.schema = build_notification_schema(subscriptions.shape)
+        self.rows = 0  # events so far
+        self.routed = 0  # events that are relevant to a subscription
+        self.version = 0  # of the set
+
+    # ---------------------------------------------------------------------------- limits
+
+    def bound_each(self, each: MatcherLimits) -> None:
+        """Limits memory and matches per subscription, on average for those that share."""
+        self.patterns.each = each
+        self._bound_nodes()
+
+    def _bound_nodes(self) -> None:
+        each = self.patterns.each
+        if each is None:
+            return
+        count = max(1, len(self.subscription_set.members))
+        memory = min(self._bound, (each.memory or self._bound) * count)
+        self.state.most_held = int(min(2**40, memory // VALUE_BYTES))
+        if each.max_matches is not None:
+            self.state.most_found = each.max_matches * count
+
+    def blamed(self) -> dict[str, float]:
+        """Returns the subscriptions that caused an error with their shares; empty if none did."""
+        if self.patterns.failed is not None:
+            return self.patterns.blamed()
+        return self._by_name(self.state.blamed)
+
+    def _by_name(self, shares: Mapping[int, float]) -> dict[str, float]:
+        members = (
+            (self.subscription_set.members.at(number), share) for number, share in shares.items()
+        )
+        return {member.name: share for member, share in members if member is not None}
+
+    @property
+    def seconds(self) -> float:
+        """The CPU time since the last `usage`, without compilation."""
+        return self.state.meter.seconds + self.patterns.seconds
+
+    def forget_seconds(self) -> None:
+        """Resets the CPU time."""
+        for meter in (self.state.meter, *(r.meter for r in self.patterns.running.values())):
+            meter.seconds = 0.0
+
+    def usage(self) -> Usage:
+        """Returns the memory of each subscription, and its CPU time since the last call.
+
+        The time of shared nodes is divided in proportion to what subscriptions hold.
+        """
+        patterns = self.patterns.usage()
+        spent, self.state.meter.seconds = self.state.meter.seconds, 0.0
+        held = self._by_name(self.state.shares())
+        total = sum(held.values())
+        size = self.state.saved_bytes
+        sizes = {name: share / total * size for name, share in held.items()}
+        seconds = {name: share / total * spent for name, share in held.items()}
+        return Usage({**sizes, **patterns.bytes}, {**seconds, **patterns.seconds})
+
+    # ---------------------------------------------------------------------------- feeding
+
+    def feed(self, batch: StageInput) -> list[pa.Table]:
+        """Returns what the next events complete."""
+        return [self.feed_events(batch.bare)]
+
+    def feed_events(self, events: pa.Table) -> pa.Table:
+        """Returns what the next input events complete."""
+        tables = [self._feed_slice(piece) for piece in split_table(events, SLICE)]
+        return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+
+    def _feed_slice(self, events: pa.Table) -> pa.Table:
+        return self._route_slice(events, np.full(events.num_rows, self.version))
+
+    def _route_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
+        places = self._places(events)
+        rows, slots = self.subscription_set.index.route(events, places)
+        leaves = self.subscription_set.nodes.leaf_of.array[slots]
+        return self._match_slice(events, rows, leaves, versions)
+
+    def _match_slice(
+        self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
+    ) -> pa.Table:
+        self.patterns.drop_cancelled(self.store)
+        self._bound_nodes()
+        first = self.rows
+        self.rows += events.num_rows
+        self.routed += len(np.unique(rows))
+        is_pattern_leaf = pattern_rows(leaves)
+        numbers = decode_pattern_numbers(leaves[is_pattern_leaf])
+        patterns = self.patterns.feed(events, first, rows[is_pattern_leaf], numbers, versions)
+        rows, leaves = rows[~is_pattern_leaf], leaves[~is_pattern_leaf]
+        kept, places = np.unique(rows, return_inverse=True)
+        relevant = take_rows(events, kept)
+        network_events = self._events(relevant, first + kept, versions[kept])
+        delivered = self.state.feed(network_events, places.astype(np.int32), leaves)
+        held = [self.state.events.position, *self.patterns.held_since(first)]
+        members = [delivered.members, *(f.rows for f in patterns)]
+        self.store.add(events, first, [*members, *held])
+        return self._build_notifications(delivered, patterns)
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Returns what only waited for time to pass."""
+        self.patterns.drop_cancelled(self.store)
+        notifications = self._build_notifications(
+            self.state.advance(now), self.patterns.advance(now)
+        )
+        self.store.forget_before(now)
+        return [notifications]
+
+    def finish(self) -> list[pa.Table]:
+        """Returns what only waited for the stream to end."""
+        return [self._build_notifications(self.state.finish(), self.patterns.finish())]
+
+    def deadline(self) -> float | None:
+        times = [self.state.deadline(), self.patterns.deadline()]
+        return min((t for t in times if t is not None), default=None)
+
+    @property
+    def now(self) -> float | None:
+        """The current stream time; None before the first event."""
+        return self.state.now
+
+    # ---------------------------------------------------------------------------- events
+
+    def _places(self, events: pa.Table) -> Any:
+        schema = self.subscription_set.shape.schema
+        return None if schema.location is None else read_places(events, schema)
+
+    def _times(self, events: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Returns the start and end times of events."""
+        shape = self.subscription_set.shape
+        start, end = (
+            np.asarray(from_arrow(events.column(name), shape.unit).values).astype(
+                self.subscription_set.time
+            )
+            for name in (shape.schema.start, shape.schema.end)
+        )
+        return start, end
+
+    def _events(self, events: pa.Table, positions: Ints, versions: Ints) -> NetworkEvents:
+        shape = self.subscription_set.shape
+        start, end = self._times(events)
+        places = self._places(events)
+        corner = np.zeros(len(positions) + 1, np.int64) if places is None else places.first
+        empty = np.zeros(0)
+        x, y = (empty, empty) if places is None else (places.x, places.y)
+        numbers, codes, known = encode_compared_fields(
+            events, shape, list(self.subscription_set.nodes.fields)
+        )
+        return NetworkEvents(positions, versions, start, end, corner, x, y, numbers, codes, known)
+
+    def _build_notifications(
+        self, delivered: NetworkMatches, patterns: Sequence[TemplateMatches] = ()
+    ) -> pa.Table:
+        tables = [self._build_pattern_notifications(part) for part in patterns]
+        if len(delivered):
+            numbers, which = np.unique(delivered.subscription, return_inverse=True)
+            members = [
+                member for n in numbers.tolist() if (member := self.subscription_set.members.at(n))
+            ]
+            matches = Matches(
+                {}, {MEMBERS: (delivered.offsets, delivered.members)}, len(delivered)
+            )
+            held = self.store.of([matches])
+            placed = held.placed(matches).lists[MEMBERS][1]
+            notifications = build_notifications(
+                [m.name for m in members], [m.identity for m in members], which,
+                delivered.start, delivered.end, delivered.offsets, placed, held.events,
+                self.subscription_set.shape,
+            )  # fmt: skip
+            tables.append(notifications)
+        self._release_events()
+        return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
+
+    def _build_pattern_notifications(self, found: TemplateMatches) -> pa.Table:
+        result = self.patterns.told(found, self.store)
+        if not len(result.which):
+            return create_empty_table(self.schema)
+        matches = Matches({}, {MEMBERS: (result.offsets, result.rows)}, len(result.which))
+        held = self.store.of([matches])
+        placed = held.placed(matches).lists[MEMBERS][1]
+        start, end = self._times(held.events)
+        return build_notifications(
+            [m.name for m in result.of], [m.identity for m in result.of],
+            result.which, np.minimum.reduceat(start[placed], result.offsets[:-1]),
+            end[placed[result.offsets[1:] - 1]], result.offsets, placed, held.events,
+            self.subscription_set.shape,
+        )  # fmt: skip
+
+    def _release_events(self) -> None:
+        if self.store.is_full:
+            self.state.compact()
+            self.patterns.compact()
+            self.store.keep(self._held_rows())
+
+    def _held_rows(self) -> Ints:
+        """Returns the rows of the stream that later matches may contain."""
+        return np.union1d(self.state.events.position, self.patterns.held())
+
+    # ---------------------------------------------------------------------------- changes
+
+    def drop_cancelled(self) -> None:
+        """Drops the state of cancelled subscriptions."""
+        gone = self.subscription_set.nodes.gone_subscriptions
+        self.state.compact()
+        used, tied = self.state.get_consumed()
+        self.state.restore_consumed(
+            used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)]
+        )
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def partial_matches(self) -> int:
+        return self.state.partial_matches + self.patterns.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        """The approximate size of `save`'s result."""
+        return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
+
+    def save(self) -> bytes:
+        """Returns the state as bytes for `restore`."""
+        arrays = self.state.save()
+        patterns = self.patterns.save()
+        self.store.keep(self._held_rows())
+        events, more = self.store.save()
+        used, tied = (u.tolist() for u in self.state.get_consumed())
+        numbers = {n for n, *_ in (*used, *tied)}
+        names = {
+            n: m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None
+        }
+        header = {
+            "format": FORMAT,
+            "rows": self.rows,
+            "routed": self.routed,
+            "version": self.version,
+            "fields": list(self.subscription_set.nodes.fields),
+            "used": [(names[n], position) for n, position in used if n in names],
+            "tied": [(names[n], *rest) for n, *rest in tied if n in names],
+        }
+        saved = {f"node {name}": array for name, array in arrays.items()}
+        return pack_state(header, {**saved, **more}, {"events": events, "patterns": patterns})
+
+    def restore(self, data: bytes) -> None:
+        """Continues from a saved state."""
+        header, arrays, blobs = unpack_state(data)
+        if header.get("format") != FORMAT:
+            raise StateError(
+                f"the state of subscriptions is of format {header.get('format')}, and this "
+                f"release reads {FORMAT}\n  hint: use the release that wrote it"
+            )
+        nodes = {n.removeprefix("node "): a for n, a in arrays.items() if n.startswith("node ")}
+        for name in ("event numbers", "event codes", "event known"):
+            nodes[name] = self._reorder_fields(nodes[name], header["fields"])
+        self.state.restore(nodes)
+        others = {n: a for n, a in arrays.items() if not n.startswith("node ")}
+        self.store.restore(blobs["events"], others)
+        if "patterns" in blobs:
+            self.patterns.restore(blobs["patterns"])
+        self.rows, self.routed = int(header["rows"]), int(header["routed"])
+        self.version = int(header["version"])
+        numbers = {}
+        for name, *_ in (*header["used"], *header["tied"]):
+            if (member := self.subscription_set.members.get(name)) is not None:
+                numbers[name] = member.number
+        used, tied = (
+            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers]
+            for what in ("used", "tied")
+        )
+        self.state.restore_consumed(
+            np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
+        )
+
+    def _reorder_fields(self, columns: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
+        """Reorders saved values by field for the fields of this process."""
+        here = self.subscription_set.nodes.fields
+        reordered = np.zeros((len(columns), len(here)), columns.dtype)
+        # events from before a field was first compared lack it
+        for name, column in zip(names, columns.T, strict=False):
+            if name in here:
+                reordered[:, here[name]] = column
+        return reordered
+
+
+def match_table(
+    events: pa.Table,
+    subscriptions: SubscriptionSet,
+    version: int,
+    limits: MatcherLimits,
+    lane: int = -1,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """Matches a set, or one of its tasks, on complete events."""
+    matcher = SubscriptionMatcher(subscriptions, limits, lane)
+    matcher.version = version
+    tables = []
+    size = FIRST_SLICE
+    while matcher.rows < events.num_rows:
+        tables.append(matcher.feed_events(events.slice(matcher.rows, size)))
+        size = min(8 * size, SLICE)
+        if progress is not None:
+            progress(matcher.rows, events.num_rows)
+    return pa.concat_tables([*tables, *matcher.finish()])

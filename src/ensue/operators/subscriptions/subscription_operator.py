@@ -1,0 +1,392 @@
+"""The operator and the stages of a subscription set; events are routed to tasks before they are
+sent."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.cached import cached_property
+from ensue.engine.state_format import pack_state, unpack_state
+from ensue.errors import StateError
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
+from ensue.operators.subscriptions.subscription_loader import (
+    FollowingMatcher,
+    SubscriptionSetLoader,
+    load_on_driver,
+    write_due_snapshot,
+)
+from ensue.operators.subscriptions.subscription_matcher import (
+    SLICE,
+    SubscriptionMatcher,
+    match_table,
+)
+from ensue.operators.subscriptions.subscription_set import (
+    SubscriptionSet,
+    compile_subscription_set,
+    reuse_subscription_set,
+)
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
+from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.planner.limits import MatcherLimits
+from ensue.projection.notification_rows import build_notification_schema
+from ensue.runtime.compiled_query import CompiledQuery
+from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
+from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import (
+    ARRIVAL,
+    BATCH,
+    ROW,
+    InputFilter,
+    MicroBatch,
+    OutputTable,
+    Progress,
+    RoutedEvents,
+    StageInput,
+    StageMatcher,
+    SubscriptionVersion,
+    TableResult,
+)
+from ensue.vector.event_table import split_table
+from ensue.vector.geo_columns import read_places
+from ensue.vector.take import create_empty_table
+
+ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
+
+
+@dataclass(frozen=True)
+class SubscriptionStage:
+    """All subscriptions of a set over one stream, and the output of their matches."""
+
+    subscribed: SubscriptionsSpec
+    source: SourceSchema
+    output: OutputTable
+    limits: MatcherLimits
+    streaming: bool = False
+    whole_stream: str | None = None
+    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
+    hold: int = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+    reads: InputFilter = ALL_EVENTS
+
+    @property
+    def outputs(self) -> tuple[OutputTable, ...]:
+        return (self.output,)
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        """Counts the matches."""
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """Yields the matches with the number of their output."""
+        for table in tables:
+            if table.num_rows:
+                yield self.output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        """Yields nothing: no other stage reads the matches of subscriptions."""
+        return iter(())
+
+
+# ---------------------------------------------------------------------------- tasks
+
+VERSION = "__version"  # of the set that routed an event
+ADDED = pa.schema({VERSION: pa.int64()})
+FORMAT = 1  # of the state of a task
+_TABLE = "table"  # stands for the stream id when events are a complete table
+
+
+@dataclass(frozen=True)
+class RoutedSubscriptionStage(SubscriptionStage):
+    """Distributes the subscriptions of a set over tasks."""
+
+    arrival: tuple[str, ...] = (BATCH, ROW)
+    added: pa.Schema = ADDED
+
+    # ---------------------------------------------------------------------------- routing
+
+    def spread(self, events: pa.Table, lanes: int, batch: MicroBatch | None) -> RoutedEvents:
+        """Sends each event to every task with a subscription for which it is relevant."""
+        version = self._version(batch)
+        number = self.subscribed.version if version is None else version.number
+        subscriptions = self._fleet(version, lanes)
+        rows, tasks = [], []
+        first = 0
+        for piece in split_table(events, SLICE):
+            relevant, masks = _find_tasks(subscriptions, piece)
+            numbers, lane = np.nonzero(masks[:, None] >> _bits(lanes) & np.uint64(1))
+            rows.append(relevant[numbers] + first)
+            tasks.append(lane)
+            first += piece.num_rows
+        row = np.concatenate([np.zeros(0, np.int64), *rows])
+        added = pa.table({VERSION: np.full(len(row), number, np.int64)}, schema=ADDED)
+        return RoutedEvents(row, np.concatenate([np.zeros(0, np.int64), *tasks]), added, version)
+
+    def _version(self, batch: MicroBatch | None) -> SubscriptionVersion | None:
+        """Returns the version of a micro-batch; None if the set does not change."""
+        log = self.subscribed.log
+        if batch is None or not isinstance(log, CatalogLog):
+            return None
+        number = pin_version(log, batch.stream, batch.number)
+        moment = find_version_start(log, batch.stream, number)
+        assert moment is not None
+        return SubscriptionVersion(number, moment.batch, batch.stream)
+
+    def _fleet(self, version: SubscriptionVersion | None, lanes: int) -> SubscriptionSet:
+        """Returns the set that routes the current events."""
+        log = self.subscribed.log
+        if not isinstance(log, CatalogLog):
+            return self._built_set(lanes)
+        if version is None:
+            return self.fleets(_TABLE, lanes).at(log, self.subscribed.version)
+        fleets = self.fleets(version.stream, lanes)
+        loaded = fleets.at(log, version.number)
+        write_due_snapshot(log, fleets, version.number, loaded)
+        return loaded
+
+    def require_fit(self) -> None:
+        """Raises an error before the start if a subscription does not fit the events."""
+        log = self.subscribed.log
+        if isinstance(log, CatalogLog):
+            load_on_driver(log, self.fleets(_TABLE, 1), self.subscribed.version)
+        else:
+            self._built_set(1)
+
+    def fleets(self, stream: str, lanes: int) -> SubscriptionSetLoader:
+        """Returns the loader of the set for a stream."""
+        return SubscriptionSetLoader.of(
+            self.source, streaming=self.streaming, lanes=lanes, stream=stream
+        )
+
+    def _built_set(self, lanes: int) -> SubscriptionSet:
+        """Returns the set in memory, built once per number of tasks."""
+        if lanes not in self._built_sets:
+            self._built_sets[lanes] = compile_subscription_set(
+                self.subscribed, self.source, streaming=self.streaming, lanes=lanes
+            )
+        return self._built_sets[lanes]
+
+    @cached_property
+    def _built_sets(self) -> dict[int, SubscriptionSet]:
+        return {}
+
+    def __reduce__(self) -> Any:
+        return RoutedSubscriptionStage, (
+            self.subscribed, self.source, self.output, self.limits, self.streaming,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------------------- matching
+
+    def matcher(self) -> "SubscriptionTaskMatcher":
+        """Creates the matcher of a single task."""
+        return self.lane_matcher(0, 1)
+
+    def lane_matcher(self, lane: int, lanes: int) -> "SubscriptionTaskMatcher":
+        """Creates the matcher of one task."""
+        return SubscriptionTaskMatcher(self, lane, lanes)
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches complete events in a single task."""
+        return self.lane_matched(given, 0, 1)
+
+    def lane_matched(self, given: StageInput, lane: int, lanes: int) -> list[pa.Table]:
+        """Matches the complete events of one task."""
+        subscriptions, version = self._fleet(None, lanes), self.subscribed.version
+        events = given.events.select(self.source.arrow.names)
+        return [match_table(events, subscriptions, version, self.limits, lane)]
+
+
+class SubscriptionTaskMatcher(SubscriptionMatcher):
+    """Matches the subscriptions of one task; a new version is announced before its events.
+
+    The state is identified by keys of nodes and names of subscriptions, so it can be restored
+    in any process and with any later version: cancelled subscriptions are dropped, and added
+    ones do not see events of earlier versions.
+    """
+
+    def __init__(self, stage: RoutedSubscriptionStage, lane: int, lanes: int) -> None:
+        self.stage, self.lane, self.lanes = stage, lane, lanes
+        self.told: SubscriptionVersion | None = None
+        self.passed: float | None = None  # the current stream time
+        changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
+        subscriptions = _empty_set(stage, lanes) if changing else stage._fleet(None, lanes)
+        self._begin(subscriptions)
+        self.version = 0 if changing else stage.subscribed.version
+
+    def _begin(self, subscriptions: SubscriptionSet) -> None:
+        SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.lane)
+        subscriptions.matchers.add(self)
+
+    def renew(self, version: SubscriptionVersion) -> None:
+        """Switches to another version of the set."""
+        self.told = version
+        log = self.stage.subscribed.log
+        assert isinstance(log, CatalogLog)
+        subscriptions = self.stage.fleets(version.stream, self.lanes).at(
+            log, version.number, later=True
+        )
+        if subscriptions is not self.subscription_set:
+            saved = SubscriptionMatcher.save(self)
+            self._begin(subscriptions)
+            self.state.version = self.version
+            SubscriptionMatcher.restore(self, saved)
+        self.version = self.state.version = version.number
+        if self.passed is not None:
+            self.state.skip_past(self.passed)
+
+    def feed(self, given: StageInput) -> list[pa.Table]:
+        """Returns what the next events complete, each seen by the subscriptions of its version."""
+        events = given.events.select(self.stage.source.arrow.names)
+        versions = np.asarray(given.events.column(VERSION).to_numpy(), np.int64)
+        tables, first = [], 0
+        for piece in split_table(events, SLICE):
+            end = first + piece.num_rows
+            tables.append(self._route_slice(piece, versions[first:end]))
+            first = end
+        return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
+
+    def advance(self, now: float) -> list[pa.Table]:
+        """Returns what only waited for time to pass."""
+        self.passed = now
+        return super().advance(now)
+
+    # ---------------------------------------------------------------------------- state
+
+    def save(self) -> bytes:
+        """Returns the state as bytes for `restore`."""
+        told = None if self.told is None else asdict(self.told)
+        header = {"lane_format": FORMAT, "told": told, "passed": self.passed}
+        return pack_state(header, {}, {"fleet": super().save()})
+
+    def restore(self, data: bytes) -> None:
+        """Continues from a saved state."""
+        header, _, blobs = unpack_state(data)
+        if header.get("lane_format") != FORMAT:
+            raise StateError(
+                f"the state of subscriptions is of format {header.get('lane_format')}, and this "
+                f"release reads {FORMAT}\n  hint: use the release that wrote it"
+            )
+        if header["told"] is not None:
+            self.renew(SubscriptionVersion(**header["told"]))
+        super().restore(blobs["fleet"])
+        self.passed = header["passed"]
+
+
+def _empty_set(stage: RoutedSubscriptionStage, lanes: int) -> SubscriptionSet:
+    """Creates the set of a task that knows no version yet."""
+    return SubscriptionSet(stage.source.shape, streaming=True, lanes=lanes)
+
+
+def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, Any]:
+    """Returns the relevant events, and their tasks, modulo 64, as bits."""
+    schema = subscriptions.shape.schema
+    places = None if schema.location is None else read_places(events, schema)
+    rows, slots = subscriptions.index.route(events, places)
+    if not len(rows):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    leaves = subscriptions.nodes.leaf_of.array[slots]
+    is_pattern_leaf = pattern_rows(leaves)
+    bits = np.zeros(len(leaves), np.uint64)
+    bits[~is_pattern_leaf] = subscriptions.nodes.arrays().lanes[leaves[~is_pattern_leaf]]
+    bits[is_pattern_leaf] = subscriptions.patterns.lane_bits(
+        decode_pattern_numbers(leaves[is_pattern_leaf]), subscriptions.lanes
+    )
+    order = np.argsort(rows, kind="stable")
+    rows, bits = rows[order].astype(np.int64), bits[order]
+    begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+    return rows[begins], np.bitwise_or.reduceat(bits, begins)
+
+
+def _bits(lanes: int) -> Any:
+    return np.arange(lanes, dtype=np.uint64) & np.uint64(63)
+
+
+# ---------------------------------------------------------------------------- operator
+
+
+def plan_subscriptions(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    """Plans a set of subscriptions, the only query of a call."""
+    (spec,), source, options = specs, call.source, call.wishes
+    subscribed = spec.query
+    assert isinstance(subscribed, SubscriptionsSpec)
+
+    def build_operators(
+        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
+    ) -> Iterator[SubscriptionOperator]:
+        (output,) = outputs[spec]
+        limits = options.planning.limits
+        yield SubscriptionOperator(subscribed, source, output, limits, options.streaming)
+
+    return PlannedQueries(
+        {spec: (build_output(spec, build_notification_schema(source.shape), None),)},
+        build_operators,
+    )
+
+
+@dataclass(frozen=True)
+class SubscriptionOperator:
+    """Runs all subscriptions of a set."""
+
+    subscribed: SubscriptionsSpec
+    source: SourceSchema
+    output: OutputTable
+    limits: MatcherLimits
+    streaming: bool = False
+    of_events: bool = True
+    rows: None = None  # all events are needed
+
+    @property
+    def outputs(self) -> tuple[OutputTable, ...]:
+        return (self.output,)
+
+    @property
+    def expected(self) -> tuple[CompiledQuery, ...]:
+        """Returns nothing: matches of subscriptions are not estimated."""
+        return ()
+
+    @property
+    def reads(self) -> InputFilter:
+        return ALL_EVENTS
+
+    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        """Matches events that are in stream order."""
+        version = self.subscribed.version
+        with reuse_subscription_set(self.subscribed, self.source) as subscriptions:
+            return TableResult(
+                [match_table(events, subscriptions, version, self.limits, progress=progress)]
+            )
+
+    def chains(self) -> tuple[tuple[RoutedSubscriptionStage, ...], ...]:
+        """Creates one stage, whose tasks get the events that are routed to them."""
+        stage = RoutedSubscriptionStage(
+            self.subscribed, self.source, self.output, self.limits, self.streaming
+        )
+        stage.require_fit()
+        return ((stage,),)
+
+    def whole(self) -> "SingleTaskSubscriptionStage":
+        return SingleTaskSubscriptionStage(
+            self.subscribed, self.source, self.output, self.limits, self.streaming
+        )
+
+
+@dataclass(frozen=True)
+class SingleTaskSubscriptionStage(SubscriptionStage):
+    """Runs all subscriptions of a set in one task that gets all events."""
+
+    def matcher(self) -> StageMatcher:
+        """Creates a matcher that follows the changes of the set."""
+        return FollowingMatcher(
+            self.subscribed, self.source, self.limits, streaming=self.streaming
+        )
+
+    def matched(self, given: StageInput) -> list[pa.Table]:
+        """Matches complete events."""
+        subscriptions = compile_subscription_set(
+            self.subscribed, self.source, streaming=self.streaming
+        )
+        return [match_table(given.bare, subscriptions, self.subscribed.version, self.limits)]

@@ -1,0 +1,331 @@
+"""A subscription set compiled for events of one shape: the predicate index, the shared network and
+templates."""
+
+import json
+import warnings
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+
+from ensue.analyzer.canonical_subscription import canonical_subscription
+from ensue.analyzer.subscription import check_subscription_fields
+from ensue.errors import QueryError, SubscriptionWarning
+from ensue.ir.selection import ByTime
+from ensue.ir.subscription import Length, Subscription, TimePoint
+from ensue.ir.values import format_duration
+from ensue.kernels.geometry import EARTH, PLANE
+from ensue.kernels.regions import RegionTable
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
+from ensue.operators.subscriptions.catalog.change import ChangeKind as Happens
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.member_registry import Member, MemberRegistry, hash_name
+from ensue.operators.subscriptions.network.network_table import NetworkTable, iterate_leaves
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.templates.template_table import TemplateTable, is_pattern
+from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.planner.subscription_joins import NetworkRoot, TimeUnits, is_unbounded, plan_network
+from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.schema import ValueKind
+from ensue.traceback_filter import find_stacklevel
+from ensue.vector.column_values import create_constant
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.geo_regions import Regions
+
+
+class SubscriptionStateHolder(Protocol):
+    """Holds state of subscriptions."""
+
+    def drop_cancelled(self) -> None:
+        """Drops the state of cancelled subscriptions."""
+
+
+class SubscriptionSet:
+    """All subscriptions of a set, over events of one shape.
+
+    Adding a subscription compiles no code. Matchers share the set, which holds no events.
+    """
+
+    def __init__(self, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1) -> None:
+        self.shape = shape
+        self.streaming = streaming
+        self.lanes = lanes
+        self.space = EARTH if shape.schema.space == "earth" else PLANE
+        self.regions = Regions(shape.schema.space)
+        self.index = AtomIndex(shape, self.regions, self.space)
+        self.time: Any = np.float64 if shape.schema.time_kind is ValueKind.FLOAT else np.int64
+        self.nodes = NetworkTable(self.time, self.regions, self.index)
+        self.nodes.lanes = lanes
+        self.members = MemberRegistry()
+        self.matchers: WeakSet[SubscriptionStateHolder] = (
+            WeakSet()
+        )  # that hold values of its nodes
+        self.patterns = TemplateTable(shape, self.index, self.nodes.leaf_of, streaming)
+        self.refused: dict[
+            str, str
+        ] = {}  # subscriptions that do not fit the events, with the reason
+        self.units = TimeUnits(self._length, self._moment, not shape.schema.intervals)
+
+    def __len__(self) -> int:
+        return len(self.members) + len(self.patterns)
+
+    def region_table(self) -> RegionTable | None:
+        """Returns the regions for kernels; None if events have no location."""
+        return None if self.shape.schema.location is None else self.regions.table
+
+    # ---------------------------------------------------------------------------- changes
+
+    def take(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
+        """Applies a change; a QueryError leaves the set unchanged.
+
+        `now` is the current stream time.
+        """
+        if change.kind is Happens.CANCEL:
+            self.cancel(change.name)
+            return
+        if is_pattern(change):
+            pattern = self.patterns.ready(change)
+            if change.kind is Happens.REPLACE:
+                self.cancel(change.name)
+            self.patterns.add(change.name, version, pattern)
+            return
+        try:
+            subscription, roots = self._compile(change, now)
+            number = self.nodes.subscribe(roots, subscription.select, version)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
+        if change.kind is Happens.REPLACE:
+            self.cancel(change.name)
+        identity = _identity(change.name, subscription)
+        self.members.add(Member(change.name, number, identity))
+
+    def check(self, change: SubscriptionChange, now: float | None = None) -> None:
+        """Raises a QueryError if a subscription cannot be matched here."""
+        if is_pattern(change):
+            self.patterns.ready(change)
+            return
+        try:
+            _, roots = self._compile(change, now)
+            for root in roots:
+                for leaf in iterate_leaves(root.node):
+                    self.index.check(leaf.test)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
+
+    def follow(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
+        """Applies a change to a running set; a subscription that does not fit is left out.
+
+        The subscription that it replaces is removed nevertheless.
+        """
+        try:
+            self.take(change, version, now)
+        except QueryError as error:
+            self.cancel(change.name)
+            self.refused[change.name] = str(error)
+            message = f"subscription '{change.name}' cannot be matched here: {error}"
+            warnings.warn(message, SubscriptionWarning, stacklevel=find_stacklevel())
+
+    def _compile(
+        self, change: SubscriptionChange, now: float | None
+    ) -> tuple[Subscription, list[NetworkRoot]]:
+        assert change.text is not None
+        subscription = parse_subscription(change.text, change.regions)
+        check_subscription_fields(subscription, self.shape.schema)
+        roots = plan_network(subscription, self.units)
+        if self.streaming:
+            _require_bounds(roots)
+        self._require_future(subscription, now)
+        return subscription, roots
+
+    def cancel(self, name: str) -> None:
+        """Removes a subscription."""
+        self.refused.pop(name, None)
+        if self.patterns.cancel(name):
+            return
+        member = self.members.pop(name)
+        if member is not None:  # otherwise it was left out when it was added
+            self.nodes.cancel(member.number)
+
+    def settle(self) -> None:
+        """Lets all matchers drop cancelled subscriptions, so that their numbers can be reused."""
+        if self.nodes.gone or self.nodes.gone_subscriptions:
+            for matcher in self.matchers:
+                matcher.drop_cancelled()
+            self.nodes.reuse()
+
+    # ---------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Writes the set to an empty folder."""
+        for name, part in (
+            ("regions", self.regions), ("index", self.index), ("nodes", self.nodes),
+            ("members", self.members), ("patterns", self.patterns),
+        ):  # fmt: skip
+            (folder / name).mkdir()
+            part.save(folder / name)
+        (folder / "refused").write_text(json.dumps(self.refused))
+
+    @classmethod
+    def open(
+        cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1
+    ) -> "SubscriptionSet":
+        """Opens a saved set for events of this shape. Files are mapped and never changed."""
+        subscriptions = cls(shape, streaming=streaming, lanes=lanes)
+        subscriptions.regions = Regions.open(folder / "regions", shape.schema.space)
+        subscriptions.index = AtomIndex.open(
+            folder / "index", shape, subscriptions.regions, subscriptions.space
+        )
+        subscriptions.nodes = NetworkTable.open(
+            folder / "nodes", subscriptions.time, subscriptions.regions, subscriptions.index
+        )
+        if subscriptions.nodes.lanes != lanes:
+            subscriptions.nodes.split(lanes)
+        subscriptions.members = MemberRegistry.open(folder / "members")
+        subscriptions.patterns = TemplateTable(
+            shape, subscriptions.index, subscriptions.nodes.leaf_of, streaming
+        )
+        subscriptions.patterns.open(folder / "patterns")
+        subscriptions.refused = json.loads((folder / "refused").read_text())
+        return subscriptions
+
+    # ---------------------------------------------------------------------------- units
+
+    def _length(self, length: Length | None) -> int | float:
+        if length is None:
+            return 0
+        calendar = self.shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
+        if isinstance(length, ByTime):
+            if not calendar:
+                raise QueryError(
+                    f"{format_duration(length.nanoseconds)}: the time column holds numbers, so a "
+                    "length is a number",
+                    span=length.span,
+                )
+            return length.nanoseconds if self.shape.unit == "ns" else length.nanoseconds // 1_000
+        if calendar:
+            raise QueryError(
+                f"{length.amount}: the time column holds timestamps, so a length has a unit",
+                hint=f"{length.amount} seconds",
+                span=length.span,
+            )
+        if self.time is np.int64 and length.amount != int(length.amount):
+            raise QueryError(
+                f"{length.amount}: the time column holds whole numbers, so a length is one",
+                span=length.span,
+            )
+        return length.amount
+
+    def _moment(self, moment: TimePoint) -> int | float:
+        calendar = self.shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
+        if calendar != isinstance(moment.at, datetime):
+            kind = "timestamps" if calendar else "numbers"
+            wanted = "TIMESTAMP '2026-01-01 12:00:00'" if calendar else "a number"
+            raise QueryError(
+                f"the time column holds {kind}, so a moment is {wanted}", span=moment.span
+            )
+        value: int | float = np.asarray(create_constant(moment.at, self.shape.unit).values)[
+            0
+        ].item()
+        return value
+
+    def _require_future(self, subscription: Subscription, now: float | None) -> None:
+        """Raises a QueryError if an absence starts before the subscription."""
+        if now is None:
+            return
+        for moment in _absence_starts(subscription):
+            if self._moment(moment) < now:
+                raise QueryError(
+                    "the interval of an absence begins before the subscription does, so part of "
+                    "it was not watched",
+                    hint="let it begin later",
+                    span=moment.span,
+                )
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counts of shared parts."""
+        nodes = len(self.nodes.rows)
+        return {
+            "subscriptions": len(self),
+            "patterns": len(self.patterns),
+            "shapes": len(self.patterns.shapes),
+            "nodes": nodes,
+            "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
+            "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),
+        }
+
+
+def _require_bounds(roots: list[NetworkRoot]) -> None:
+    if any(is_unbounded(root.node) for root in roots):
+        raise QueryError(
+            "the time between its events has no limit, so on a stream they would pile up forever",
+            hint="limit how long a match may last: WITH within = 10 minutes",
+        )
+
+
+def _absence_starts(subscription: Subscription) -> Iterator[TimePoint]:
+    from ensue.ir.subscription import (
+        IntervalSince,
+        TemporalCondition,
+        TemporalRelation,
+        get_subexpressions,
+    )
+
+    left = [subscription.root, *subscription.variables.values()]
+    while left:
+        part = left.pop()
+        left += get_subexpressions(part)
+        if isinstance(part, TemporalCondition) and part.when is TemporalRelation.ABSENT:
+            interval = part.interval
+            if isinstance(interval, IntervalSince) and isinstance(interval.base, TimePoint):
+                yield interval.base
+
+
+def _identity(name: str, subscription: Subscription) -> bytes:
+    """Computes the identity of its matches: hashes of the name and of the meaning."""
+    meaning = canonical_subscription(subscription)
+    return hash_name(name) + blake2b(meaning.encode(), digest_size=16).digest()
+
+
+def compile_subscription_set(
+    subscribed: SubscriptionsSpec, source: SourceSchema, *, streaming: bool = False, lanes: int = 1
+) -> SubscriptionSet:
+    """Compiles the subscriptions of a set at its version."""
+    subscriptions = SubscriptionSet(source.shape, streaming=streaming, lanes=lanes)
+    for version, change in subscribed.log.alive(subscribed.version):
+        subscriptions.take(change, version)
+    return subscriptions
+
+
+# by set: the key of the events, the version, and the compiled set
+_built: WeakKeyDictionary[CatalogLog | MemoryLog, tuple[Hashable, int, SubscriptionSet]] = (
+    WeakKeyDictionary()
+)
+
+
+@contextmanager
+def reuse_subscription_set(
+    subscribed: SubscriptionsSpec, source: SourceSchema
+) -> Iterator[SubscriptionSet]:
+    """Provides the compiled set; the one of an earlier call for a table is reused.
+
+    Later additions are added to it; after other changes it is compiled again.
+    """
+    log, version = subscribed.log, subscribed.version
+    cached = _built.pop(log, None)  # another thread builds its own meanwhile
+    subscriptions = None
+    if cached is not None and cached[0] == source.key and cached[1] <= version:
+        changes = list(log.changes(cached[1], version))
+        if all(change.kind is Happens.ADD for _, change in changes):
+            subscriptions = cached[2]
+            for number, change in changes:
+                subscriptions.take(change, number)
+    if subscriptions is None:
+        subscriptions = compile_subscription_set(subscribed, source)
+    yield subscriptions
+    _built[log] = source.key, version, subscriptions

@@ -1,0 +1,250 @@
+"""A template of subscriptions: the plan of queries that differ only in constants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.cached import cached_property
+from ensue.engine.engine import Engine
+from ensue.engine.program import Program
+from ensue.engine.reference_engine import ReferenceEngine, find_used_columns
+from ensue.ir.canonical_form import canonical_form
+from ensue.ir.query import Query
+from ensue.ir.selection import ByEvents, Strategy
+from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
+from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
+from ensue.operators.subscriptions.templates.template_atoms import (
+    TemplateAtoms,
+    Values,
+    build_template_atoms,
+)
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role
+from ensue.planner.planner import choose_plan
+from ensue.planner.subscription_templates import (
+    SUBSCRIPTION,
+    ExtractedTemplate,
+    add_subscription_key,
+    extract_constants,
+    get_constant_name,
+    keep_constants,
+)
+from ensue.schema import EventType, Schema, ValueKind, types_overlap
+from ensue.vector.event_table import StreamSchema
+
+Ints = npt.NDArray[np.int64]
+TemplateId = str  # equal for queries of one template, in every process
+_ARROW = {
+    ValueKind.INTEGER: pa.int64(),
+    ValueKind.FLOAT: pa.float64(),
+    ValueKind.STRING: pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateMode:
+    """How the subscriptions of a template are matched."""
+
+    alone: str | None = None  # why each has a separate engine; None: one plan for all
+    every_event: bool = False  # events that fit no variable count
+
+
+class QueryTemplate:
+    """Queries over the same events that differ only in their constants.
+
+    The plan's rows are pairs of an event and a subscription, with the subscription's constants
+    beside the event's fields.
+    """
+
+    def __init__(
+        self, query: Query, kinds: tuple[ValueKind, ...], shape: StreamSchema, way: TemplateMode
+    ) -> None:
+        self.kinds = kinds
+        self.way = way
+        self.query = query
+        self.shape = _add_constants(shape, kinds)
+        self.physical, self.schema = self.shape.physical(query)
+        self.plan = choose_plan(self.physical, self.schema)
+        self.atoms = _build_atoms(self.plan, shape, way)
+        used = find_used_columns(self.plan.query, self.schema)
+        self.columns = [name for name in shape.arrow.names if name in used]
+        self.constants = TemplateConstants(kinds)
+        self.id = get_template_id(query, kinds)
+        self.users = 0
+
+    @cached_property
+    def _program(self) -> Program:
+        """The kernel, generated once for all engines."""
+        return Program(self.plan, self.schema, self.shape.unit, nullable=False)
+
+    def engine(self, limits: MatcherLimits) -> Engine | ReferenceEngine:
+        """Creates an engine."""
+        if isinstance(self.plan.structure, ReferencePlan):
+            return ReferenceEngine(self.plan, self.schema, self.shape.unit, limits)
+        return Engine(
+            self.plan, self.schema, self.shape.unit, limits=limits, program=self._program
+        )
+
+    @property
+    def filters_matches(self) -> bool:
+        """Whether matches of its engine are filtered by residual conditions, HAVING or LIMIT."""
+        query = self.physical
+        return bool(self.plan.residual) or query.having is not None or query.limit is not None
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether the same events can match twice, in different roles."""
+        types = [atom.type for atom in iterate_positive_atoms(self.query.pattern)]
+        return not self.schema.typed or any(
+            types_overlap(*pair) for pair in combinations(types, 2)
+        )
+
+    def rows(self, events: pa.Table, keys: Ints, rows: Ints) -> pa.Table:
+        """Adds the subscription and its constants to events."""
+        table = events.append_column(SUBSCRIPTION, pa.array(keys))
+        for number, column in enumerate(self.constants.taken(rows)):
+            table = table.append_column(get_constant_name(number), column)
+        return table
+
+
+class TemplateConstants:
+    """The constants of all subscriptions of a template, one row for each."""
+
+    def __init__(self, kinds: tuple[ValueKind, ...]) -> None:
+        self._kinds = kinds
+        self._numbers = [
+            GrowingArray((), np.int64 if kind is ValueKind.INTEGER else np.float64)
+            for kind in kinds
+        ]
+        self._texts: list[list[str | None]] = [[] for _ in kinds]
+        self._arrays: dict[int, pa.Array] = {}  # of texts, until a subscription is added
+        self._count = 0
+        self._free: list[int] = []
+
+    def add(self, values: Values) -> int:
+        """Stores the constants of a subscription and returns their row."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self._count
+            self._count += 1
+            for kind, numbers, texts in zip(self._kinds, self._numbers, self._texts, strict=True):
+                if kind is ValueKind.STRING:
+                    texts.append(None)
+                else:
+                    numbers.add()
+        for number, (kind, value) in enumerate(zip(self._kinds, values, strict=True)):
+            if kind is ValueKind.STRING:
+                assert isinstance(value, str)
+                self._texts[number][row] = value
+                self._arrays.pop(number, None)
+            else:
+                self._numbers[number].array[row] = value
+        return row
+
+    def drop(self, row: int) -> None:
+        """Frees a row."""
+        self._free.append(row)
+
+    def taken(self, rows: Ints) -> list[pa.Array]:
+        """Returns the constants of some rows as columns."""
+        columns = []
+        for number, kind in enumerate(self._kinds):
+            if kind is ValueKind.STRING:
+                if number not in self._arrays:
+                    self._arrays[number] = pa.array(self._texts[number], pa.string())
+                columns.append(self._arrays[number].take(pa.array(rows)))
+            else:
+                columns.append(pa.array(self._numbers[number].array[rows]))
+        return columns
+
+
+def choose_mode(query: Query) -> TemplateMode:
+    """Decides whether a template's subscriptions share a plan, and whether irrelevant events can
+    be dropped.
+
+    With skip-till strategies irrelevant events never affect matches.
+    """
+    if Strategy.STRICT in query.strategies:
+        return TemplateMode(
+            "strict_contiguity looks at every event of the stream", every_event=True
+        )
+    if Strategy.PARTITION in query.strategies:
+        return TemplateMode(
+            "partition_contiguity looks at every event of its key", every_event=True
+        )
+    if isinstance(query.within, ByEvents):
+        return TemplateMode("its window counts every event", every_event=True)
+    return TemplateMode()
+
+
+def get_template_id(query: Query, kinds: tuple[ValueKind, ...]) -> TemplateId:
+    """Returns the identity of a template."""
+    return canonical_form((query, kinds))
+
+
+def find_template(
+    query: Query, shape: StreamSchema, known: Mapping["TemplateId", "QueryTemplate"]
+) -> tuple[QueryTemplate, Values]:
+    """Finds or creates the template of a checked query, and returns it with the constants."""
+    way = choose_mode(query)
+    parameterized = extract_constants(query, shape.schema)
+    template = _find_or_create(parameterized, way, shape, known)
+    if isinstance(template.plan.structure, ReferencePlan) and parameterized.values:
+        # maybe no kernel supports the constants as parameters
+        constant_free = keep_constants(query)
+        separate = _find_or_create(constant_free, way, shape, known)
+        if not isinstance(separate.plan.structure, ReferencePlan):
+            template, parameterized = separate, constant_free
+    return template, parameterized.values
+
+
+def _find_or_create(
+    parameterized: ExtractedTemplate,
+    way: TemplateMode,
+    shape: StreamSchema,
+    known: Mapping["TemplateId", "QueryTemplate"],
+) -> QueryTemplate:
+    for query in (parameterized.query, add_subscription_key(parameterized.query)):
+        if (template := known.get(get_template_id(query, parameterized.kinds))) is not None:
+            return template
+    if way.alone is not None:
+        return QueryTemplate(parameterized.query, parameterized.kinds, shape, way)
+    created = QueryTemplate(
+        add_subscription_key(parameterized.query), parameterized.kinds, shape, way
+    )
+    if isinstance(created.plan.structure, ReferencePlan):
+        separate = TemplateMode(f"no compiled structure takes it: {created.plan.structure.reason}")
+        return QueryTemplate(parameterized.query, parameterized.kinds, shape, separate)
+    return created
+
+
+def _build_atoms(plan: PhysicalPlan, shape: StreamSchema, way: TemplateMode) -> TemplateAtoms:
+    if way.every_event:
+        return TemplateAtoms(())
+    if plan.roles:
+        return build_template_atoms(plan, shape)
+    roles = tuple(Role(atom.variable, atom.type) for atom in iterate_atoms(plan.query.pattern))
+    return build_template_atoms(replace(plan, roles=roles), shape)
+
+
+def _add_constants(shape: StreamSchema, kinds: tuple[ValueKind, ...]) -> StreamSchema:
+    """The shape of events with a subscription and its constants."""
+    added = {SUBSCRIPTION: ValueKind.INTEGER}
+    added |= {get_constant_name(number): kind for number, kind in enumerate(kinds)}
+    arrow = shape.arrow
+    for name, kind in added.items():
+        arrow = arrow.append(pa.field(name, _ARROW[kind]))
+    schema = shape.schema
+    types = {
+        name: EventType(name, MappingProxyType({**event_type.fields, **added}))
+        for name, event_type in schema.types.items()
+    }
+    common = None if schema.common is None else MappingProxyType({**schema.common, **added})
+    wider: Schema = replace(schema, types=MappingProxyType(types), common=common)
+    return replace(shape, schema=wider, arrow=arrow, hidden=(*shape.hidden, *added))

@@ -1,0 +1,215 @@
+"""The subscriptions of a set in the pattern language, grouped by template."""
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.analyzer.query import check_query
+from ensue.errors import QueryError
+from ensue.ir.canonical_form import compute_fingerprint
+from ensue.ir.query import Query
+from ensue.ir.subscription import EventTest
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
+from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
+from ensue.operators.subscriptions.templates.query_template import (
+    QueryTemplate,
+    TemplateId,
+    find_template,
+)
+from ensue.operators.subscriptions.templates.template_atoms import EVERY_EVENT, Values
+from ensue.parser.registry import PATTERNS, detect_language, get_language
+from ensue.parser.subscribed_patterns import parse_subscribed_query
+from ensue.vector.event_table import StreamSchema
+
+FIRST = -2  # leaves of patterns are numbered downwards from here; -1 is none
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMember:
+    """A subscription in the pattern language."""
+
+    name: str
+    text: str
+    number: int  # routes events to it
+    key: int  # identifies its rows in every process, never reused
+    identity: bytes  # part of its match ids
+    since: int  # the version that added it
+    shape: QueryTemplate
+    place: int  # the row of its constants
+    slots: tuple[int, ...]  # of its atoms
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPattern:
+    """A compiled subscription that is not added yet."""
+
+    text: str
+    query: Query
+    shape: QueryTemplate
+    constants: Values
+    tests: tuple[EventTest, ...]
+
+
+class TemplateTable:
+    """Subscriptions by template. Adding one with a known template compiles no code.
+
+    The index routes events to network leaves and to patterns: `leaf_of` maps slots to both.
+    """
+
+    def __init__(
+        self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingArray, streaming: bool
+    ) -> None:
+        self.shape = shape
+        self.index = index
+        self.leaf_of = leaf_of
+        self.streaming = streaming
+        self.members: dict[str, PatternMember] = {}
+        self.by_key: dict[int, PatternMember] = {}
+        self.by_number: list[PatternMember | None] = []
+        self.shapes: dict[TemplateId, QueryTemplate] = {}
+        self.cancelled = 0  # cancellations so far; states drop what they hold when it changes
+        self._free: list[int] = []
+        self._keys = GrowingArray((), np.int64)
+        self._since = GrowingArray((), np.int64)
+        self._places = GrowingArray((), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    # ---------------------------------------------------------------------------- changes
+
+    def ready(self, change: SubscriptionChange) -> CompiledPattern:
+        """Compiles a subscription; a QueryError if it does not fit the events."""
+        assert change.text is not None
+        query = parse_subscribed_query(change.text)
+        try:
+            checked = check_query(query, self.shape.schema, streaming=self.streaming)
+        except QueryError as error:
+            raise error.at(None, change.text) from None
+        shape, constants = find_template(checked, self.shape, self.shapes)
+        tests = (EVERY_EVENT,) if shape.way.every_event else tuple(shape.atoms.of(constants))
+        return CompiledPattern(change.text, checked, shape, constants, tests)
+
+    def add(self, name: str, version: int, compiled: CompiledPattern) -> None:
+        """Adds a subscription, which sees events from this version on."""
+        slots = tuple(int(slot) for slot in self.index.add_many(compiled.tests))
+        self._insert(name, version, compiled, slots)
+
+    def _insert(
+        self, name: str, version: int, compiled: CompiledPattern, slots: tuple[int, ...]
+    ) -> None:
+        identity = _digest(name.encode()) + compute_fingerprint(compiled.query)
+        key = int.from_bytes(_digest(identity + version.to_bytes(8))[:8], signed=True)
+        if key in self.by_key:
+            raise QueryError(
+                f"'{name}' and '{self.by_key[key].name}' have the same hash",
+                hint="give it another name",
+            )
+        shape = self.shapes.setdefault(compiled.shape.id, compiled.shape)
+        shape.users += 1
+        number = self._free.pop() if self._free else self._new()
+        place = shape.constants.add(compiled.constants)
+        member = PatternMember(
+            name, compiled.text, number, key, identity, version, shape, place, slots
+        )
+        self.members[name] = self.by_key[key] = self.by_number[number] = member
+        self._keys.array[number], self._since.array[number] = key, version
+        self._places.array[number] = place
+        for slot in slots:
+            if slot >= self.leaf_of.count:
+                self.leaf_of.add(slot + 1 - self.leaf_of.count)
+            self.leaf_of.array[slot] = FIRST - number
+
+    def _new(self) -> int:
+        self.by_number.append(None)
+        self._since.add()
+        self._places.add()
+        return self._keys.add()
+
+    def cancel(self, name: str) -> bool:
+        """Removes a subscription; returns whether it existed."""
+        member = self.members.pop(name, None)
+        if member is None:
+            return False
+        for slot in member.slots:
+            self.index.cancel(slot)
+            self.leaf_of.array[slot] = -1
+        del self.by_key[member.key]
+        self.by_number[member.number] = None
+        self._free.append(member.number)
+        member.shape.constants.drop(member.place)
+        member.shape.users -= 1
+        if not member.shape.users:
+            del self.shapes[member.shape.id]
+        self.cancelled += 1
+        return True
+
+    # ---------------------------------------------------------------------------- rows
+
+    def keys(self, numbers: Ints) -> Ints:
+        """Returns keys by number."""
+        return self._keys.array[numbers]
+
+    def places(self, numbers: Ints) -> Ints:
+        """Returns the rows of constants by number."""
+        return self._places.array[numbers]
+
+    def sees(self, numbers: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
+        """Returns whether subscriptions see events that these versions routed."""
+        return np.asarray(versions >= self._since.array[numbers])
+
+    def lanes(self, numbers: Ints, lanes: int) -> Ints:
+        """Returns the task of each."""
+        return (self._keys.array[numbers].view(np.uint64) % np.uint64(lanes)).astype(np.int64)
+
+    def lane_bits(self, numbers: Ints, lanes: int) -> npt.NDArray[np.uint64]:
+        """Returns the task of each, modulo 64, as a bit."""
+        lane = self.lanes(numbers, lanes).astype(np.uint64) & np.uint64(63)
+        return np.uint64(1) << lane
+
+    # ---------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Writes the subscriptions; the index has their atoms."""
+        rows = [(m.name, m.text, m.since, m.slots) for m in self.members.values()]
+        (folder / "patterns.json").write_text(json.dumps(rows))
+
+    def open(self, folder: Path) -> None:
+        """Reads saved subscriptions; the index has their atoms."""
+        for name, text, since, slots in json.loads((folder / "patterns.json").read_text()):
+            change = SubscriptionChange.add(name, text, language=PATTERNS.name)
+            self._insert(name, since, self.ready(change), tuple(slots))
+
+
+def is_pattern(change: SubscriptionChange) -> bool:
+    """Whether a subscription is in the pattern language."""
+    assert change.text is not None
+    parsed_as = (
+        detect_language(change.text) if change.language is None else get_language(change.language)
+    )
+    return parsed_as is PATTERNS
+
+
+def is_pattern_leaf(leaves: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Returns which leaves are patterns.
+
+    >>> is_pattern_leaf(np.array([3, -1, -2], np.int32)).tolist()
+    [False, False, True]
+    """
+    return np.asarray(leaves <= FIRST)
+
+
+def decode_pattern_numbers(leaves: npt.NDArray[np.int32]) -> Ints:
+    """Returns the pattern numbers of leaves."""
+    return FIRST - leaves.astype(np.int64)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

@@ -1,0 +1,646 @@
+"""Builds queries call by call: `ensue.pattern("a", "A").followed_by("b", "B")`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ensue.analyzer.query import check_structure
+from ensue.brief_tracebacks import shorten_class_tracebacks, shorten_tracebacks
+from ensue.errors import QueryError
+from ensue.ir.expression import Binary, FieldRef, Literal
+from ensue.ir.pattern import And, Atom, LoopExit, MaxGap, Not, Or, Pattern
+from ensue.ir.query import Equivalence, Limit, Query, ResultModifiers, ReturnItem
+from ensue.ir.selection import (
+    AfterMatch,
+    ByEvents,
+    ByTime,
+    ByUnits,
+    Choose,
+    MatchChoice,
+    MatchOrder,
+    SkipTarget,
+    Strategy,
+    Window,
+    convert_length,
+)
+from ensue.ir.traits import build_group
+from ensue.ir.traversal import iterate_atoms
+from ensue.notebook_repr import TextRepr
+from ensue.parser.builder_ir import (
+    BuilderStep,
+    LoopSpec,
+    StepCondition,
+    build_pattern,
+    build_until,
+    index_condition,
+)
+from ensue.printing.pattern_printer import format_pattern
+
+Length = str | timedelta | int | float
+Parsed = TypeVar("Parsed")
+
+
+@shorten_class_tracebacks
+@dataclass(frozen=True, slots=True, repr=False)
+class PatternBuilder(TextRepr):
+    """An immutable query under construction: every call returns a new builder.
+
+    Calls after a part (`where`, `one_or_more`, `optional`, `until`, ...) apply to that part;
+    `within`, `partition_by`, `after_match` and so on apply to the whole query. A builder is
+    accepted wherever the text of a query is; `ensue.show` prints that text.
+
+    >>> import ensue
+    >>> rising = ensue.pattern("a", "Trade").one_or_more().followed_by("b", "Trade")
+    >>> rising = rising.where("b.price > a[a.LEN].price").partition_by("symbol")
+    >>> print(ensue.show(rising.within("5 minutes")))
+    PATTERN SEQ((Trade a THEN NEXT)+ THEN NEXT Trade b)
+    WHERE [symbol]
+        and b.price > a[a.LEN].price
+    WITHIN 5 minutes
+    """
+
+    steps: tuple[BuilderStep, ...]
+    conditions: tuple[StepCondition, ...] = ()
+    clauses: Query = field(default=Query(Atom("", "")))  # without the pattern
+
+    # ------------------------------------------------------------------------------- parts
+
+    def then(
+        self,
+        part: "str | PatternBuilder",
+        type: str | None = None,
+        /,
+        *,
+        strict: bool = False,
+    ) -> "PatternBuilder":
+        """Appends the very next event of the partition; with `strict`, of the whole stream."""
+        how = Strategy.STRICT if strict else Strategy.PARTITION
+        return self._append("then", part, type, how)
+
+    def next(
+        self, part: "str | PatternBuilder", type: str | None = None, /, *, strict: bool = False
+    ) -> "PatternBuilder":
+        """Does the same as `then`, under Flink's name."""
+        how = Strategy.STRICT if strict else Strategy.PARTITION
+        return self._append("next", part, type, how)
+
+    def followed_by(
+        self, part: "str | PatternBuilder", type: str | None = None, /
+    ) -> "PatternBuilder":
+        """Appends the next event that fits; other events may lie between."""
+        return self._append("followed_by", part, type, Strategy.NEXT)
+
+    def followed_by_any(
+        self, part: "str | PatternBuilder", type: str | None = None, /
+    ) -> "PatternBuilder":
+        """Appends any later event that fits, each in a separate match."""
+        return self._append("followed_by_any", part, type, Strategy.ANY)
+
+    def not_next(
+        self, part: "str | PatternBuilder", type: str | None = None, /
+    ) -> "PatternBuilder":
+        """Requires that the very next event is no such event."""
+        return self._append("not_next", part, type, Strategy.PARTITION, negated=True)
+
+    def not_followed_by(
+        self, part: "str | PatternBuilder", type: str | None = None, /
+    ) -> "PatternBuilder":
+        """Requires no such event up to the next part; at the end, up to the end of the window."""
+        return self._append("not_followed_by", part, type, None, negated=True)
+
+    def _append(
+        self,
+        call: str,
+        part: "str | PatternBuilder",
+        type: str | None,
+        how: Strategy | None,
+        negated: bool = False,
+    ) -> "PatternBuilder":
+        taken = self._variables()
+        step, conditions = _step(call, part, type, taken)
+        for variable in (atom.variable for atom in iterate_atoms(step.part)):
+            if variable in taken:
+                raise build_call_error(
+                    call, f"two events are called '{variable}'", "give one another name"
+                )
+        following = replace(step, how=how, negated=negated)
+        return replace(
+            self, steps=(*self.steps, following), conditions=(*self.conditions, *conditions)
+        )
+
+    # ------------------------------------------------------------------- settings of a part
+
+    def where(self, *conditions: str, **values: Any) -> "PatternBuilder":
+        """Adds conditions that must all hold: `where("b.price > a.price", "b.kind = 'x'")`.
+
+        A name without a field is a value of this call, `where("b.user = user", user=name)`, or
+        else a field of the newest event: `where("price > 3")`. If that part repeats, the
+        condition applies to each of its events.
+        """
+        from ensue.parser.fragment_parser import FragmentNames, read_condition
+
+        if not conditions:
+            raise build_call_error(
+                "where", "the condition is missing", 'as in .where("b.price > 3")'
+            )
+        added, equivalence = list(self.conditions), list(self.clauses.equivalence)
+        names = FragmentNames(values, self._newest.about, self._variables())
+        for text in conditions:
+            conjuncts, fields = _read("where", read_condition, text, names)
+            added += [StepCondition(expr, self._newest.about) for expr in conjuncts]
+            equivalence += fields
+        _require_used("where", names.unused())
+        return replace(
+            self,
+            conditions=tuple(added),
+            clauses=replace(self.clauses, equivalence=tuple(equivalence)),
+        )
+
+    def one_or_more(self, *, within: Length | None = None) -> "PatternBuilder":
+        """Repeats the part; `within` bounds the time from one event to the next."""
+        return self._repeat("one_or_more", 1, None, within)
+
+    def zero_or_more(self, *, within: Length | None = None) -> "PatternBuilder":
+        """Repeats the part any number of times, or not at all."""
+        return self._repeat("zero_or_more", 0, None, within)
+
+    def times(
+        self, least: int, most: int | None = None, /, *, within: Length | None = None
+    ) -> "PatternBuilder":
+        """Repeats the part exactly `least` times, or from `least` to `most` times."""
+        return self._repeat("times", least, least if most is None else most, within)
+
+    def times_or_more(self, least: int, /, *, within: Length | None = None) -> "PatternBuilder":
+        """Repeats the part at least that often."""
+        return self._repeat("times_or_more", least, None, within)
+
+    def optional(self) -> "PatternBuilder":
+        """Makes the part optional: matches with it and without it are both returned."""
+        self._refuse_absence("optional")
+        return self._replace_newest(optional=True)
+
+    def greedy(self) -> "PatternBuilder":
+        """Makes the loop continue as long as it can."""
+        return self._replace_loop("greedy", leave=LoopExit.GREEDY)
+
+    def reluctant(self) -> "PatternBuilder":
+        """Makes the loop end as soon as it can."""
+        return self._replace_loop("reluctant", leave=LoopExit.RELUCTANT)
+
+    def consecutive(self, *, strict: bool = False) -> "PatternBuilder":
+        """Allows no other event of the partition (with `strict`, of the stream) in the loop."""
+        how = Strategy.STRICT if strict else Strategy.PARTITION
+        return self._replace_loop("consecutive", inner=how)
+
+    def allow_combinations(self) -> "PatternBuilder":
+        """Allows the loop to skip events that would fit it."""
+        return self._replace_loop("allow_combinations", inner=Strategy.ANY)
+
+    def until(self, what: str, type: str | None = None, /, **values: Any) -> "PatternBuilder":
+        """Ends the loop at one of its events that fulfils a condition, or at another event.
+
+        `until("price > 30")`, `until("u", "Stop")`; conditions on u go into
+        `where("u.price > 30")`.
+        """
+        from ensue.parser.fragment_parser import FragmentNames, read_expression
+
+        loop = self._loop("until")
+        if type is not None:
+            if values:
+                raise build_call_error(
+                    "until", "an event takes no values", "put them into .where(...)"
+                )
+            if what in self._variables():
+                raise build_call_error(
+                    "until", f"two events are called '{what}'", "give one another name"
+                )
+            ends = Not(Atom(_name("until", type), _name("until", what)))
+            return self._replace_newest(loop=replace(loop, until=ends))
+        names = FragmentNames(values, self._newest.about, self._variables())
+        stop = _read("until", read_expression, what, names)
+        _require_used("until", names.unused())
+        ends, condition = build_until(self._newest.part, stop)
+        changed = self._replace_newest(loop=replace(loop, until=ends))
+        return replace(changed, conditions=(*self.conditions, StepCondition(condition)))
+
+    def within_previous(self, length: Length, /) -> "PatternBuilder":
+        """Bounds the time since the previous event."""
+        if len(self.steps) == 1:
+            raise build_call_error(
+                "within_previous",
+                "there is nothing before the first part",
+                "call it on a later one",
+            )
+        if self._newest.negated and self._newest.how is not None:
+            raise build_call_error(
+                "within_previous",
+                "not_next(...) is about the very next event, at any time",
+                "call .not_followed_by(...)",
+            )
+        return self._replace_newest(pause=_pause("within_previous", length))
+
+    def _repeat(
+        self, call: str, least: int, most: int | None, within: Length | None
+    ) -> "PatternBuilder":
+        self._refuse_absence(call)
+        if self._newest.loop is not None:
+            raise build_call_error(
+                call, "the number of repetitions is already set", "wrap it in a pattern(...)"
+            )
+        counts: tuple[object, ...] = (least, most)
+        for count in counts:
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+                raise build_call_error(
+                    call, f"{count!r} is not a whole number", "as in .times(2, 5)"
+                )
+        if least < 0 or (most is not None and (most < least or most == 0)):
+            raise build_call_error(
+                call, f"{least} to {most} times is not a valid range", "as in .times(2, 5)"
+            )
+        pause = None if within is None else _pause(call, within)
+        return self._replace_newest(loop=LoopSpec(least, most, pause=pause))
+
+    def _replace_loop(self, call: str, **changes: Any) -> "PatternBuilder":
+        return self._replace_newest(loop=replace(self._loop(call), **changes))
+
+    def _loop(self, call: str) -> LoopSpec:
+        loop = self._newest.loop
+        if loop is None:
+            raise build_call_error(
+                call,
+                "it needs a loop, and the newest part is not one",
+                "call .one_or_more(), .times(...) or .times_or_more(...) before it",
+            )
+        return loop
+
+    def _refuse_absence(self, call: str) -> None:
+        if self._newest.negated:
+            raise build_call_error(
+                call, "the newest part must not occur at all", "call it after a part that does"
+            )
+
+    def _replace_newest(self, **changes: Any) -> "PatternBuilder":
+        return replace(self, steps=(*self.steps[:-1], replace(self._newest, **changes)))
+
+    @property
+    def _newest(self) -> BuilderStep:
+        return self.steps[-1]
+
+    # ------------------------------------------------------------ clauses of the whole query
+
+    def within(self, length: Length, /, *, of: str | None = None) -> "PatternBuilder":
+        """Sets the window: a timedelta, "5 minutes", "20 EVENTS", or a number.
+
+        With `of`, it bounds only the time from the start of that event to the newest part.
+        """
+        if of is None:
+            return self._clause("within", within=_window("within", length))
+        about = self._newest.about
+        if about is None or self._newest.negated or of not in self._variables():
+            raise build_call_error(
+                "within",
+                f"it needs the newest event and '{of}' before it",
+                'as in .followed_by("b", "B").within("5 minutes", of="a")',
+            )
+        most = Literal(convert_length(_pause("within", length)))
+        ago = Binary("-", FieldRef(about, "end"), FieldRef(of, "start"))
+        return replace(
+            self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about))
+        )
+
+    def partition_by(self, *fields: str) -> "PatternBuilder":
+        """Requires the same value in these fields of all events of a match: `[attr]`."""
+        if not fields:
+            raise build_call_error(
+                "partition_by", "there is no field", 'as in .partition_by("user")'
+            )
+        alike = tuple(Equivalence(_name("partition_by", name)) for name in fields)
+        equivalence = (*self.clauses.equivalence, *alike)
+        return replace(self, clauses=replace(self.clauses, equivalence=equivalence))
+
+    def after_match(
+        self, skip: str, variable: str | None = None, /, *, order: str = "end"
+    ) -> "PatternBuilder":
+        """Sets where the next match may begin: "past last event", "to next event", "to first" or
+        "to last" of a variable. With `order="start"`, the match that starts first wins.
+        """
+        to = _parse_word("after_match", skip.removeprefix("skip "), SkipTarget)
+        if (variable is not None) != (to in (SkipTarget.FIRST, SkipTarget.LAST)):
+            raise build_call_error(
+                "after_match",
+                "'to first' and 'to last' need a variable, and the others take none",
+                'as in .after_match("to first", "b")',
+            )
+        order_ = _parse_word("after_match", order, MatchOrder)
+        return self._clause("after_match", after=AfterMatch(to, variable, order_))
+
+    def returns(self, *columns: str, **named: str) -> "PatternBuilder":
+        """Sets the columns: `returns("a.price", low="min(b.price)")`, or "EXISTS"."""
+        from ensue.parser.fragment_parser import FragmentNames, read_column, read_expression
+
+        names, returned, exists = (
+            FragmentNames({}),
+            list(self.clauses.returns),
+            self.clauses.exists,
+        )
+        for text in columns:
+            column = _read("returns", read_column, text, names)
+            if column is None:
+                exists = True
+            else:
+                returned.append(column)
+        for name, text in named.items():
+            returned.append(ReturnItem(_read("returns", read_expression, text, names), name))
+        return replace(self, clauses=replace(self.clauses, returns=tuple(returned), exists=exists))
+
+    def all_events(self) -> "PatternBuilder":
+        """Returns one row for each event of a match: `RETURN ... ALL EVENTS`."""
+        return replace(self, clauses=replace(self.clauses, all_events=True))
+
+    def group_by(self, *keys: str, **aggregates: str) -> "PatternBuilder":
+        """Returns one row for each group of matches.
+
+        `group_by("a.symbol", n="COUNT(*)", gain="avg(b.price - a.price)")`: the keys are columns
+        of the result, and the aggregates combine the matches of a group.
+        """
+        if not keys:
+            raise build_call_error(
+                "group_by",
+                "there is no column to group by",
+                'as in .group_by("a.symbol", n="COUNT(*)"); all matches together are .total(...)',
+            )
+        return self._grouped("group_by", keys, aggregates)
+
+    def total(self, **aggregates: str) -> "PatternBuilder":
+        """Aggregates all matches: `total(n="COUNT(*)", gain="avg(b.price - a.price)")`."""
+        if not aggregates:
+            raise build_call_error("total", "there is no aggregate", 'as in .total(n="COUNT(*)")')
+        return self._grouped("total", (), aggregates)
+
+    def _grouped(
+        self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]
+    ) -> "PatternBuilder":
+        from ensue.parser.fragment_parser import FragmentNames, read_column, read_group_column
+
+        whole = self.clauses.whole or ResultModifiers()
+        if whole.grouped or self.clauses.returns:
+            raise build_call_error(
+                call,
+                "the returned columns are already set",
+                "leave out .returns(...): groups have the columns named here",
+            )
+        columns = [_read(call, read_column, text, FragmentNames({})) for text in keys]
+        key_fields = tuple(FieldRef(column.name, None) for column in columns if column is not None)
+        for name, text in aggregates.items():
+            aggregate = _read(call, read_group_column, text, FragmentNames({}))
+            columns.append(replace(aggregate, name=name))
+        returns = tuple(column for column in columns if column is not None)
+        clauses = replace(self.clauses, returns=returns, whole=replace(whole, keys=key_fields))
+        return replace(self, clauses=clauses)
+
+    def order_by(self, *keys: str) -> "PatternBuilder":
+        """Sorts the whole result: `order_by("gain DESC", "a.symbol")`."""
+        from ensue.parser.fragment_parser import FragmentNames, read_sort_key
+
+        if not keys:
+            raise build_call_error(
+                "order_by", "there is no column", 'as in .order_by("gain DESC")'
+            )
+        order = tuple(_read("order_by", read_sort_key, key, FragmentNames({})) for key in keys)
+        whole = self.clauses.whole or ResultModifiers()
+        whole = replace(whole, order=(*whole.order, *order))
+        return replace(self, clauses=replace(self.clauses, whole=whole))
+
+    def first(self, count: int, /) -> "PatternBuilder":
+        """Returns the first rows of the sorted result: `FETCH FIRST count ROWS ONLY`."""
+        whole = self.clauses.whole or ResultModifiers()
+        if whole.first is not None:
+            raise build_call_error("first", "it is already set", "call it once")
+        whole = replace(whole, first=count)
+        return replace(self, clauses=replace(self.clauses, whole=whole))
+
+    def having(self, condition: str, /, **values: Any) -> "PatternBuilder":
+        """Sets a condition on the whole match: `having("count(b) > most", most=5)`."""
+        from ensue.parser.fragment_parser import FragmentNames, read_expression
+
+        names = FragmentNames(values, None, self._variables())
+        parsed = _read("having", read_expression, condition, names)
+        _require_used("having", names.unused())
+        return self._clause("having", having=parsed)
+
+    def limit(self, count: int, /) -> "PatternBuilder":
+        """Returns only the first `count` matches that share their last event."""
+        return self._clause("limit", limit=Limit(count))
+
+    def choose(self, which: str, /) -> "PatternBuilder":
+        """Chooses among the matches that share their last event: "latest" or "once"."""
+        return self._clause("choose", choose=Choose(_parse_word("choose", which, MatchChoice)))
+
+    def named(self, name: str, /) -> "PatternBuilder":
+        """Names the query and the complex events that it emits: `EVENT name AS ...`."""
+        return self._clause("named", name=_name("named", name))
+
+    def _clause(self, call: str, **changes: Any) -> "PatternBuilder":
+        (name,) = changes
+        if getattr(self.clauses, name) is not None:
+            raise build_call_error(call, "it is already set", "call it once")
+        return replace(self, clauses=replace(self.clauses, **changes))
+
+    # ---------------------------------------------------------------------------- results
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern in the IR, without conditions and clauses."""
+        return build_pattern(self.steps)
+
+    @property
+    def text(self) -> str:
+        """The text of the query, as `ensue.show` prints it."""
+        from ensue.printing.pattern_printer import format_query
+
+        return format_query(self.query)
+
+    @property
+    def query(self) -> Query:
+        """The query in the IR; its errors point into its text."""
+        from ensue.parser.pattern_parser import parse
+        from ensue.printing.pattern_printer import format_query
+
+        query = self._unchecked()
+        parsed = parse(format_query(query))
+        assert parsed == check_structure(query), "a printed query parses to itself"
+        return parsed
+
+    def _unchecked(self) -> Query:
+        pattern = self.pattern
+        conditions = tuple(index_condition(condition, pattern) for condition in self.conditions)
+        return replace(self.clauses, pattern=pattern, where=conditions)
+
+    def _variables(self) -> list[str]:
+        parts = [atom for step in self.steps for atom in iterate_atoms(step.part)]
+        ends = [s.loop.until for s in self.steps if s.loop is not None and s.loop.until]
+        return [
+            atom.variable for atom in (*parts, *(a for end in ends for a in iterate_atoms(end)))
+        ]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<ensue.pattern: {format_pattern(self.pattern)}>"
+
+
+@shorten_tracebacks
+def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> PatternBuilder:
+    """Begins a query with an event, `pattern("a", "A")`, or with a group of parts.
+
+    >>> print(pattern("a", "A").followed_by("b", "B").one_or_more().greedy().then("c", "C"))
+    PATTERN SEQ(A a THEN NEXT (B b THEN NEXT)++ THEN C c)
+    """
+    step, conditions = _step("pattern", part, type, ())
+    return PatternBuilder((step,), conditions)
+
+
+@shorten_tracebacks
+def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
+    """Exactly one of several parts.
+
+    >>> print(pattern("a", "A").then(one_of(pattern("b", "B"), pattern("c", "C"))))
+    PATTERN SEQ(A a THEN OR(B b, C c))
+    """
+    return _combine("one_of", Or, parts)
+
+
+@shorten_tracebacks
+def all_of(*parts: "str | PatternBuilder") -> PatternBuilder:
+    """All of several parts, in any order.
+
+    >>> print(all_of("A", "B").within(5))
+    PATTERN AND(A A, B B)
+    WITHIN 5
+    """
+    return _combine("all_of", And, parts)
+
+
+def _combine(
+    call: str, kind: type[And] | type[Or], parts: tuple["str | PatternBuilder", ...]
+) -> PatternBuilder:
+    if len(parts) < 2:
+        raise build_call_error(call, "it needs two or more parts", 'as in one_of("B", "C")')
+    taken: list[str] = []
+    operands: list[Pattern] = []
+    conditions: list[StepCondition] = []
+    for part in parts:
+        step, step_conditions = _step(call, part, None, taken)
+        for variable in (atom.variable for atom in iterate_atoms(step.part)):
+            if variable in taken:
+                raise build_call_error(
+                    call, f"two events are called '{variable}'", "give one another name"
+                )
+            taken.append(variable)
+        operands.append(step.part)
+        conditions += step_conditions
+    return PatternBuilder((BuilderStep(build_group(kind, operands)),), tuple(conditions))
+
+
+# ------------------------------------------------------------------------------ arguments
+
+
+def _step(
+    call: str, part: "str | PatternBuilder", type: str | None, taken: "tuple[str, ...] | list[str]"
+) -> tuple[BuilderStep, tuple[StepCondition, ...]]:
+    """Converts the part passed to a call: an event with or without a name, or a group."""
+    if not isinstance(part, PatternBuilder):
+        name = _name(call, part)
+        if type is None:
+            return BuilderStep(Atom(name, _free(name, taken))), ()
+        return BuilderStep(Atom(_name(call, type), name)), ()
+    if type is not None:
+        raise build_call_error(call, "a group has no type", f".{call}(group) is enough")
+    if part.clauses != Query(Atom("", "")):
+        raise build_call_error(
+            call,
+            "a group can only have parts and conditions, no settings of a whole query",
+            "call .within(...), .partition_by(...) and the like on the whole pattern",
+        )
+    return BuilderStep(part.pattern), part.conditions
+
+
+def _free(type: str, taken: "tuple[str, ...] | list[str]") -> str:
+    """Returns the type as name of an unnamed event, with a number if it is taken."""
+    names = (type if number == 1 else f"{type}{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)
+
+
+def _name(call: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise build_call_error(call, f"{name!r} is not a name", "names and types must be strings")
+    return name
+
+
+def _read(call: str, read: Callable[..., Parsed], text: object, *arguments: Any) -> Parsed:
+    """Parses a text argument; its errors name the call."""
+    if not isinstance(text, str):
+        raise build_call_error(call, f"{text!r} is not a string", 'as in .where("b.price > 3")')
+    try:
+        return read(text, *arguments)
+    except QueryError as error:
+        error.problem = f".{call}(...): {error.problem}"
+        raise error.at(None, text) from None
+
+
+def _require_used(call: str, unused: list[str]) -> None:
+    for name in unused:
+        raise build_call_error(
+            call,
+            f"{name}= is given, but the text does not use it",
+            f"use a value by its plain name, as in b.price > {name}",
+        )
+
+
+def _window(call: str, length: object) -> Window:
+    from ensue.parser.fragment_parser import read_window
+
+    match length:
+        case timedelta():
+            return ByTime(length // timedelta(microseconds=1) * 1_000)
+        case bool():
+            pass
+        case int() | float():
+            return ByUnits(length)
+        case str():
+            return _read(call, read_window, length)
+        case _:
+            pass
+    raise build_call_error(
+        call, f"{length!r} is not a length of time", 'a timedelta, "5 minutes", or a number'
+    )
+
+
+def _pause(call: str, length: object) -> MaxGap:
+    window = _window(call, length)
+    if isinstance(window, ByEvents):
+        raise build_call_error(
+            call, "a number of events is not a length of time", 'as in "5 minutes"'
+        )
+    amount = window.nanoseconds if isinstance(window, ByTime) else window.amount
+    if amount <= 0:
+        raise build_call_error(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
+    return window
+
+
+Choices = TypeVar("Choices", SkipTarget, MatchOrder, MatchChoice)
+
+
+def _parse_word(call: str, word: object, choices: type[Choices]) -> Choices:
+    for choice in choices:
+        if isinstance(word, str) and word.upper() == choice.value:
+            return choice
+    words = ", ".join(f"'{choice.value.lower()}'" for choice in choices)
+    raise build_call_error(call, f"{word!r} is not a valid option", f"one of {words}")
+
+
+def build_call_error(call: str, problem: str, hint: str) -> QueryError:
+    """Creates an error that names the call."""
+    return QueryError(f".{call}(...): {problem}", hint=hint)

@@ -1,0 +1,429 @@
+"""Builds function calls, aggregates and SQL forms, also by names that other systems use."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from lark import Token, Tree
+
+from ensue.errors import QueryError, Span, did_you_mean
+from ensue.functions import FUNCTIONS, resolve_function_name
+from ensue.functions.aggregates import AGGREGATE_ALIASES
+from ensue.functions.casts import CAST_FUNCTIONS, DECIMAL_TYPES
+from ensue.functions.conditional import coalesce_to_false
+from ensue.functions.datetime import LENGTHS, MONTHS, parse_unit
+from ensue.functions.record import CASE
+from ensue.ir.expression import (
+    AGGREGATES,
+    MATCHES,
+    Aggregate,
+    Binary,
+    EventPosition,
+    Expr,
+    FieldRef,
+    FunctionCall,
+    IsNull,
+    Like,
+    Literal,
+    Unary,
+)
+from ensue.ir.traversal import iterate_references
+
+Arguments = Sequence[Expr]
+Builder = Callable[[Arguments, Span], Expr]
+
+
+def build_aggregate(name: str, arguments: Arguments, span: Span) -> Expr | None:
+    """Builds a call of an aggregate; returns None for other functions."""
+    canonical = AGGREGATE_ALIASES.get(name, name)
+    if canonical in AGGREGATES:
+        return _aggregate(canonical, arguments, span)
+    build = _DERIVED.get(canonical)
+    if build is None:
+        return None
+    if len(arguments) != (2 if canonical in _FRACTIONS else 1):
+        expected = "an expression and a fraction" if canonical in _FRACTIONS else "one argument"
+        raise QueryError(f"{name} takes {expected}, not {len(arguments)}", span=span)
+    return build(arguments, span)
+
+
+def is_aggregate_name(written: str) -> bool:
+    """Whether a name is that of an aggregate."""
+    name = AGGREGATE_ALIASES.get(written.lower(), written.lower())
+    return name in AGGREGATES or name in _DERIVED
+
+
+def build_distinct_count(name: str, arguments: Arguments, span: Span) -> Expr:
+    """Builds `count(DISTINCT a.kind)`."""
+    if name != "count" or len(arguments) != 1:
+        raise QueryError(
+            "DISTINCT stands in count(DISTINCT a.kind), with one argument",
+            hint="min and max are the same with it and without",
+            span=span,
+        )
+    return _aggregate("count_distinct", arguments, span)
+
+
+# ------------------------------------------------------------------ derived aggregates
+
+
+def _median(arguments: Arguments, span: Span) -> Expr:
+    return _aggregate("percentile", (*arguments, Literal(50, span)), span)
+
+
+def _quantile(arguments: Arguments, span: Span) -> Expr:
+    fraction = arguments[1]
+    if not (isinstance(fraction, Literal) and isinstance(fraction.value, int | float)):
+        raise QueryError(
+            "the second argument of quantile is a number from 0 to 1",
+            hint="as in quantile(a.price, 0.9), which is percentile(a.price, 90)",
+            span=fraction.span,
+        )
+    percent = Literal(round(fraction.value * 100, 10), fraction.span)
+    return _aggregate("percentile", (arguments[0], percent), span)
+
+
+def _range(arguments: Arguments, span: Span) -> Expr:
+    most, least = (_aggregate(name, arguments, span) for name in ("max", "min"))
+    return Binary("-", most, least, span)
+
+
+def _count_if(arguments: Arguments, span: Span) -> Expr:
+    counted = FunctionCall(CASE, (arguments[0], Literal(1, span)), span)
+    return _aggregate("count", (counted,), span)
+
+
+_FRACTIONS = ("quantile", "quantile_cont", "percentile_cont")
+_DERIVED: dict[str, Builder] = {
+    "median": _median,
+    "range": _range,
+    "count_if": _count_if,
+    "countif": _count_if,
+    **dict.fromkeys(_FRACTIONS, _quantile),
+}
+
+
+# ------------------------------------------------------------------ plain aggregates
+
+
+def build_match_count(function: str, span: Span) -> Aggregate:
+    """Builds COUNT(*), which counts matches."""
+    if function == "count":
+        return Aggregate("count", MATCHES, None, span=span)
+    raise QueryError(
+        f"{function}(*) does not exist: only COUNT(*) counts matches",
+        hint="use the events of a variable, as in avg(a.price)",
+        span=span,
+    )
+
+
+def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
+    parameter: float | str | None = None
+    if function == "percentile":
+        if len(arguments) != 2:
+            raise QueryError(
+                "percentile takes an expression and a percentage",
+                hint="as in percentile(a.price, 90)",
+                span=span,
+            )
+        parameter = _percentage(arguments[1])
+    elif function == "string_agg" and len(arguments) in (1, 2):
+        parameter = _separator(arguments[1]) if len(arguments) == 2 else ","
+    elif len(arguments) != 1:
+        scalar = {"min": "least", "max": "greatest"}.get(function)
+        raise QueryError(
+            f"{function} takes one argument, not {len(arguments)}",
+            hint=f"{scalar}(x, y) picks one of several values" if scalar else None,
+            span=span,
+        )
+    argument = arguments[0]
+    variable, at = _subject(function, argument, span)
+    if isinstance(argument, FieldRef) and argument.name is None:
+        if function != "count":
+            raise QueryError(
+                f"{function} needs a field of {variable}",
+                hint=f"as in {function}({variable}.price)",
+                span=span,
+            )
+        return Aggregate(function, variable, None, at, None, span)
+    return Aggregate(function, variable, argument, at, parameter, span)
+
+
+def _percentage(expr: Expr) -> float:
+    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
+        return float(expr.value)
+    raise QueryError(
+        "the second argument of percentile is a number from 0 to 100",
+        hint="as in percentile(a.price, 90)",
+        span=expr.span,
+    )
+
+
+def _separator(expr: Expr) -> str:
+    if isinstance(expr, Literal) and isinstance(expr.value, str):
+        return expr.value
+    raise QueryError(
+        "the separator must be a string",
+        hint="as in string_agg(a.name, ', ')",
+        span=expr.span,
+    )
+
+
+def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosition]:
+    """Returns the one variable an aggregate covers, and which of its events."""
+    fields = []
+    for reference in iterate_references(argument):
+        if isinstance(reference, Aggregate):
+            raise QueryError(
+                "an aggregate inside an aggregate",
+                hint="aggregate once, over the events of one variable",
+                span=reference.span,
+            )
+        fields.append(reference)
+    if not fields:
+        raise QueryError(
+            f"{function} needs the events of a variable",
+            hint=f"as in {function}(a.price), where a is a variable of the pattern",
+            span=span,
+        )
+    first = fields[0]
+    for other in fields[1:]:
+        if other.variable != first.variable:
+            raise QueryError(
+                f"{function} works over the events of one variable, not of "
+                f"{first.variable} and {other.variable}",
+                hint="aggregate each variable on its own",
+                span=span,
+            )
+    positions = {EventPosition.ALL if f.at is EventPosition.ONLY else f.at for f in fields}
+    if len(positions) > 1:
+        raise QueryError(
+            f"{function} mixes positions of {first.variable}",
+            hint="use the same position in all of its fields",
+            span=span,
+        )
+    (at,) = positions
+    if at not in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
+        name = first.variable
+        raise QueryError(
+            f"{function} works over several events, and this position names one",
+            hint=f"all of them: {name}[], those before the current one: {name}[..i-1]",
+            span=first.span,
+        )
+    return first.variable, at
+
+
+# -------------------------------- CASE, CAST, IS TRUE, IS DISTINCT FROM, ILIKE
+
+
+def build_simple_case(subject: Expr, parts: Arguments, span: Span) -> Expr:
+    """CASE x WHEN: each condition compares x.
+
+    >>> build_simple_case(Literal(1), [Literal(2), Literal("two")], Span(0, 1)).arguments[0]
+    Binary(operator='=', left=Literal(value=1), right=Literal(value=2))
+    """
+    tests = range(0, len(parts) - 1, 2)
+    arms = (Binary("=", subject, p, p.span) if n in tests else p for n, p in enumerate(parts))
+    return FunctionCall(CASE, tuple(arms), span)
+
+
+def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
+    """CAST calls the function of the type; a decimal is a float, rounded to its scale.
+
+    >>> build_cast(Literal("7"), Tree("kind", [Token("NAME", "INT"), None, None]), Span(0, 1))
+    FunctionCall(function='to_integer', arguments=(Literal(value='7'),))
+    """
+    *words, precision, scale = kind.children
+    name = str(words[0]).lower()
+    if name not in CAST_FUNCTIONS:
+        raise QueryError(
+            f"unknown type '{words[0]}'", hint=did_you_mean(name, list(CAST_FUNCTIONS)), span=span
+        )
+    converted = FunctionCall(CAST_FUNCTIONS[name], (operand,), span)
+    if name not in DECIMAL_TYPES or precision is None:
+        return converted
+    return FunctionCall("round", (converted, Literal(int(str(scale or 0)))), span)
+
+
+def build_is_true(operand: Expr, negated: bool, span: Span) -> Expr:
+    """x IS TRUE, x IS NOT TRUE."""
+    truth = coalesce_to_false(operand)
+    return Unary("not", truth, span) if negated else truth
+
+
+def build_is_false(operand: Expr, negated: bool, span: Span) -> Expr:
+    """x IS FALSE, x IS NOT FALSE."""
+    return build_is_true(Unary("not", operand, span), negated, span)
+
+
+def build_is_distinct(left: Expr, negated: bool, right: Expr, span: Span) -> Expr:
+    """x IS DISTINCT FROM y, where two NULLs are equal."""
+    distinct = FunctionCall("is_distinct", (left, right), span)
+    return Unary("not", distinct, span) if negated else distinct
+
+
+def build_ilike(operand: Expr, negated: bool, pattern: str, span: Span) -> Expr:
+    """LIKE without regard to case."""
+    return Like(FunctionCall("lower", (operand,), span), pattern.lower(), negated, span)
+
+
+# ------------------------------------------------------------------ function calls
+
+_PARTS = {"doy": "dayofyear", "dow": "dayofweek", "weekday": "", "isoweek": "week"}
+_LENGTHS = LENGTHS | {"week": timedelta(weeks=1)}
+
+
+def build_call(name: str, arguments: Arguments, span: Span) -> Expr:
+    """Builds a call by any known name; the analyzer reports unknown functions.
+
+    >>> build_call("nvl2", [FieldRef("a", "x"), Literal(1), Literal(2)], Span(0, 1)).function
+    'case'
+    """
+    rewritten = rewrite_call(name, arguments, span) or build_aggregate(name, arguments, span)
+    return rewritten or FunctionCall(resolve_function_name(name), tuple(arguments), span)
+
+
+def rewrite_call(name: str, arguments: Arguments, span: Span) -> Expr | None:
+    """Rewrites a call that stands for another expression; returns None for a function."""
+    if name == "decode" and len(arguments) > 2:
+        return build_simple_case(arguments[0], arguments[1:], span)
+    build = _REWRITES.get((name, len(arguments)))
+    return None if build is None else build(arguments, span)
+
+
+def build_extract(part: Expr, time: Expr, span: Span) -> Expr:
+    """Builds `EXTRACT(hour FROM t)` or `date_part('hour', t)`, which call a function."""
+    name = _unit(part) or ""
+    name = _PARTS.get(name, name)
+    record = FUNCTIONS.get(resolve_function_name(name))
+    unit = parse_unit(name)
+    if record is None and unit is not None:
+        record = FUNCTIONS.get(unit)
+    if record is None or record.takes != FUNCTIONS["year"].takes:
+        known = ["year", "quarter", "month", "week", "day", "dayofweek", "dayofyear", "hour"]
+        known += ["minute", "second", "millisecond", "microsecond", "epoch", "isodow", "isoyear"]
+        raise QueryError(
+            f"'{name}' is no part of a time" if name else "the part of a time is a name",
+            hint=did_you_mean(name, known),
+            span=part.span or span,
+        )
+    return FunctionCall(record.name, (time,), span)
+
+
+def _unit(expr: Expr) -> str | None:
+    """Reads a unit as a string, or as other systems write it: dateadd(hour, 3, t)."""
+    match expr:
+        case Literal(value=str() as text):
+            return text.strip().lower()
+        case FieldRef(variable=name, name=None):
+            return name.lower()
+        case _:
+            return None
+
+
+# ------------------------------------------------- calls that stand for other expressions
+
+
+def _reorder(name: str, *places: int) -> Builder:
+    """Calls a function with its arguments in another order."""
+    return lambda arguments, span: FunctionCall(
+        name, tuple(arguments[place] for place in places), span
+    )
+
+
+def _constant(value: float) -> Builder:
+    return lambda _, span: Literal(value, span)
+
+
+def _zero_otherwise(arguments: Arguments, span: Span) -> Expr:
+    return FunctionCall("coalesce", (arguments[0], Literal(0, span)), span)
+
+
+def _is_null(*, negated: bool) -> Builder:
+    return lambda arguments, span: IsNull(arguments[0], negated, span)
+
+
+def _nvl2(arguments: Arguments, span: Span) -> Expr:
+    return FunctionCall(CASE, (IsNull(arguments[0], True, span), *arguments[1:]), span)
+
+
+def _days(sign: str) -> Builder:
+    """`date_add(t, 3)` adds days, as in Spark; a duration is added as it is."""
+
+    def moved(arguments: Arguments, span: Span) -> Expr:
+        time, by = arguments
+        if not _is_length(by):
+            by = Binary("*", by, Literal(timedelta(days=1), span), span)
+        return Binary(sign, time, by, span)
+
+    return moved
+
+
+def _is_length(expr: Expr) -> bool:
+    match expr:
+        case Literal(value=timedelta()):
+            return True
+        case Unary(operand=inner):
+            return _is_length(inner)
+        case Binary(left=left, right=right):
+            return _is_length(left) or _is_length(right)
+        case _:
+            return False
+
+
+def _date_part(arguments: Arguments, span: Span) -> Expr:
+    return build_extract(arguments[0], arguments[1], span)
+
+
+def _date_add(arguments: Arguments, span: Span) -> Expr:
+    """`dateadd('hour', 3, t)`."""
+    written, count, time = arguments
+    unit = parse_unit(_unit(written) or "")
+    if unit is None:
+        raise QueryError(
+            "the first argument is a unit of time",
+            hint="as in dateadd('hour', 3, a.time), or a.time + 3 hours",
+            span=written.span or span,
+        )
+    if unit in _LENGTHS:
+        by = Binary("*", count, Literal(_LENGTHS[unit], span), span)
+        return Binary("+", time, by, span)
+    months = count if unit == "month" else Binary("*", count, Literal(MONTHS[unit], span), span)
+    return FunctionCall("add_months", (time, months), span)
+
+
+def _date_diff(arguments: Arguments, span: Span) -> Expr:
+    """`date_diff('day', t, u)`; other systems write the unit without quotes."""
+    unit = arguments[0]
+    if isinstance(unit, FieldRef) and unit.name is None and parse_unit(unit.variable):
+        unit = Literal(unit.variable.lower(), unit.span)
+    return FunctionCall("date_diff", (unit, *arguments[1:]), span)
+
+
+def _days_between(arguments: Arguments, span: Span) -> Expr:
+    """`datediff(end, start)`, as in Spark."""
+    return FunctionCall("date_diff", (Literal("day", span), arguments[1], arguments[0]), span)
+
+
+# By name and number of arguments.
+_REWRITES: dict[tuple[str, int], Builder] = {
+    ("pi", 0): _constant(math.pi),
+    ("e", 0): _constant(math.e),
+    ("nvl2", 3): _nvl2,
+    ("zeroifnull", 1): _zero_otherwise,
+    ("nullifzero", 1): lambda arguments, span: FunctionCall(
+        "nullif", (arguments[0], Literal(0, span)), span
+    ),
+    ("isnull", 1): _is_null(negated=False),
+    ("isnotnull", 1): _is_null(negated=True),
+    ("locate", 2): _reorder("position", 1, 0),
+    ("charindex", 2): _reorder("position", 1, 0),
+    ("date_part", 2): _date_part,
+    ("datepart", 2): _date_part,
+    ("date_add", 2): _days("+"),
+    ("date_sub", 2): _days("-"),
+    ("datediff", 2): _days_between,
+    ("date_diff", 3): _date_diff,
+    ("datediff", 3): _date_diff,
+    **{(name, 3): _date_add for name in ("dateadd", "date_add", "timestampadd")},
+}

@@ -1,0 +1,504 @@
+"""Transforms the syntax trees of OPSL to the IR, and expands names where they are used."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from lark import Token
+
+from ensue.errors import QueryError, Span, did_you_mean
+from ensue.geo.wkt import HINT, Points, check_geometry, format_wkt, read_wkt
+from ensue.ir.expression import Constant, Literal
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.ir.subscription import (
+    Concurrent,
+    Conjunction,
+    Disjunction,
+    EventAtom,
+    Expression,
+    IntervalBetween,
+    IntervalSince,
+    Length,
+    Predicate,
+    PredicateType,
+    Region,
+    SpatialCondition,
+    SpatialRelation,
+    SubscriptionInterval,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    VariableField,
+    VariableUse,
+)
+from ensue.ir.values import convert_to_nanoseconds
+from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
+
+_VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
+_OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+_LARGEST = 2**63  # the bound of 64-bit integers
+_VALUES: Mapping[PredicateType, tuple[str, str]] = {
+    PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts use STRING:name = 'x'"),
+    PredicateType.STRING: ("a text", "STRING:type = 'truck'; for numbers use ARITH:id = 17"),
+    PredicateType.BOOL: ("TRUE or FALSE", "BOOL:loaded = TRUE"),
+    PredicateType.TIME: ("a moment", "TIME:seen > TIMESTAMP '2026-01-31 10:00:00'"),
+}
+
+
+def parse_variable(token: Token) -> tuple[str, Span]:
+    """Returns the name of a variable, and the position of `$name;`."""
+    parsed = _VARIABLE.match(token)
+    assert parsed is not None
+    start = span_of(token).start
+    return parsed["name"], Span(start, start + parsed.end())
+
+
+# --------------------------------------------------------------------------------- predicates
+
+
+def build_atomic(node: Node) -> EventAtom:
+    """Builds an event from its predicates."""
+    return EventAtom(tuple(_predicate(child) for child in get_children(node)), span_of(node))
+
+
+def _predicate(node: Node) -> Predicate:
+    type_name, field, *rest = get_children(node)
+    type, name, span = _type_of(type_name), unquote_name(field), span_of(node)
+    match node.data, rest:
+        case "comparison", [operator, value]:
+            symbol = _OPERATORS.get(operator, str(operator))
+            if type is PredicateType.BOOL and symbol not in ("=", "!="):
+                raise QueryError(
+                    f"BOOL can be compared with = and !=, not with {operator}",
+                    hint=f"write BOOL:{name} = TRUE",
+                    span=span_of(operator),
+                )
+            return Predicate(type, name, symbol, _value(value, type), span)
+        case "like", [value]:
+            return Predicate(type, name, "LIKE", _like(value, type, name, span), span)
+        case _, values:
+            return Predicate(type, name, "IN", _in_list(values, type, name, span), span)
+
+
+def _type_of(token: Token) -> PredicateType:
+    try:
+        return PredicateType[token.upper()]
+    except KeyError:
+        known = [type.value for type in PredicateType]
+        raise QueryError(
+            f"'{token}' is not a type of predicate",
+            hint=did_you_mean(token.upper(), known),
+            span=span_of(token),
+        ) from None
+
+
+def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
+    if type is not PredicateType.STRING:
+        raise QueryError(
+            f"LIKE works on texts, and '{name}' is declared as {type.value}",
+            hint=f"write STRING:{name} LIKE 'ab%'",
+            span=span,
+        )
+    pattern = _value(value, type)
+    if not isinstance(pattern, str):
+        raise QueryError(
+            "LIKE needs a text, not a field of another event",
+            hint=f"write STRING:{name} LIKE 'ab%'",
+            span=span_of(value),
+        )
+    return pattern
+
+
+def _in_list(
+    values: list[Node], type: PredicateType, name: str, span: Span
+) -> tuple[Constant, ...]:
+    if type is PredicateType.BOOL:
+        raise QueryError(
+            "BOOL can be compared with = and !=, not with IN",
+            hint=f"write BOOL:{name} = TRUE",
+            span=span,
+        )
+    constants: list[Constant] = []
+    for value in values:
+        constant = _value(value, type)
+        if isinstance(constant, VariableField):
+            raise QueryError(
+                "an IN list takes values, not fields of other events",
+                hint="compare with a field using =, and join the cases with ||",
+                span=constant.span,
+            )
+        constants.append(constant)
+    return tuple(constants)
+
+
+def _value(node: Node, type: PredicateType) -> Constant | VariableField:
+    span = span_of(node)
+    match node.data, get_children(node):
+        case "field_of", [variable, field]:
+            return VariableField(parse_variable(variable)[0], unquote_name(field), span)
+        case "number", [digits] if type in (PredicateType.ARITH, PredicateType.TIME):
+            return parse_signed_number(digits)
+        case "string", _ if type is PredicateType.STRING:
+            return _plain(node)
+        case "truth", [word] if type is PredicateType.BOOL:
+            return bool(word.upper() == "TRUE")
+        case "timestamp", _ if type is PredicateType.TIME:
+            return _plain(node)
+        case _:
+            expected, example = _VALUES[type]
+            raise QueryError(
+                f"{type.value} must be compared with {expected}",
+                hint=f"as in {example}",
+                span=span,
+            )
+
+
+def parse_signed_number(token: Token) -> int | float:
+    """Parses a number: an integer if it is written as one."""
+    digits = re.sub(r"\s", "", token)
+    whole = digits.lstrip("+-").isdigit()
+    if not whole or len(digits) > 30:
+        value = float(digits)
+        if math.isfinite(value) and not whole:
+            return value
+    elif -_LARGEST <= (exact := int(digits)) < _LARGEST:
+        return exact
+    raise QueryError(
+        "this number is too large",
+        hint="integers have at most 64 bits, other numbers end at 1.8e308",
+        span=span_of(token),
+    )
+
+
+def _plain(node: Node) -> Constant:
+    """Builds a string or a timestamp, which are written as in the pattern language."""
+    literal = build_expression(node)
+    assert isinstance(literal, Literal)
+    return literal.value
+
+
+# ------------------------------------------------------------------------ lengths and moments
+
+
+def build_length(node: Node) -> Length:
+    """Builds `25 minutes`, or a number in the units of the time column."""
+    amount, unit = get_children(node)
+    span = span_of(node)
+    value = parse_signed_number(amount)
+    if value < 0:
+        raise QueryError(
+            "a length of time cannot be negative", hint="leave out the sign", span=span
+        )
+    if unit is None:
+        return ByUnits(value, span)
+    return ByTime(convert_to_nanoseconds(re.sub(r"[\s+]", "", amount), unit, span), span)
+
+
+def parse_distance(token: Token, what: str, *, positive: bool = False) -> float:
+    """Parses a distance; `what` names it in errors."""
+    value = float(parse_signed_number(token))
+    if value < 0 or (positive and value == 0):
+        raise QueryError(
+            f"{what} is {'more than 0' if positive else 'not negative'}",
+            hint="leave out the sign"
+            if value < 0
+            else "the distance between centres must be below it",
+            span=span_of(token),
+        )
+    return value
+
+
+def build_moment(node: Node) -> TimePoint:
+    """Builds a moment: a number in the units of the time column, or a timestamp."""
+    value = parse_signed_number(get_children(node)[0]) if node.data == "number" else _plain(node)
+    return TimePoint(value, span_of(node))
+
+
+# ------------------------------------------------------------------ names
+
+MAX_ATOMS = 64  # of a subscription, with names expanded
+MAX_LEAVES = 1_024  # atoms and uses of variables, with names expanded
+MAX_DEPTH = 100  # levels of operators, with names expanded
+
+_PLACES = {
+    "@": SpatialRelation.INSIDE,
+    "IN": SpatialRelation.INSIDE,
+    "OVLP": SpatialRelation.OVERLAP,
+    "SPL": SpatialRelation.SAME,
+}
+_DISTANCES = ("<", "=", ">")
+
+
+class NameExpansion:
+    """Resolves the names of one text, and limits how much their expansion adds."""
+
+    def __init__(self, defined: Mapping[str, Node], regions: Mapping[str, str]) -> None:
+        self.defined = defined
+        self.regions = regions
+        self.used: set[str] = set()
+        self._expanding: list[str] = []  # names whose expansion has begun
+        self._atoms = 0
+        self._leaves = 0
+        self._depth = 0
+        self._regions: dict[int, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.defined or name in self.regions
+
+    def unknown(self, token: Token) -> QueryError:
+        """Creates the error for an undefined name."""
+        if token.lower() in ("nan", "inf", "infinity"):
+            hint = "it is a name here, not a number: lengths must be finite"
+        else:
+            hint = did_you_mean(token, [*self.defined, *self.regions]) or ""
+            if not hint.startswith("did"):
+                define = f"define it after the subscription: , {token} = (ARITH:id = 17)"
+                hint = "; ".join(filter(None, (hint, define)))
+        return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
+
+    def enter(self, token: Token) -> Node:
+        """Returns the definition of a name to expand, and refuses recursive definitions."""
+        name = str(token)
+        if name in self._expanding:
+            cycle = [*self._expanding[self._expanding.index(name) :], name]
+            raise QueryError(
+                f"'{name}' is defined in terms of itself: {' -> '.join(cycle)}",
+                hint="a name is expanded to its definition: break the cycle",
+                span=span_of(token),
+            )
+        self.used.add(name)
+        self._expanding.append(name)
+        return self.defined[name]
+
+    def leave(self) -> None:
+        """Ends the expansion of the last name."""
+        self._expanding.pop()
+
+    def descend(self, node: Node) -> None:
+        """Counts one more level of operators."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise QueryError(
+                f"this is nested too deeply: at most {MAX_DEPTH} levels after expanding names",
+                hint="use fewer levels, or split the subscription",
+                span=span_of(node),
+            )
+
+    def ascend(self) -> None:
+        """Counts one level of operators less."""
+        self._depth -= 1
+
+    def leaf(self, span: Span, *, atom: bool) -> None:
+        """Counts one more event or use of a variable."""
+        self._leaves += 1
+        self._atoms += atom
+        if self._atoms > MAX_ATOMS:
+            raise QueryError(
+                f"this subscription has more than {MAX_ATOMS} atoms after expanding names",
+                hint="each use of a name is another event; $x; is a single event, however often "
+                "you use it",
+                span=span,
+            )
+        if self._leaves > MAX_LEAVES:
+            raise QueryError(
+                f"this subscription has more than {MAX_LEAVES:,} uses after expanding names",
+                hint="a name made of names that are used twice doubles each time",
+                span=span,
+            )
+
+    def region(self, node: Node) -> Region:
+        """Builds a region of the text, which is parsed only once."""
+        span = span_of(node)
+        if id(node) not in self._regions:
+            self._regions[id(node)] = _region_text(str(get_children(node)[0]), span)
+        return Region(self._regions[id(node)], None, span)
+
+
+def _region_text(text: str, span: Span | None) -> str:
+    """Returns the canonical text of a region, or raises a QueryError.
+
+    Crossing edges are only detected later, when the region is prepared: that check is slow.
+    """
+    try:
+        geometry = read_wkt(text)
+        check_geometry(geometry)
+        if isinstance(geometry, Points):
+            raise QueryError("it has no area", hint=HINT)
+    except QueryError as error:
+        raise error.at(span, None) from None
+    return format_wkt(geometry)
+
+
+def build_subscription_expression(node: Node, names: NameExpansion) -> Expression:
+    """Builds the expression of a syntax tree."""
+    names.descend(node)
+    expression = _expression(node, names)
+    names.ascend()
+    return expression
+
+
+def _expression(node: Node, names: NameExpansion) -> Expression:
+    span = span_of(node)
+    match node.data, get_children(node):
+        case "bracketed", [inside]:
+            return build_subscription_expression(inside, names)
+        case "either", parts:
+            found = [build_subscription_expression(part, names) for part in parts]
+            return Disjunction(_flatten(found, Disjunction), span)
+        case "both", parts:
+            found = [build_subscription_expression(part, names) for part in parts]
+            return Conjunction(_flatten(found, Conjunction), span)
+        case "timed", [when, interval, part]:
+            return TemporalCondition(
+                TemporalRelation(when),
+                _interval(interval, names),
+                build_subscription_expression(part, names),
+                span,
+            )
+        case "concurrent", [first, length, second]:
+            return Concurrent(
+                build_subscription_expression(first, names),
+                build_subscription_expression(second, names),
+                build_length(length) if length else None,
+                span,
+            )
+        case "placed" | "distant", _:
+            return _placed(node, names)
+        case "use", [token]:
+            names.leaf(span, atom=False)
+            return VariableUse(*parse_variable(token))
+        case "named", [token]:
+            return _expand(token, names)
+        case "region", _:
+            raise _region_error("this", span)
+        case _:
+            names.leaf(span, atom=True)
+            return build_atomic(node)
+
+
+def _flatten(
+    parts: list[Expression], kind: type[Conjunction] | type[Disjunction]
+) -> tuple[Expression, ...]:
+    """Flattens `A && (B && C)` to `A && B && C`."""
+    flat: list[Expression] = []
+    for part in parts:
+        flat += (
+            part.parts
+            if isinstance(part, Conjunction | Disjunction) and type(part) is kind
+            else [part]
+        )
+    return tuple(flat)
+
+
+def _expand(token: Token, names: NameExpansion) -> Expression:
+    if str(token) not in names:
+        raise names.unknown(token)
+    region = _region_of(token, names)
+    if region is not None:
+        raise _region_error(f"'{token}'", span_of(token))
+    expression = build_subscription_expression(names.enter(token), names)
+    names.leave()
+    return expression
+
+
+def _region_error(what: str, span: Span) -> QueryError:
+    return QueryError(
+        f"{what} is a region, and an event is needed here",
+        hint="a region goes into an operator: @(Region)(A)",
+        span=span,
+    )
+
+
+# ------------------------------------------------------------------------------------- places
+
+
+def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
+    span = span_of(node)
+    if node.data == "placed":
+        word, place, threshold, part = get_children(node)
+        where = _PLACES[word.upper()]
+        number = None
+        if threshold is not None:
+            if where is not SpatialRelation.SAME:
+                raise QueryError(
+                    f"{word} takes a place but no number",
+                    hint=f"leave it out; for distances use DIST(place; <; {threshold})",
+                    span=span_of(threshold),
+                )
+            number = parse_distance(threshold, "the threshold of SPL", positive=True)
+        return SpatialCondition(
+            where,
+            _place(place, names),
+            build_subscription_expression(part, names),
+            None,
+            number,
+            span,
+        )
+    place, comparison, distance, part = get_children(node)
+    if comparison not in _DISTANCES:
+        raise QueryError(
+            f"DIST compares with <, = or >, not with {comparison}",
+            hint=f"write DIST(place; {comparison[0] if comparison[0] in '<>' else '>'}; "
+            f"{distance.strip()})",
+            span=span_of(comparison),
+        )
+    return SpatialCondition(
+        SpatialRelation.DISTANCE,
+        _place(place, names),
+        build_subscription_expression(part, names),
+        str(comparison),
+        parse_distance(distance, "a distance"),
+        span,
+    )
+
+
+def _place(node: Node, names: NameExpansion) -> Region | Expression:
+    """Builds a region, or the event whose place is meant."""
+    inner = _unwrapped(node)
+    match inner.data, get_children(inner):
+        case "region", _:
+            return names.region(inner)
+        case "named", [token] if token in names:
+            region = _region_of(token, names)
+            return build_subscription_expression(node, names) if region is None else region
+        case _:
+            return build_subscription_expression(node, names)
+
+
+def _unwrapped(node: Node) -> Node:
+    while node.data == "bracketed":
+        node = get_children(node)[0]
+    return node
+
+
+def _region_of(token: Token, names: NameExpansion) -> Region | None:
+    """Returns the region of a name, also via other names; None if it is no region."""
+    name, chain = str(token), [str(token)]
+    while name not in names.regions:
+        node = _unwrapped(names.defined[name])
+        if node.data == "region":
+            names.used.update(chain)
+            return Region(names.region(node).text, name, span_of(token))
+        if node.data != "named":
+            return None
+        name = str(get_children(node)[0])
+        if name in chain or name not in names:
+            return None  # reported when it is expanded
+        chain.append(name)
+    names.used.update(chain)
+    return Region(names.regions[name], name, span_of(token))
+
+
+# ---------------------------------------------------------------------------------- intervals
+
+
+def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:
+    first, second = get_children(node)
+    if node.data == "amid":
+        return IntervalBetween(
+            build_subscription_expression(first, names),
+            build_subscription_expression(second, names),
+        )
+    if first.data in ("number", "timestamp"):
+        return IntervalSince(build_moment(first), build_length(second))
+    return IntervalSince(build_subscription_expression(first, names), build_length(second))

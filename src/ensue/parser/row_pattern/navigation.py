@@ -1,0 +1,546 @@
+"""Parses the expressions of a clause: row navigations, aggregates and values over them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from ensue.errors import QueryError, Span
+from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
+from ensue.ir.expression import Expr, FieldRef, Literal
+from ensue.ir.row_pattern import (
+    CLASSIFIER,
+    MATCH_NUMBER,
+    OPERAND,
+    ROW,
+    MatchNumber,
+    Navigation,
+    RowAggregate,
+    RowExpression,
+    RowOperand,
+    RowSortKey,
+)
+from ensue.parser.row_pattern.clause_splitter import ClauseToken, ClauseTokens, PatternVariables
+from ensue.parser.row_pattern.sql_expressions import (
+    TreePositions,
+    build_sql_expression,
+    describe_argument_count,
+)
+from ensue.parser.row_pattern.sqlglot_dialect import bind_parameters, parse_sql_expression
+
+# ----- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
+
+
+@dataclass(slots=True)
+class RowScope:
+    """The variable whose rows the expressions of one navigation or aggregate read."""
+
+    what: str
+    owner: str | None = None  # the variable or SUBSET; "": all variables
+    members: tuple[str, ...] = ()
+
+    def take(self, owner: str, members: tuple[str, ...], span: Span) -> None:
+        if self.owner is None:
+            self.owner, self.members = owner, members
+        elif self.owner != owner:
+            first, second = (name or "all variables" for name in (self.owner, owner))
+            raise QueryError(
+                f"{self.what} works over the rows of one variable, not of {first} and {second}",
+                hint="use each separately; a SUBSET stands for the rows of several variables",
+                span=span,
+            )
+
+
+ReadFunctionName = Callable[[exp.Anonymous], tuple[str, str | None]]
+ReadRowExpression = Callable[[exp.Expr, RowScope], Expr]
+ResolveVariable = Callable[[str, Span], tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _AggregateCall:
+    """The clauses of an aggregate call inside and after its parentheses."""
+
+    call: exp.Anonymous
+    only: exp.Expr | None = None
+    order: tuple[exp.Expr, ...] = ()
+    distinct: bool = False
+
+
+def build_row_aggregate(
+    node: exp.Expr,
+    span: Span,
+    place: TreePositions,
+    called: ReadFunctionName,
+    inside: ReadRowExpression,
+    members: ResolveVariable,
+) -> RowAggregate:
+    """Builds the aggregate of a syntax tree.
+
+    `called` returns its name, `inside` reads an expression over its rows, and `members` resolves
+    a name to variables.
+    """
+    clauses = _split_call(node, span)
+    name, semantics = called(clauses.call)
+    function = find_row_aggregate(name)
+    if function is None:
+        raise QueryError(
+            f"{name} is not an aggregate: FILTER and WITHIN GROUP cannot be combined with it",
+            hint="leave it out",
+            span=span,
+        )
+    argument = RowScope(name)
+    nodes = _arguments(clauses, name, span)
+    arguments = _count_rows(nodes, name, argument, place, members)
+    if arguments is None:
+        _require_count(function, name, len(nodes), span)
+        arguments = tuple(inside(node_, argument) for node_ in nodes)
+    _require_constants(function, name, arguments)
+    only = inside(clauses.only, argument) if clauses.only is not None else None
+    order = tuple(_order_key(key, place, argument, inside) for key in clauses.order)
+    return RowAggregate(
+        function.name,
+        arguments,
+        argument.members,
+        semantics == "FINAL",
+        clauses.distinct,
+        only,
+        order,
+        span,
+    )
+
+
+def _split_call(node: exp.Expr, span: Span) -> _AggregateCall:
+    only = None
+    if isinstance(node, exp.Filter):
+        only, node = node.expression.this, node.this
+    order: tuple[exp.Expr, ...] = ()
+    if isinstance(node, exp.WithinGroup):
+        order, node = tuple(node.expression.expressions), node.this
+    if not isinstance(node, exp.Anonymous):
+        raise QueryError("FILTER and WITHIN GROUP follow an aggregate", span=span)
+    return _AggregateCall(node, only, order)
+
+
+def _arguments(clauses: _AggregateCall, name: str, span: Span) -> list[exp.Expr]:
+    nodes = list(clauses.call.expressions)
+    if nodes and isinstance(nodes[-1], exp.Order):
+        if clauses.order:
+            raise QueryError(f"{name} is ordered twice", hint="leave out WITHIN GROUP", span=span)
+        clauses.order, nodes[-1] = tuple(nodes[-1].expressions), nodes[-1].this
+    if nodes and isinstance(nodes[0], exp.Distinct):
+        clauses.distinct = True
+        nodes[:1] = nodes[0].expressions
+    return nodes
+
+
+def _count_rows(
+    nodes: list[exp.Expr],
+    name: str,
+    argument: RowScope,
+    place: TreePositions,
+    members: ResolveVariable,
+) -> tuple[Expr, ...] | None:
+    """Returns no arguments for `count(*)` and `count(A.*)`, and None for other calls."""
+    if len(nodes) != 1:
+        return None
+    (star,) = nodes
+    owner = star.args.get("table") if isinstance(star, exp.Column) else None
+    if not isinstance(star, exp.Star) and not (owner and isinstance(star.this, exp.Star)):
+        return None
+    if name != "count":
+        raise QueryError(
+            f"{name} needs a column, and only count takes whole rows",
+            hint=f"as in {name}(A.price)",
+            span=place.span(star),
+        )
+    if owner is None:
+        argument.take("", (), place.span(star))
+    else:
+        variable = fold_name(owner)
+        argument.take(variable, members(variable, place.span(owner)), place.span(star))
+    return ()
+
+
+def _require_count(function: RowAggregateFunction, name: str, given: int, span: Span) -> None:
+    least, most = function.takes, function.takes + function.optional
+    if name == "count" and given == 0:
+        raise QueryError("count needs an argument", hint="count(*) counts rows", span=span)
+    if not least <= given <= most:
+        raise QueryError(
+            f"{name} takes {describe_argument_count(least or 1, most)}, not {given}",
+            hint=f"{ {'min': 'least', 'max': 'greatest'}[name] }(x, y) picks one of several values"
+            if name in ("min", "max") and given > 1
+            else None,
+            span=span,
+        )
+
+
+def _require_constants(
+    function: RowAggregateFunction, name: str, arguments: tuple[Expr, ...]
+) -> None:
+    for index in function.constants:
+        if index < len(arguments) and not isinstance(arguments[index], Literal):
+            example = (
+                "percentile(A.price, 90)" if name == "percentile" else f"{name}(A.name, ', ')"
+            )
+            raise QueryError(
+                f"argument {index + 1} of {name} must be a constant",
+                hint=f"as in {example}",
+                span=arguments[index].span,
+            )
+
+
+def _order_key(
+    key: exp.Expr, place: TreePositions, argument: RowScope, inside: ReadRowExpression
+) -> RowSortKey:
+    if not isinstance(key, exp.Ordered):
+        return RowSortKey(inside(key, argument), span=place.span(key))
+    return RowSortKey(
+        inside(key.this, argument),
+        bool(key.args.get("desc")),
+        bool(key.args.get("nulls_first")),
+        place.span(key),
+    )
+
+
+# ------------------------------------------------------------------ navigation
+
+LOGICAL_NAVIGATION = ("first", "last")
+PHYSICAL_NAVIGATION = ("prev", "next")
+MATCH_FUNCTIONS = (*LOGICAL_NAVIGATION, *PHYSICAL_NAVIGATION, "classifier", "match_number")
+_MOST_OFFSET = 10**9
+_WINDOW_FUNCTIONS = {"first_value": "FIRST", "last_value": "LAST", "lag": "PREV", "lead": "NEXT"}
+
+
+def fold_name(identifier: exp.Expr) -> str:
+    """Returns the name of a variable: in upper case, unless it is quoted."""
+    name = identifier.name
+    return name if identifier.args.get("quoted") else name.upper()
+
+
+@dataclass(slots=True)
+class RowExpressionReader:
+    """Reads one expression of MEASURES or DEFINE, and collects what it reads from the match."""
+
+    place: TreePositions
+    names: PatternVariables
+    define: bool
+    semantics_at: Mapping[int, str]
+    operands: list[RowOperand] = field(default_factory=list)
+
+    def leaf(self, node: exp.Expr, span: Span) -> Expr | None:
+        """Returns a field for a node that reads from the match."""
+        reach = self._reach(node, span)
+        if reach is None:
+            return None
+        if reach not in self.operands:
+            self.operands.append(reach)
+        return FieldRef(OPERAND, str(self.operands.index(reach)), span=span)
+
+    def _reach(self, node: exp.Expr, span: Span) -> RowOperand | None:
+        if isinstance(node, exp.Column):
+            argument = RowScope("a column")
+            column = self._column(node, span, argument)
+            return Navigation(column, argument.members, span=span)
+        if isinstance(node, exp.Filter | exp.WithinGroup):
+            return self._aggregate(node, span)
+        if not isinstance(node, exp.Anonymous):
+            return None
+        name, _ = self._called(node)
+        if name in LOGICAL_NAVIGATION or name in PHYSICAL_NAVIGATION:
+            return self._navigation(node, span)
+        if find_row_aggregate(name) is not None:
+            return self._aggregate(node, span)
+        if name == "classifier":
+            argument = RowScope("CLASSIFIER")
+            return Navigation(self._classifier(node, span, argument), argument.members, span=span)
+        if name == "match_number":
+            self._no_arguments(node, span)
+            return MatchNumber(span)
+        return None
+
+    def _called(self, node: exp.Anonymous) -> tuple[str, str | None]:
+        """Returns the called function in lower case, and RUNNING or FINAL if present."""
+        name, semantics = node.name, None
+        start = self.place.span(node).start
+        if start in self.semantics_at:
+            semantics = self.semantics_at[start]
+            name = re.sub(rf"(?i)^{semantics}_+", "", name)
+        lower = name.lower()
+        span = self.place.span(node)
+        if lower in _WINDOW_FUNCTIONS:
+            raise QueryError(
+                f"{lower} is a window function",
+                hint=f"in MATCH_RECOGNIZE it is {_WINDOW_FUNCTIONS[lower]}(...)",
+                span=span,
+            )
+        if (
+            semantics is not None
+            and lower not in LOGICAL_NAVIGATION
+            and find_row_aggregate(lower) is None
+        ):
+            inside = "PREV(FINAL LAST(x))" if semantics == "FINAL" else "PREV(RUNNING LAST(x))"
+            raise QueryError(
+                f"{semantics} cannot be combined with {lower.upper()}",
+                hint=f"write {inside}"
+                if lower in PHYSICAL_NAVIGATION
+                else f"it goes before FIRST, LAST or an aggregate: {semantics} LAST(x)",
+                span=span,
+            )
+        if semantics == "FINAL" and self.define:
+            raise QueryError(
+                "DEFINE cannot look at the final rows of a match that is not complete",
+                hint=f"leave out FINAL: {lower.upper()} covers the rows up to the current one",
+                span=span,
+            )
+        return lower, semantics
+
+    # ---- rows
+
+    def _column(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
+        owner = node.args.get("table")
+        if node.args.get("db") is not None:
+            raise QueryError("a column is written as variable.column", span=span)
+        if isinstance(node.this, exp.Star):
+            raise QueryError(
+                "a whole row has no value", hint="only count takes it: count(A.*)", span=span
+            )
+        if owner is None:
+            argument.take("", (), span)
+        else:
+            name = fold_name(owner)
+            argument.take(name, self.names.members(name, self.place.span(owner)), span)
+        return FieldRef(ROW, node.name, span=self.place.span(node.this))
+
+    def _classifier(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
+        match node.expressions:
+            case []:
+                argument.take("", (), span)
+            case [exp.Column() as named] if named.args.get("table") is None:
+                name = fold_name(named.this)
+                argument.take(name, self.names.members(name, self.place.span(named)), span)
+            case _:
+                raise QueryError(
+                    "CLASSIFIER takes one variable, or nothing",
+                    hint="write CLASSIFIER() or CLASSIFIER(A)",
+                    span=span,
+                )
+        return FieldRef(ROW, CLASSIFIER, span=span)
+
+    def _no_arguments(self, node: exp.Expr, span: Span) -> None:
+        if node.expressions:
+            raise QueryError(
+                "MATCH_NUMBER takes no argument", hint="write MATCH_NUMBER()", span=span
+            )
+
+    def _inside(self, node: exp.Expr, argument: RowScope) -> Expr:
+        """Reads an expression over one row, in a navigation or an aggregate."""
+
+        def leaf(node: exp.Expr, span: Span) -> Expr | None:
+            if isinstance(node, exp.Column):
+                return self._column(node, span, argument)
+            if isinstance(node, exp.Filter | exp.WithinGroup):
+                raise _nesting_error(argument.what, "an aggregate", span)
+            if not isinstance(node, exp.Anonymous):
+                return None
+            name, _ = self._called(node)
+            if name == "classifier":
+                return self._classifier(node, span, argument)
+            if name == "match_number":
+                self._no_arguments(node, span)
+                return FieldRef(ROW, MATCH_NUMBER, span=span)
+            if name in MATCH_FUNCTIONS or find_row_aggregate(name) is not None:
+                raise _nesting_error(argument.what, name.upper(), span)
+            return None
+
+        return build_sql_expression(node, self.place, leaf)
+
+    def _aggregate(self, node: exp.Expr, span: Span) -> RowOperand:
+        return build_row_aggregate(
+            node, span, self.place, self._called, self._inside, self.names.members
+        )
+
+    # ---- navigation
+
+    def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
+        name, semantics = self._called(node)
+        inner, count = self._arguments(node, name, span)
+        if name in LOGICAL_NAVIGATION:
+            return self._logical(inner, name, count or 0, semantics == "FINAL", span)
+        shift = (1 if count is None else count) * (1 if name == "next" else -1)
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Anonymous):
+            inner_name, inner_semantics = self._called(inner)
+            if inner_name in LOGICAL_NAVIGATION:
+                inner_span = self.place.span(inner)
+                operand, offset = self._arguments(inner, inner_name, inner_span)
+                navigation = self._logical(
+                    operand, inner_name, offset or 0, inner_semantics == "FINAL", inner_span
+                )
+                return Navigation(
+                    navigation.expr,
+                    navigation.variables,
+                    navigation.first,
+                    navigation.offset,
+                    shift,
+                    navigation.final,
+                    span,
+                )
+        navigation = self._logical(inner, name, 0, False, span)
+        return Navigation(navigation.expr, navigation.variables, shift=shift, span=span)
+
+    def _logical(
+        self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span
+    ) -> Navigation:
+        argument = RowScope(name.upper())
+        expr = self._inside(inner, argument)
+        if argument.owner is None:
+            raise QueryError(
+                f"{name.upper()} needs a column or CLASSIFIER()",
+                hint=f"as in {name.upper()}(A.price)",
+                span=span,
+            )
+        return Navigation(expr, argument.members, name == "first", offset, 0, final, span)
+
+    def _arguments(
+        self, node: exp.Anonymous, name: str, span: Span
+    ) -> tuple[exp.Expr, int | None]:
+        """Returns the expression of a navigation, and its offset in rows."""
+        match node.expressions:
+            case [inner]:
+                return inner, None
+            case [inner, exp.Literal() as count] if not count.is_string and count.name.isdigit():
+                if len(count.name) > 10 or int(count.name) > _MOST_OFFSET:
+                    raise QueryError(
+                        f"an offset is at most {_MOST_OFFSET:,}", span=self.place.span(count)
+                    )
+                return inner, int(count.name)
+            case [_, count]:
+                raise QueryError(
+                    f"the offset of {name.upper()} must be a constant whole number, 0 or more",
+                    hint=f"as in {name.upper()}(A.price, 2)",
+                    span=self.place.span(count),
+                )
+            case _:
+                raise QueryError(
+                    f"{name.upper()} takes an expression and an optional offset",
+                    hint=f"as in {name.upper()}(A.price, 2)",
+                    span=span,
+                )
+
+
+def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
+    if inner in ("FIRST", "LAST") and outer in ("PREV", "NEXT"):
+        return QueryError(
+            f"{inner} in {outer} must stand alone there",
+            hint=f"compute outside it: {outer}({inner}(A.price)) + 1",
+            span=span,
+        )
+    if find_row_aggregate(outer) is not None:
+        return QueryError(
+            f"{inner} cannot be used inside {outer}",
+            hint=f"an aggregate works over columns and CLASSIFIER(): {outer}(A.price)",
+            span=span,
+        )
+    return QueryError(
+        f"{inner} cannot be used inside {outer}",
+        hint="only PREV and NEXT can contain another one, FIRST or LAST: PREV(LAST(A.price))",
+        span=span,
+    )
+
+
+# ------------------------------------------------------------------ expressions
+
+_SEMANTICS = ("RUNNING", "FINAL")
+_AFTER_COLUMNS = (
+    "AND", "OR", "IS", "IN", "NOT", "BETWEEN", "LIKE", "ILIKE", "THEN", "WHEN", "ELSE", "END",
+    "ASC", "DESC", "NULLS", "ORDER", "AS", "FROM", "FOR", "COLLATE", "AT", "ESCAPE",
+)  # fmt: skip
+_PREFIX = "_"  # joins RUNNING or FINAL with the function after it
+
+
+def read_value(
+    tokens: ClauseTokens, items: Sequence[ClauseToken], names: PatternVariables, define: bool
+) -> RowExpression:
+    """Parses an expression of MEASURES, or of DEFINE."""
+    tree, place, semantics_at = _syntax(tokens, items)
+    reading = RowExpressionReader(place, names, define, semantics_at)
+    expr = build_sql_expression(tree, place, reading.leaf)
+    return RowExpression(expr, tuple(reading.operands), place.whole)
+
+
+def read_columns(
+    tokens: ClauseTokens, items: Sequence[ClauseToken], clause: str, table: str | None
+) -> Expr:
+    """Parses an expression over the columns of one row, of PARTITION BY or ORDER BY.
+
+    Columns may be qualified by the name of the table.
+    """
+    tree, place, _ = _syntax(tokens, items)
+
+    def leaf(node: exp.Expr, span: Span) -> Expr | None:
+        if isinstance(node, exp.Column):
+            owner = node.args.get("table")
+            if owner is not None and table is not None and owner.name.lower() == table.lower():
+                return FieldRef(ROW, node.name, span=place.span(node.this))
+            if owner is not None or isinstance(node.this, exp.Star):
+                raise QueryError(
+                    f"{clause} uses columns of the table, without a variable",
+                    hint=f"write {node.name}" if node.name != "*" else None,
+                    span=span,
+                )
+            return FieldRef(ROW, node.name, span=span)
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+        if find_row_aggregate(name) or name in MATCH_FUNCTIONS:
+            raise QueryError(
+                f"{clause} works on single rows, and {name.upper()} on a match",
+                hint="use columns of the table",
+                span=span,
+            )
+        return None
+
+    return build_sql_expression(tree, place, leaf)
+
+
+def read_constant(tokens: ClauseTokens, items: Sequence[ClauseToken]) -> Expr:
+    """Parses an expression without columns, of WITHIN."""
+    tree, place, _ = _syntax(tokens, items)
+    return build_sql_expression(tree, place, lambda _node, _span: None)
+
+
+def _syntax(
+    tokens: ClauseTokens, items: Sequence[ClauseToken]
+) -> tuple[exp.Expr, TreePositions, Mapping[int, str]]:
+    """Parses tokens to a tree with positions, and returns the positions of RUNNING and FINAL.
+
+    sqlglot parses the text without comments, in which `FINAL LAST(x)` has become one name.
+    """
+    span = Span(items[0].start, items[-1].end)
+    text = [" "] * (span.end - span.start)
+    semantics_at: dict[int, str] = {}
+    for index, token in enumerate(items):
+        start = token.start - span.start
+        text[start : start + len(token.text)] = token.text
+        if token.word in _SEMANTICS and _applies_to(items[index + 1 : index + 3], token):
+            end = items[index + 1].start - span.start
+            text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
+            semantics_at[token.start] = token.word
+    tree = bind_parameters(
+        parse_sql_expression("".join(text), span.start), tokens.parameters, span.start
+    )
+    return tree, TreePositions(tree, tokens, span), semantics_at
+
+
+def _applies_to(following: Sequence[ClauseToken], token: ClauseToken) -> bool:
+    """Whether RUNNING or FINAL applies to the function after it; else it is a column."""
+    if not following or not following[0].names or following[0].word in _AFTER_COLUMNS:
+        return False
+    if len(following) > 1 and following[0].kind == "word" and following[1].text == "(":
+        return True
+    raise QueryError(
+        f"{token.word} goes before FIRST, LAST or an aggregate",
+        hint=f"write {token.word} LAST(...)",
+        span=token.span.to(following[0].span),
+    )

@@ -1,0 +1,320 @@
+"""Represents a SQL query with MATCH_RECOGNIZE clauses, and rewrites the SQL around them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ensue.errors import Span
+from ensue.parser.parameters import NO_PARAMETERS, Parameters
+from ensue.parser.sql.sql_tokens import KEYWORD, Dialect, SqlToken, TokenKind, tokenize_sql
+
+# A colon after these is no parameter: x::int, {'a':b}, list[1:n]
+_OTHER_COLONS = "'\"`]):["
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterPosition:
+    """A parameter `:name` in a text, and whether it is, or is in, the list of an IN."""
+
+    name: str
+    span: Span
+    follows_in: bool = False  # x IN :names
+    listed: bool = False  # x IN (1, :names)
+
+
+def find_parameters(
+    tokens: Sequence[SqlToken], pairs: Mapping[int, int], text: str
+) -> Iterator[ParameterPosition]:
+    """Yields the parameters of a text, including those in clauses.
+
+    >>> from ensue.parser.sql.sql_tokens import tokenize_sql
+    >>> sql = "SELECT x::int, l[1:n] FROM t WHERE x > :low AND y IN (:names)"
+    >>> [place.name for place in find_parameters(*tokenize_sql(sql), sql)]
+    ['low', 'names']
+    """
+    lists: list[bool] = []
+    for number, token in enumerate(tokens):
+        before = tokens[number - 1] if number else None
+        if token.word == "(" and number in pairs:
+            lists.append(before is not None and before.word == "IN")
+        elif token.word == ")" and number in pairs:
+            lists.pop()
+        name = tokens[number + 1] if number + 1 < len(tokens) else None
+        if token.word != ":" or name is None or name.start != token.end:
+            continue
+        sign = text[token.start - 1 : token.start]
+        if name.kind is not TokenKind.WORD or sign.isalnum() or sign in ("_", *_OTHER_COLONS):
+            continue
+        follows_in = before is not None and before.word == "IN"
+        listed = bool(lists) and lists[-1] and before is not None and before.word in ("(", ",")
+        yield ParameterPosition(name.text, Span(token.start, name.end), follows_in, listed)
+
+
+@dataclass(slots=True)
+class BoundParameters:
+    """Collects the values of parameters under the names that the engine's SQL uses."""
+
+    parameters: Parameters
+    mark: str  # before a name: $ for DuckDB, : for Spark
+    values: dict[str, object] = field(default_factory=dict)
+
+    def write(self, place: ParameterPosition) -> str:
+        """Writes a parameter; a list after IN becomes one name for each value."""
+        value = self.parameters.plain(place.name, place.span)
+        if not isinstance(value, list) or not (place.follows_in or place.listed):
+            self.values[place.name] = value
+            return f"{self.mark}{place.name}"
+        names = [f"{place.name}_{number}_of_{len(value)}" for number in range(1, len(value) + 1)]
+        self.values |= dict(zip(names, value, strict=True))
+        joined = ", ".join(f"{self.mark}{name}" for name in names)
+        return f"({joined})" if place.follows_in else joined
+
+
+# ------------------------------------------------------------------ queries
+
+
+@dataclass(frozen=True, slots=True)
+class MatchClause:
+    """`<input> MATCH_RECOGNIZE (<body>) [AS alias]`."""
+
+    number: int  # from 1, in the order of the keywords: inputs hold only clauses of lower numbers
+    input: Span  # a table with its alias
+    keyword: Span
+    body: Span  # between the parentheses
+    whole: Span  # from the input to the closing parenthesis
+    table: str | None = None  # the input, if it is only a name
+    input_alias: str | None = None
+    alias: str | None = None  # the name after the clause
+
+
+class ClauseText(NamedTuple):
+    """The position of a clause's body in a text, and the name of its table."""
+
+    text: str
+    start: int
+    end: int
+    table: str | None
+    asks_ids: bool = False  # the query names a column match_id
+    number: int = 1  # of the clause in its query
+    parameters: Parameters = NO_PARAMETERS
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """`name AS (...)` in a WITH."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class WithClause:
+    """`WITH a AS (...), b AS (...)`, and the scope of its names."""
+
+    scope: Span
+    queries: tuple[NamedQuery, ...]
+    recursive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """One query; its names are in lower case."""
+
+    text: str
+    span: Span  # without trailing semicolons
+    clauses: tuple[MatchClause, ...] = ()
+    withs: tuple[WithClause, ...] = ()  # outer ones first
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # all words and names in it
+    mixed_case: bool = False  # some of them are spelled in two ways
+    only: MatchClause | None = None  # the query is SELECT * of this clause and nothing else
+    places: tuple[ParameterPosition, ...] = ()  # of its parameters
+    parameters: Parameters = field(default=NO_PARAMETERS, compare=False, repr=False)
+
+    def known_at(self, position: int) -> tuple[WithClause, ...]:
+        """Returns the named queries visible at a position, the innermost last."""
+        return tuple(
+            WithClause(with_.scope, known, with_.recursive)
+            for with_ in self.withs
+            if with_.scope.start <= position < with_.scope.end
+            and (known := tuple(q for q in with_.queries if q.span.end <= position))
+        )
+
+    def body(self, clause: MatchClause) -> ClauseText:
+        """Returns the body of a clause; columns may be qualified by the table before it."""
+        table = clause.input_alias or clause.table
+        ids = "match_id" in self.names
+        body = clause.body
+        return ClauseText(
+            self.text, body.start, body.end, table, ids, clause.number, self.parameters
+        )
+
+    def plain_table(self, clause: MatchClause) -> str | None:
+        """Returns the table that is the whole input of a clause, unless it is a named query."""
+        if clause.table is None:
+            return None
+        named = {
+            q.name.lower() for with_ in self.known_at(clause.input.start) for q in with_.queries
+        }
+        return None if clause.table.lower() in named else clause.table
+
+
+# ------------------------------------------------------------------ rewriting
+
+NameRelation = Callable[[MatchClause], str]  # the relation with the matches of a clause, as SQL
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenSql:
+    """A text composed of pieces of another one."""
+
+    text: str
+    pieces: tuple[tuple[int, Span], ...] = ()  # the start and the origin of each
+    values: dict[str, object] = field(default_factory=dict)  # of parameters, by name
+
+    def origin(self, start: int, end: int) -> Span | None:
+        """Returns the original position of a part of the text; None if it was inserted."""
+        for at, piece in self.pieces:
+            if at <= start < at + (piece.end - piece.start):
+                first = piece.start + start - at
+                return Span(first, max(first + 1, min(piece.end, first + end - start)))
+        return None
+
+
+def replace_clauses(query: SqlQuery, named: NameRelation, mark: str | None = None) -> RewrittenSql:
+    """Replaces the clauses of a query by names; parameters get the `mark` of the engine.
+
+    >>> from ensue.parser.sql.clause_finder import parse_sql
+    >>> query = parse_sql("SELECT m.x FROM t MATCH_RECOGNIZE (PATTERN (A)) AS m WHERE m.x > 1")
+    >>> replace_clauses(query, lambda clause: f"found_{clause.number}").text
+    'SELECT m.x FROM found_1 AS m WHERE m.x > 1'
+    """
+    return _assemble(_pieces(query, query.span, named), query, mark)
+
+
+def build_clause_input(
+    query: SqlQuery, clause: MatchClause, named: NameRelation, mark: str | None = None
+) -> RewrittenSql:
+    """Builds the query for the input of a clause, with all named queries visible there.
+
+    >>> from ensue.parser.sql.clause_finder import parse_sql
+    >>> query = parse_sql(
+    ...     "WITH a AS (SELECT 1 AS x) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (A))"
+    ... )
+    >>> build_clause_input(query, query.clauses[0], str).text
+    'WITH a AS (SELECT 1 AS x) SELECT * FROM a'
+    """
+    return _assemble(_input(query, clause, named), query, mark)
+
+
+def _input(query: SqlQuery, clause: MatchClause, named: NameRelation) -> Iterator[str | Span]:
+    withs = query.known_at(clause.input.start)
+    for depth, with_ in enumerate(withs):
+        if depth:  # each WITH inside the previous one, since names may shadow others
+            yield "SELECT * FROM ("
+        yield from _with(query, with_, named)
+    yield "SELECT * FROM "
+    yield from _pieces(query, clause.input, named)
+    yield from (f"\n) AS __ensue_input_{depth}" for depth in range(1, len(withs)))
+
+
+def _with(query: SqlQuery, with_: WithClause, named: NameRelation) -> Iterator[str | Span]:
+    yield "WITH RECURSIVE " if with_.recursive else "WITH "
+    for number, named_query in enumerate(with_.queries):
+        if number:
+            yield ", "
+        yield from _pieces(query, named_query.span, named)
+    yield " "
+
+
+def _pieces(query: SqlQuery, part: Span, named: NameRelation) -> Iterator[str | Span]:
+    """Yields a part of the query, with names for the clauses completely inside it."""
+    at = part.start
+    inside = [c for c in query.clauses if part.start <= c.whole.start and c.whole.end <= part.end]
+    for clause in sorted(inside, key=lambda c: (c.whole.start, -c.whole.end)):
+        if clause.whole.start < at:  # part of the input of a replaced clause
+            continue
+        yield Span(at, clause.whole.start)
+        yield named(clause)
+        at = clause.whole.end
+    yield Span(at, part.end)
+
+
+def _assemble(pieces: Iterator[str | Span], query: SqlQuery, mark: str | None) -> RewrittenSql:
+    texts: list[str] = []
+    origins: list[tuple[int, Span]] = []
+    length = 0
+    bound = BoundParameters(query.parameters, mark or "")
+    for piece in pieces:
+        for part in _parts(piece, query.places if mark else ()):
+            match part:
+                case str():
+                    text = part
+                case Span():
+                    origins.append((length, part))
+                    text = part.over(query.text)
+                case ParameterPosition():
+                    text = bound.write(part)
+                    if len(text) == part.span.end - part.span.start:
+                        origins.append((length, part.span))
+            texts.append(text)
+            length += len(text)
+    return RewrittenSql("".join(texts), tuple(origins), bound.values)
+
+
+def _parts(
+    piece: str | Span, places: tuple[ParameterPosition, ...]
+) -> Iterator[str | Span | ParameterPosition]:
+    """Splits a piece at its parameters."""
+    if isinstance(piece, str):
+        yield piece
+        return
+    at = piece.start
+    for place in places:
+        if piece.start <= place.span.start and place.span.end <= piece.end:
+            yield Span(at, place.span.start)
+            yield place
+            at = place.span.end
+    yield Span(at, piece.end)
+
+
+# ------------------------------------------------------------------ table names
+
+_BEFORE = {"FROM", "JOIN", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE"}
+_LISTS = {"FROM", "JOIN"}
+_NO_LIST = {
+    "SELECT", "WHERE", "GROUP", "HAVING", "ORDER", "WINDOW", "QUALIFY", "LIMIT", "VALUES", "WITH",
+}  # fmt: skip
+
+
+def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str, ...]:
+    """Returns the names in table position; some may be named queries or no tables.
+
+    >>> find_table_names("WITH w AS (SELECT a, b FROM t x, u) SELECT c, d FROM w JOIN v USING (k)")
+    ('t', 'u', 'w', 'v')
+    >>> find_table_names("SELECT 1 FROM a JOIN b ON a.x = f(b.x, c), d, (SELECT e, g FROM h) i, j")
+    ('a', 'b', 'd', 'h', 'j')
+    >>> find_table_names("SELECT * FROM (trades) MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x < y)")
+    ('trades',)
+    """
+    tokens, pairs = tokenize_sql(text, dialect)
+    names: dict[str, None] = {}
+    lists = [False]  # whether a comma separates tables, by depth of parentheses
+    before, at = "", 0
+    while at < len(tokens):
+        token = tokens[at]
+        if before == KEYWORD and token.word == "(":
+            at, before = pairs[at] + 1, ")"  # the body of a clause names no tables
+            continue
+        if token.word == "(":
+            lists.append(lists[-1] and before in {*_LISTS, ",", "("})
+        elif token.word == ")":
+            lists.pop()
+        elif token.word in _LISTS:
+            lists[-1] = True
+        elif token.word in _NO_LIST:
+            lists[-1] = False
+        in_list = before in (",", "(") and lists[-1]
+        if token.name is not None and (before in _BEFORE or in_list):
+            names.setdefault(token.name)
+        before, at = token.word, at + 1
+    return tuple(names)

@@ -1,0 +1,473 @@
+"""Join-tree kernels: results of nodes are joined from the leaves upwards.
+
+Events arrive in order, so a sequence stores only the left part's results: a result of the right
+part is joined with them at once. An AND stores both parts. A match leaves the root when its last
+event arrives.
+
+An event for which the room is too small is rolled back (`entries`). A kernel that counts or
+remembers, which must not happen twice, grows its tables itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ensue.codegen.counters import make_absence_label, make_check_label, make_place_label
+from ensue.codegen.kernel_inputs import GROW, KernelContext
+from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
+from ensue.codegen.state_layout import SourceWriter, get_output_column
+from ensue.ir.traversal import iterate_positive_atoms
+from ensue.kernels import arena
+from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
+from ensue.physical.join_tree.entries import TreeEntries, write_limits, write_rollback
+from ensue.physical.join_tree.join_guards import CHAINS, TreeGuards
+from ensue.physical.join_tree.nodes import PlacedNode, TreeModules, place_nodes
+from ensue.physical.join_tree.operator_results import (
+    CurrentEvent,
+    PartialResult,
+    RepeatMemory,
+    TreeResults,
+)
+from ensue.physical.join_tree.operator_results import write_before as before_by_time
+from ensue.physical.join_tree.records import GROWING, TreeRecords
+from ensue.physical.state_tables import KeyedRows, Table, TableShape
+from ensue.physical.structure import Structure
+from ensue.planner.join_operators import OperatorFunction, PartOrder
+from ensue.planner.join_tree import format_tree
+from ensue.planner.physical_plan import ApplyNode, JoinNode, JoinTree, LeafNode
+from ensue.planner.statistics import CounterLabel
+from ensue.printing.expression_printer import format_condition, format_name
+from ensue.vector.arrow_numpy import sorted_unique
+
+MEMORY = ("L", "LF")  # tables of repeats
+
+
+@dataclass(frozen=True, slots=True)
+class TreeKernel(InstanceKernel):
+    """The kernel of a join tree."""
+
+    instances: TreeRecords
+    memory: RepeatMemory
+    grows: bool  # the kernel grows its tables
+
+    @property
+    def shapes(self) -> tuple[TableShape, ...]:
+        shapes = get_instance_shapes(self.instances)
+        if not self.memory.width:
+            return shapes
+        wholes, reals = self.memory.columns.widths()
+        latest, real = MEMORY
+        return (
+            *shapes,
+            TableShape(latest, KeyedRows(), wholes),
+            TableShape(real, KeyedRows(), reals, np.float64),
+        )
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        return GROWING if self.grows else ()
+
+
+STATE = ["A", "AF", "tops", "counts"]
+
+
+def write_tree_kernel(frame: KernelContext) -> TreeKernel:
+    return _TreeWriter(frame).write()
+
+
+class _TreeWriter:
+    def __init__(self, frame: KernelContext) -> None:
+        structure = frame.plan.structure
+        assert isinstance(structure, JoinTree)
+        self.frame = frame
+        self.root = place_nodes(structure.root, frame.plan, frame.names)
+        self.spots = list(self.root.walk())
+        order = [a.variable for a in iterate_positive_atoms(frame.plan.query.pattern)]
+        self.leaves = sorted(
+            (spot for spot in self.spots if isinstance(spot.node, LeafNode)),
+            key=lambda spot: order.index(spot.variable),
+        )
+        stored = tuple(spot.list for spot in self.spots if spot.kept)
+        negated = tuple(r.variable for r in frame.negatives)
+        modules = TreeModules(frame, structure, self.root)
+        self.grows = frame.tally.on or any(spot.remembers for spot in self.spots)
+        self.records = TreeRecords(
+            frame,
+            (*stored, *negated),
+            chains=any(spot.kleene for spot in self.spots),
+            limits=modules.limits(),
+            grows=self.grows,
+            labels={spot.list: spot.called for spot in self.spots},
+            meanings={spot.list: format_tree(spot.node) for spot in self.spots},
+        )
+        self.guards = TreeGuards(frame, self.records, modules)
+        self.results = TreeResults(frame, self.records)
+        self.entries = TreeEntries(frame, self.records, self.results)
+        self.output = tuple(
+            column
+            for leaf in self.leaves
+            for column in (
+                (f"node_{leaf.variable}", f"count_{leaf.variable}")
+                if leaf.kleene
+                else (f"row_{leaf.variable}",)
+            )
+        )
+
+    def write(self) -> TreeKernel:
+        size = -1
+        # repeated until entries store all values that conditions read
+        while size != (size := self.records.size):
+            self._event(self.frame.again(depth=2))
+        self.records.settle()
+        body = self.frame.again(depth=2)
+        self._event(body)
+        memory = MEMORY if self.results.memory.width else ()
+        pushes = len(self.leaves) + len(self.frame.negatives)
+        returned = GROWING if self.grows else ()
+        step = write_event_loop(
+            body,
+            self.frame,
+            [*STATE, *memory, *self.frame.tally.tables],
+            registers={"atop": "INSTANCE_TOP", "otop": "OUT_TOP"},
+            # an event may need more room than this
+            needs=lambda _: (
+                (f"4 * (atop + {pushes}) > 3 * A.shape[0]", "NEEDS_INSTANCES"),
+                ("otop + SPARE_OUTPUT > O.shape[0]", "NEEDS_OUTPUT"),
+            ),
+            begin=lambda out: None if self.grows else write_limits(out),
+            returned=returned,
+        )
+        functions = [function.text for function in self._functions()]
+        text = write_kernel(self.frame, "A join tree.", [step], own=GROW | CHAINS, given=functions)
+        return TreeKernel(text, self.output, self.records, self.results.memory, self.grows)
+
+    def _functions(self) -> list[OperatorFunction]:
+        functions: dict[str, OperatorFunction] = {}
+        for spot in self.spots:
+            if not isinstance(spot.node, LeafNode):
+                for function in (spot.node.operator.fits, spot.node.operator.builds):
+                    if function is not None:
+                        functions[function.name] = function
+        return list(functions.values())
+
+    def _event(self, out: SourceWriter) -> None:
+        if self.grows:
+            self._roles(out)
+        else:
+            write_rollback(out, self.frame, self.records, self._roles)
+
+    def _roles(self, out: SourceWriter) -> None:
+        # from the last variable to the first: an event is not joined with itself
+        for leaf in reversed(self.leaves):
+            if leaf.kleene:
+                self._chain(out, leaf)
+                continue
+            tests = [self.frame.test(leaf.variable), *self.guards.precursors(leaf)]
+            out.note("", f"an event {format_name(leaf.variable)}")
+            with out.when(*tests):
+                if self._lasts_too_long:
+                    with out.block(f"if t - s <= {self.frame.window_text}:"):
+                        self._arrive(out, leaf, self._single(leaf))
+                else:
+                    self._arrive(out, leaf, self._single(leaf))
+        for role in self.frame.negatives:
+            name = format_name(role.variable)
+            out.note("", f"!{name}: stored, for lookups between events of results")
+            with out.block(f"if {self.frame.test(role.variable)}:"):
+                self.records.push(out, role.variable)
+
+    @property
+    def _lasts_too_long(self) -> bool:
+        """Whether a single event can be longer than the window."""
+        frame = self.frame
+        return frame.intervals and frame.window is not None and not frame.by_events
+
+    def _single(self, leaf: PlacedNode) -> PartialResult:
+        events = {leaf.variable: CurrentEvent(self.frame)}
+        return PartialResult(events, {}, "row", "row", "s", "t", "idx", self._newest_left(leaf))
+
+    def _newest_left(self, leaf: PlacedNode) -> str:
+        """For a part's first event: the newest result that may precede the part."""
+        before = leaf.rip_of
+        return "-1" if before is None else self.records.top(before.list)
+
+    def _chain(self, out: SourceWriter, leaf: PlacedNode) -> None:
+        """Every chain of a Kleene variable that ends with the current event."""
+        kleene, records = self.frame.plan.role(leaf.variable).kleene, self.records
+        assert kleene is not None
+        old, new = f"p{leaf.called}", f"n{leaf.called}"
+        matches = self.frame.test(leaf.variable)
+        begins = self.frame.test(leaf.variable, first=True)
+        tests = [matches, *self.guards.precursors(leaf)]
+        name = format_name(leaf.variable)
+        out.note("", f"an event {name}: appended to every chain of events {name}, and alone")
+        with out.when(*tests):
+            out(f"{old} = {records.top(leaf.list) if kleene.most != 1 else -1}")
+            with out.block("while True:"):
+                self._leave(out)
+                out("go = True")
+                with out.block(f"if {old} >= 0:"):
+                    if (far := self.guards.out_of_reach(old, leaf)) is not None:
+                        with out.block(f"if {far}:"):
+                            out(f"{old} = -1", "continue")
+                    tests = self.guards.in_window(old, leaf) if self.frame.plan.prune else []
+                    if self.frame.intervals:
+                        tests.append(f"{records.get('end', old)} <= s")
+                    if kleene.most is not None:
+                        tests.append(f"{records.get('count', old)} < {kleene.most}")
+                    if tests:
+                        out(f"go = {' and '.join(tests)}")
+                    names = ("first", "start", "index", "rip", "count")
+                    for name in self._known(names):
+                        out(f"{name}{leaf.called} = {records.get(name, old)}")
+                with out.block("else:"):
+                    fresh = [begins]
+                    if self._lasts_too_long:
+                        fresh.append(f"t - s <= {self.frame.window_text}")
+                    out(f"go = {' and '.join(f'({t}) != 0' for t in fresh)}")
+                    initial = {
+                        "first": "row",
+                        "start": "s",
+                        "index": "idx",
+                        "rip": self._newest_left(leaf),
+                        "count": "0",
+                    }
+                    for name in self._known(tuple(initial)):
+                        out(f"{name}{leaf.called} = {initial[name]}")
+                with out.block("if go:"):
+                    out(f"count{leaf.called} += 1")
+                    values = {
+                        name: f"{name}{leaf.called}"
+                        for name in self._known(("first", "start", "index", "rip", "count"))
+                    }
+                    out(*self.frame.tally.passed(make_place_label(format_tree(leaf.node))))
+                    records.add(out, leaf.list, new, {**values, "back": old})
+                    part = PartialResult(
+                        {},
+                        {leaf.variable: new},
+                        values["first"],
+                        "row",
+                        values["start"],
+                        "t",
+                        values.get("index", ""),
+                        values["rip"],
+                    )
+                    if kleene.least > 1:
+                        with out.block(f"if count{leaf.called} >= {kleene.least}:"):
+                            self._rise(out, leaf, part)
+                    else:
+                        self._rise(out, leaf, part)
+                with out.block(f"if {old} < 0:"):
+                    out("break")
+                out(f"{old} = {records.get('previous', old)}")
+
+    def _known(self, names: tuple[str, ...]) -> list[str]:
+        return [n for n in names if n != "index" or self.frame.counts]
+
+    def _arrive(self, out: SourceWriter, spot: PlacedNode, part: PartialResult) -> None:
+        """Stores a new result of a node if it must wait for others, and passes it on."""
+        out(*self.frame.tally.passed(make_place_label(format_tree(spot.node))))
+        if spot.kept:
+            out.note(f"{format_tree(spot.node)}: stored")
+            self.entries.keep(out, spot, part)
+        self._rise(out, spot, part)
+
+    def _rise(self, out: SourceWriter, spot: PlacedNode, part: PartialResult) -> None:
+        """Joins a new result with the results of the other side of its parent."""
+        if spot.parent is None:
+            self._emit(out, part)
+            return
+        if isinstance(spot.parent.node, ApplyNode):
+            self._make(out, spot.parent, (part,), part, [])
+            return
+        other = spot.sibling
+        assert other is not None
+        if other.waits:
+            self._join(out, spot, other, part)
+        if other.optional:
+            self._arrive_tested(out, spot.parent, self._alone(part, other))
+
+    def _alone(self, part: PartialResult, other: PlacedNode) -> PartialResult:
+        """A result without any event of the other side."""
+        missing = {leaf.variable: "-1" for leaf in other.leaves()}
+        return replace(part, chains={**part.chains, **missing})
+
+    def _join(
+        self, out: SourceWriter, spot: PlacedNode, other: PlacedNode, part: PartialResult
+    ) -> None:
+        parent = spot.parent
+        assert parent is not None
+        assert isinstance(parent.node, JoinNode)
+        old = f"p{other.called}"
+        operator = parent.node.operator
+        before = operator.order is PartOrder.BEFORE
+        jump = parent.in_order and spot.first_leaf is not None
+        out.note(
+            f"{format_tree(parent.node)}: with each {format_tree(other.node)}, from the newest"
+        )
+        out(f"{old} = {part.rip if jump else self.records.top(other.list)}")
+        entry = self.entries.part(other, old)
+        left, right = (entry, part) if other.is_left else (part, entry)
+        with out.block(f"while {old} >= 0:"):
+            self._leave(out, innermost=parent.parent is None)
+            if (far := self.guards.out_of_reach(old, parent)) is not None:
+                with out.block(f"if {far}:"):
+                    out("break")
+            out(*self.frame.tally.tried(make_place_label(format_tree(parent.node))))
+            tests = []
+            if self.frame.plan.prune and self.guards.can_begin_early(other):
+                tests += self.guards.in_window(old, parent)
+            if parent.in_order and not jump:
+                tests.append(f"{left.last} < {right.first}")
+            if before and not parent.in_order:
+                tests.append(before_by_time(left, right))
+            elif before and self.frame.intervals:
+                tests.append(f"{left.closes} <= {right.opens}")
+            if not parent.in_order:
+                tests += self.guards.apart(left, right)
+            if other.kleene and other.least > 1:
+                tests.append(f"{self.records.get('count', old)} >= {other.least}")
+            result = self.entries.joined(out, parent, left, right)
+            self._make(out, parent, (left, right), result, tests)
+            out(f"{old} = {self.records.get('previous', old)}")
+
+    def _leave(self, out: SourceWriter, *, innermost: bool = False) -> None:
+        """Leaves a loop if the event is to be rolled back, or the kernel to stop."""
+        if self.grows:
+            write_stop_if(out, STOP_REQUESTED, GROWING)
+            return
+        with out.block("if short != 0:" if innermost else f"if short != 0 or {STOP_REQUESTED}:"):
+            out("break")
+
+    def _make(
+        self,
+        out: SourceWriter,
+        spot: PlacedNode,
+        parts: tuple[PartialResult, ...],
+        whole: PartialResult,
+        tests: list[str],
+    ) -> None:
+        """Writes a node's result from parts that pass the tests, by the operator's Q and F."""
+        lines, result = self.results.made(spot, parts, whole)
+        if not spot.remembers:
+            tests = [*tests, *self.results.fits(spot, parts)]
+            self._arrive_tested(out, spot, result, tests, lines)
+            return
+        recording, fires = self.results.fires(spot, parts[0])
+        with out.when(*tests, *self.results.has_arguments(spot, parts)):
+            out(*recording)
+            self._arrive_tested(out, spot, result, [fires], lines)
+
+    def _arrive_tested(
+        self,
+        out: SourceWriter,
+        spot: PlacedNode,
+        part: PartialResult,
+        tests: list[str] | None = None,
+        lines: Sequence[str] = (),
+    ) -> None:
+        """Passes on a result that passes the tests of its node; `lines` are executed before."""
+        node, tally = spot.node, self.frame.tally
+        assert not isinstance(node, LeafNode)
+        here = format_tree(node)
+        late = [c.condition for c in node.checks if self.results.is_late(c.condition, spot)]
+        labelled: list[tuple[str, CounterLabel | None]] = [(text, None) for text in tests or ()]
+        labelled += [
+            (self.frame.writer.condition(c.condition, part), make_check_label(here, c.condition))
+            for c in node.checks
+            if c.condition not in late
+        ]
+        if spot.parent is None and not self.frame.plan.prune:
+            labelled += [(text, None) for text in self.guards.whole_in_window(part)]
+        flag = f"go{spot.called}"
+        tested = [(text, label[1] if label else "") for text, label in labelled]
+        if node.absences or tally.on:
+            tested = [(flag, "")]
+            tally.all_hold(out, flag, labelled)
+        for absence in node.absences:
+            search = partial(self.guards.absent, out, absence, part, flag)
+            tally.around(out, flag, make_absence_label(here, absence), search)
+        with out.when(*tested):
+            out(*lines)
+            if not late:
+                self._arrive(out, spot, part)
+                return
+            conditions = [
+                (self.frame.writer.condition(c, part), format_condition(c)) for c in late
+            ]
+            with out.when(*conditions):
+                self._arrive(out, spot, part)
+
+    def _emit(self, out: SourceWriter, part: PartialResult) -> None:
+        out.note("a match")
+        if self.grows:
+            with out.block("if otop == O.shape[0]:"):
+                write_stop_if(out, "otop >= meta[MOST_OUT]", GROWING)
+                out("O = grown(O)")
+        for column in self.output:
+            kind, variable = column.split("_", 1)
+            if kind == "row":
+                text = part.events[variable].row
+            elif kind == "node":
+                text = part.chains[variable]
+            else:
+                text = self.guards.of_chain(part.chains[variable], "count", "0")
+            out(f"O[otop, {get_output_column(self.frame.names, self.output, column)}] = {text}")
+        if self.grows:
+            out("otop += 1")
+            return
+        with out.block("if otop < last_match:"):
+            out("otop += 1")
+        with out.block("else:"):
+            out("short = SHORT_OF_OUTPUT")
+
+
+class TreeState(InstanceState[TreeKernel]):
+    """The entries of a tree's lists."""
+
+    @property
+    def population(self) -> int:
+        repeats = len(self.tables[MEMORY[0]]) if self.source.memory.width else 0
+        return super().population + repeats
+
+    def live_keys(self) -> npt.NDArray[np.bool_]:
+        alive = super().live_keys()
+        if self.source.memory.width:
+            # a repeat stores its last event without a time limit
+            alive |= np.any(self.tables[MEMORY[0]] != 0, axis=1)
+        return alive
+
+    def expire_instances(self, now: float | None) -> None:
+        if not len(self.entries):
+            return
+        alive = self.inside_window(now, "start")  # a joined result is as old as its first event
+        if now is not None and self.source.instances.limits:
+            alive &= self._inside_modules(now)
+        self.keep_only(alive)
+
+    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
+        self.keep_instances(alive, self.source.instances.links)
+
+    def _inside_modules(self, now: float) -> npt.NDArray[np.bool_]:
+        """The entries that can still be joined inside their modules (H4)."""
+        records, starts = self.source.instances, self.times("start")
+        lists = self.entries[:, records.columns.wholes["list"]]
+        alive = np.ones(len(lists), np.bool_)
+        for number, limit in records.limits.items():
+            alive &= (lists != number) | (now - starts <= limit)
+        return alive
+
+    def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
+        self.expire_instances(now)
+        rows = sorted_unique(self.entries[:, self.source.instances.rows])
+        return rows[rows >= 0]
+
+    @property
+    def kleene_events(self) -> tuple[Table, int, int]:
+        return self.tables["A"], self.source.instances.columns.wholes["back"], arena.ROW
+
+
+TREE = Structure(write_tree_kernel, TreeState)

@@ -1,0 +1,347 @@
+"""Registers of a run, and the access of conditions to them."""
+
+from ensue.codegen.expressions import Feature, ValueText, round_duration
+from ensue.codegen.kernel_inputs import KernelContext
+from ensue.codegen.state_layout import SourceWriter, StateColumns, write_null_flag, write_value
+from ensue.ir.expression import Aggregate, EventPosition
+from ensue.planner.features import EventRef
+from ensue.planner.physical_plan import NfaEdge
+from ensue.schema import ValueKind
+
+
+class RunRegisters:
+    """The columns of the run arena (I, F) and of the arena of Kleene events (N, NF).
+
+    A column exists once a condition reads it; `take` then writes its update.
+    """
+
+    def __init__(self, frame: KernelContext) -> None:
+        self.frame = frame
+        self.runs = StateColumns("I", "F", frame.names, "RUN_")
+        self.nodes = StateColumns("N", "NF", frame.names, "NODE_")
+        self.kleene = {r.variable for r in frame.plan.roles if r.kleene is not None}
+        self.kept: dict[tuple[str, str], set[Feature]] = {}  # (variable, which) -> features
+        self.summed: dict[tuple[str, Feature], set[str]] = {}  # running values by Kleene variable
+        self.in_nodes: dict[str, set[Feature]] = {}
+        self.times: set[tuple[str, str]] = set()  # (variable, "start" | "end" | "first_start")
+        for role in frame.plan.roles:
+            if not role.negative:
+                if role.variable in self.kleene:
+                    self.node(role.variable, "")
+                    self.count(role.variable, "")
+                else:
+                    self.row(role.variable, "")
+        self.nodes.at("previous", "")
+        self.nodes.at("row", "")
+
+    def of(self, variable: str, what: str, run: str, *, real: bool = False) -> str:
+        """A register of a run for a variable."""
+        name = f"{self.frame.names.variable(variable)}_{what.upper()}"
+        return self.runs.at(f"{what}_{variable}", run, real=real, name=name)
+
+    def row(self, variable: str, run: str) -> str:
+        """The row of a single event."""
+        return self.of(variable, "row", run)
+
+    def node(self, variable: str, run: str) -> str:
+        """The newest event of a Kleene variable."""
+        return self.of(variable, "node", run)
+
+    def count(self, variable: str, run: str) -> str:
+        return self.of(variable, "count", run)
+
+    def first_time(self, run: str) -> str:
+        """The earliest start of the run's events."""
+        return self.runs.at("first", run, real=self.frame.real_time)
+
+    def first_index(self, run: str) -> str:
+        return self.runs.at("first_index", run)
+
+    def passed(self, run: str) -> str:
+        """The edges that skipped events have closed to a run, as bits."""
+        return self.runs.at("passed", run)
+
+    def last_end(self, run: str) -> str:
+        """The end of the run's last event."""
+        return self.runs.at("last_end", run, real=self.frame.real_time)
+
+    def last_row(self, variable: str, run: str) -> str:
+        """The row of a variable's newest event."""
+        if variable in self.kleene:
+            return self.nodes.at("row", self.node(variable, run))
+        return self.row(variable, run)
+
+    def first_row(self, variable: str, run: str) -> str:
+        if variable in self.kleene:
+            return self.of(variable, "first_row", run)
+        return self.row(variable, run)
+
+    def time(self, variable: str, which: str, run: str) -> str:
+        """The `end` of a variable's newest event, or the `start` of its first."""
+        self.times.add((variable, which))
+        return self.of(variable, which, run, real=self.frame.real_time)
+
+    def feature(self, variable: str, which: str, feature: Feature, run: str) -> ValueText:
+        self.kept.setdefault((variable, which), set()).add(feature)
+        key = f"{which}_{variable}_{feature.number}"
+        prefix = "" if which == "only" else f"{which.upper()}_"
+        name = f"{self.frame.names.variable(variable)}_{prefix}{self._field(feature)}"
+        return (
+            write_value(self.runs, key, run, feature, name),
+            write_null_flag(self.runs, key, run, self.frame.nullable, name),
+        )
+
+    def _field(self, feature: Feature) -> str:
+        called = self.frame.called(feature)
+        return f"F{called}" if called.isdigit() else called
+
+    def node_feature(self, variable: str, feature: Feature, node: str) -> ValueText:
+        self.in_nodes.setdefault(variable, set()).add(feature)
+        key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
+        return (
+            write_value(self.nodes, key, node, feature, name),
+            write_null_flag(self.nodes, key, node, self.frame.nullable, name),
+        )
+
+    def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
+        """A running value over a Kleene variable: number, sum, carry, min, max, mean, m2."""
+        self.summed.setdefault((variable, feature), set()).add(what)
+        real = what in ("mean", "m2") or (what != "number" and not feature.integral)
+        name = f"{self.frame.names.variable(variable)}_{what.upper()}_{self._field(feature)}"
+        return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real, name=name)
+
+    def begin(self, out: SourceWriter, run: str) -> None:
+        """Initialises a new run."""
+        for key, place in self.runs.each(run):
+            none = "0.0" if key in self.runs.reals else "0"
+            out(f"{place} = {'-1' if key.startswith(('row_', 'node_')) else none}")
+
+    def take(self, out: SourceWriter, variable: str, run: str) -> None:
+        """Makes the current event the newest of a variable."""
+        if variable in self.kleene:
+            self._take_into_list(out, variable, run)
+        else:
+            out(f"{self.row(variable, run)} = row")
+            self._keep(out, variable, "only", run)
+        if (variable, "end") in self.times:
+            out(f"{self.time(variable, 'end', run)} = t")
+        if (variable, "start") in self.times and variable not in self.kleene:
+            out(f"{self.time(variable, 'start', run)} = s")
+        if self.runs.has("last_row"):
+            out(f"{self.runs.at('last_row', run)} = row")
+        if self.runs.has("last_index"):
+            out(f"{self.runs.at('last_index', run)} = idx")
+        if self.runs.has("passed"):
+            out(f"{self.passed(run)} = 0")
+        if self.runs.has("last_end"):
+            out(f"{self.last_end(run)} = t")
+        if self.frame.intervals and self.runs.has("first"):
+            with out.block(f"if s < {self.first_time(run)}:"):
+                out(f"{self.first_time(run)} = s")
+
+    def _take_into_list(self, out: SourceWriter, variable: str, run: str) -> None:
+        head, count = self.node(variable, run), self.count(variable, run)
+        out(
+            f"{self.nodes.at('previous', 'ntop')} = {head}",
+            f"{self.nodes.at('row', 'ntop')} = row",
+        )
+        for feature in _ordered(self.in_nodes.get(variable, set())):
+            self._store(out, self.node_feature(variable, feature, "ntop"), feature)
+        out(f"{head} = ntop", "ntop += 1", f"{count} += 1")
+        numbered = sorted(
+            (which for owner, which in self.kept if owner == variable and which != "last"),
+        )
+        for which in numbered:
+            with out.block(f"if {count} == {which.removeprefix('nth')}:"):
+                self._keep(out, variable, which, run)
+        if self.runs.has(f"first_row_{variable}"):
+            with out.block(f"if {count} == 1:"):
+                out(f"{self.first_row(variable, run)} = row")
+        if (variable, "start") in self.times:
+            with out.block(f"if {count} == 1:"):
+                out(f"{self.time(variable, 'start', run)} = s")
+        self._keep(out, variable, "last", run)
+        for (owner, feature), parts in sorted(self.summed.items(), key=lambda p: p[0][1].number):
+            if owner == variable:
+                self._add(out, variable, feature, parts, run)
+
+    def _keep(self, out: SourceWriter, variable: str, which: str, run: str) -> None:
+        for feature in _ordered(self.kept.get((variable, which), set())):
+            self._store(out, self.feature(variable, which, feature, run), feature)
+
+    def _store(self, out: SourceWriter, place: ValueText, feature: Feature) -> None:
+        value, ok = place
+        out(f"{value} = {self.frame.value(feature)}")
+        if ok is not None:
+            out(f"{ok.removesuffix(' != 0')} = {self.frame.ok(feature)}")
+
+    def _add(
+        self, out: SourceWriter, variable: str, feature: Feature, parts: set[str], run: str
+    ) -> None:
+        """Updates running aggregates, by the same steps as the reference."""
+        get = {p: self.running(variable, feature, p, run) for p in parts | {"number"}}
+        value, ok = self.frame.value(feature), self.frame.ok(feature)
+        with out.when(ok or "True"):
+            out(f"{get['number']} += 1")
+            if "carry" in parts:
+                out(f"{get['carry']} += carry_of({get['sum']}, {value})")
+                out(f"{get['sum']} = wrapping_sum({get['sum']}, {value})")
+            elif "sum" in parts:
+                out(f"{get['sum']} += {value}")
+            for what, sign in (("min", "<"), ("max", ">")):
+                if what in parts:
+                    best = get[what]  # any number replaces a NaN
+                    better = f"{value} {sign} {best} or {best} != {best}"
+                    with out.block(f"if {get['number']} == 1 or {better}:"):
+                        out(f"{get[what]} = {value}")
+            if "m2" in parts:
+                mean = self.running(variable, feature, "mean", run)
+                out(
+                    f"delta = {value} - {mean}",
+                    f"{mean} += delta / {get['number']}",
+                    f"{get['m2']} += delta * ({value} - {mean})",
+                )
+
+
+def _ordered(features: set[Feature]) -> list[Feature]:
+    return sorted(features, key=lambda f: f.number)
+
+
+class RunAccess:
+    """Access for conditions on a run, and on the current event while an edge is evaluated.
+
+    `node`: the Kleene event that `[i]` refers to, instead of the current event.
+    """
+
+    def __init__(
+        self,
+        registers: RunRegisters,
+        run: str,
+        edge: NfaEdge | None = None,
+        *,
+        node: str | None = None,
+    ) -> None:
+        self.registers = registers
+        self.run = run
+        self.taking = None if edge is None else edge.variable
+        self.first = edge is not None and edge.first  # it is the variable's first event
+        self.node = node
+
+    def feature(self, place: EventRef, feature: Feature) -> ValueText:
+        variable, at, nth = place
+        registers, frame = self.registers, self.registers.frame
+        here = (frame.value(feature), frame.ok(feature))
+        match at:
+            case EventPosition.ONLY:
+                if variable == self.taking:
+                    return here
+                return registers.feature(variable, "only", feature, self.run)
+            case EventPosition.CURRENT if self.node is not None:
+                return registers.node_feature(variable, feature, self.node)
+            case EventPosition.PREVIOUS if self.node is not None:
+                before = registers.nodes.at("previous", self.node)
+                return registers.node_feature(variable, feature, before)
+            case EventPosition.CURRENT:
+                return here
+            case EventPosition.PREVIOUS if variable != self.taking:
+                # in a repeated group: its newest event is of this iteration
+                newest = registers.node(variable, self.run)
+                before = registers.nodes.at("previous", newest)
+                return registers.node_feature(variable, feature, before)
+            case EventPosition.PREVIOUS | EventPosition.LAST:
+                return registers.feature(variable, "last", feature, self.run)
+            case EventPosition.NTH if variable == self.taking and self.first and nth == 1:
+                return here
+            case EventPosition.NTH:
+                return registers.feature(variable, f"nth{nth}", feature, self.run)
+            case _:
+                raise AssertionError(f"{at} outside an aggregate")
+
+    def aggregate(self, aggregate: Aggregate, feature: Feature | None) -> ValueText:
+        registers, variable = self.registers, aggregate.variable
+        function = aggregate.function
+        if feature is None and variable not in registers.kleene:
+            return self._is_bound(variable), None
+        if feature is None:
+            extra = " + 1" if aggregate.at is EventPosition.THROUGH else ""
+            return f"({registers.count(variable, self.run)}{extra})", None
+        if aggregate.at is EventPosition.THROUGH:
+            return self._through(function, variable, feature)
+        if function in ("first", "last"):
+            which = "nth1" if function == "first" else "last"
+            value, ok = registers.feature(variable, which, feature, self.run)
+            some = f"{registers.count(variable, self.run)} > 0"
+            return value, some if ok is None else f"({some} and {ok})"
+        number = registers.running(variable, feature, "number", self.run)
+        match function:
+            case "count":
+                return number, None
+            case "min" | "max":
+                value = registers.running(variable, feature, function, self.run)
+                return value, f"{number} > 0"
+            case "sum" | "avg":
+                total, carry = self._total(variable, feature)
+                return _summed(function, total, carry, number, feature.kind)
+            case "stddev":
+                registers.running(variable, feature, "mean", self.run)
+                spread = registers.running(variable, feature, "m2", self.run)
+                return f"math.sqrt({spread} / ({number} - 1))", f"{number} > 1"
+            case _:
+                raise AssertionError(f"no compiled form of {function}")
+
+    def _is_bound(self, variable: str) -> str:
+        """The number of events of a plain variable: 1, or 0 if the match does not bind it."""
+        if variable == self.taking:
+            return "1"
+        return f"(1 if {self.registers.row(variable, self.run)} >= 0 else 0)"
+
+    def _total(self, variable: str, feature: Feature) -> tuple[str, str | None]:
+        """A running sum, and for integers the number of its 64-bit overflows."""
+        registers = self.registers
+        total = registers.running(variable, feature, "sum", self.run)
+        if not feature.integral:
+            return total, None
+        return total, registers.running(variable, feature, "carry", self.run)
+
+    def _through(self, function: str, variable: str, feature: Feature) -> ValueText:
+        """The running value including the current event."""
+        registers, frame = self.registers, self.registers.frame
+        value, ok = frame.value(feature), frame.ok(feature)
+        if function == "last":
+            return value, ok
+        if function == "first":
+            stored, stored_ok = registers.feature(variable, "nth1", feature, self.run)
+            any_before = f"{registers.count(variable, self.run)} > 0"
+            present = None if ok is None else f"({stored_ok} if {any_before} else {ok})"
+            return f"({stored} if {any_before} else {value})", present
+        number = registers.running(variable, feature, "number", self.run)
+        added = "1" if ok is None else f"(1 if {ok} else 0)"
+        more = f"({number} + {added})"
+        if function == "count":
+            return more, None
+        if function in ("sum", "avg"):
+            total, carry = self._total(variable, feature)
+            summand = value if ok is None else f"({value} if {ok} else 0)"
+            if carry is None:
+                return _summed(function, f"({total} + {summand})", None, more, feature.kind)
+            carry = f"({carry} + carry_of({total}, {summand}))"
+            total = f"wrapping_sum({total}, {summand})"
+            return _summed(function, total, carry, more, feature.kind)
+        sign = "<" if function == "min" else ">"
+        stored = registers.running(variable, feature, function, self.run)
+        better = f"{number} == 0 or {value} {sign} {stored} or {stored} != {stored}"
+        new = f"({better})" if ok is None else f"({ok} and ({better}))"
+        return f"({value} if {new} else {stored})", f"{more} > 0"
+
+
+def _summed(
+    function: str, total: str, carry: str | None, number: str, kind: ValueKind
+) -> ValueText:
+    """A sum, NULL beyond 64 bits, or its average."""
+    some = f"{number} > 0"
+    if carry is None:
+        return (total if function == "sum" else f"({total} / {number})"), some
+    if function == "sum":
+        return total, f"({some} and {carry} == 0)"
+    mean = f"((float({total}) + {carry} * SPAN) / {number})", some
+    return round_duration(mean) if kind is ValueKind.DURATION else mean

@@ -1,0 +1,185 @@
+"""Expiry of runs: expired ones are dropped, and those that waited for the time are emitted."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ensue.codegen.kernel_text import SharedCases
+from ensue.codegen.state_layout import SourceWriter
+from ensue.ir.selection import Strategy
+from ensue.physical.nfa.arena_lists import RunLists
+from ensue.physical.nfa.contiguity import EMITTED, ContiguityWriter
+from ensue.physical.nfa.edge_guards import EdgeGuards, NegatedEventAccess
+from ensue.planner.physical_plan import NegationCheck, Nfa, NfaState
+from ensue.printing.expression_printer import format_condition, format_name
+
+SWEEP_REGISTERS = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
+SWEEP_PARAMETERS = (
+    "now",
+    "flush",
+    "head",
+    "live",
+    "nxt",
+    "I",
+    "F",
+    "N",
+    "NF",
+    "counts",
+    "O",
+    "meta",
+)
+
+
+class TimeoutWriter:
+    """Writes the effect of time on runs.
+
+    `deliver` writes the match of the run `r`, `complete` the same if it is one in a state.
+    """
+
+    def __init__(
+        self,
+        automaton: Nfa,
+        guards: EdgeGuards,
+        gaps: ContiguityWriter,
+        lists: RunLists,
+        deliver: Callable[[SourceWriter], None],
+        complete: Callable[[SourceWriter, NfaState], None],
+    ) -> None:
+        self.automaton = automaton
+        self.guards = guards
+        self.frame = guards.frame
+        self.registers = guards.registers
+        self.gaps = gaps
+        self.lists = lists
+        self.deliver = deliver
+        self.complete = complete
+
+    def visit(self, out: SourceWriter, state: NfaState) -> None:
+        """Writes how a negated event discards a waiting match, and time emits it."""
+        place = self.lists.list(state, pending=True)
+        roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
+
+        def visit() -> None:
+            expired = self.guards.expired(state.number)
+            assert expired is not None
+            with out.block(f"if {expired}:"):
+                self.deliver(out)
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+                out("r = nx", "continue")
+            out("gone = False")
+            for absence in state.pending:
+                if absence.variable in self.guards.instances.complexes:
+                    self._search_nested(out, absence)
+                    continue
+                tests = [self.frame.test(absence.variable)]
+                if self.frame.intervals:
+                    tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
+                access = NegatedEventAccess(self.registers, absence.variable)
+                tests += [self.guards.tested(c, access) for c in absence.conditions]
+                conditions = (f"  with {format_condition(c)}" for c in absence.conditions)
+                out.note(f"!{format_name(absence.variable)}: the match is discarded", *conditions)
+                with out.when(*tests):
+                    out("gone = True")
+            with out.block("if gone:"):
+                self.lists.unlink(out, place)
+                self.lists.release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        names = ", ".join(format_name(a.variable) for a in state.pending)
+        out.note("", f"state {state.number}, matches that wait for a window without {names}")
+        with out.block(f"if roles & {roles}:"):
+            self.lists.walk(out, place, visit, loops=False)
+
+    def _search_nested(self, out: SourceWriter, absence: NegationCheck) -> None:
+        """Whether the current event completes a nested match that a waiting run forbids."""
+
+        def found() -> None:
+            out("gone = True")
+
+        with out.block(f"if {self.frame.test(absence.variable)}:"):
+            self.guards.look(out, absence, "r", None, found, newest="row")
+
+    def sweep(self) -> SourceWriter:
+        """Writes the body of `sweep`, which expires runs."""
+        out = self.frame.source(depth=1)
+        out.note("drops expired runs; emits those that waited for the time")
+        out(*(f"{name} = meta[{place}]" for name, place in SWEEP_REGISTERS.items()))
+        if self.frame.window is not None or self.gaps.by_time:
+            with out.block("for k in range(head.shape[0]):"):
+                with out.block("if live[k] == 0:"):
+                    out("continue")
+                self._sweep_states(out)
+        out(*(f"meta[{place}] = {name}" for name, place in SWEEP_REGISTERS.items()))
+        return out
+
+    def _sweep_states(self, out: SourceWriter) -> None:
+        window = self.frame.window_text
+        if self.frame.window is None:
+            over = None
+        elif self.frame.by_events:
+            over = f"counts[k] + 1 - {self.registers.first_index('r')} > {window}"
+        else:
+            over = f"now - {self.registers.first_time('r')} > {window}"
+        pending = any(state.pending for state in self.automaton.states)
+        lasting = SharedCases(self.frame, "", "")
+        states = [state for state in self.automaton.states if state.lasting]
+        for state in states:
+            lasting.add(partial(self._emit_lasting, state, over))
+        paused: dict[str, list[NfaState]] = {}  # tests of time alone, with the states they expire
+        for state in self.automaton.states[1:]:
+            if not state.lasting and self.automaton.out_of(state.number):
+                for late in self.gaps.out_of_time(state):
+                    paused.setdefault(late, []).append(state)
+        out.note("of each state the runs, and the matches that wait for the end of their window")
+
+        def visit() -> None:
+            for number, text in enumerate(lasting.texts):
+                same = [s for s, n in zip(states, lasting.numbers, strict=True) if n == number]
+                with out.block(f"if {self._is_of(same)}:"):
+                    out(*text)
+            expired = [*([over] if over else []), *(["(flush and waits)"] if pending else [])]
+            contiguous = [state for state in states if self._is_contiguous(state)]
+            if contiguous:
+                last = self.registers.runs.at("last_index", "r")
+                expired.append(f"(({self._is_of(contiguous)}) and counts[k] != {last})")
+            expired += [f"(({self._is_of(same)}) and ({late}))" for late, same in paused.items()]
+            if not expired:
+                out("p = r")
+                return
+            with out.block(f"if {' or '.join(expired)}:"):
+                if pending:
+                    with out.block("if waits:"):
+                        self.deliver(out)
+                self.lists.unlink(out, "place")
+                self.lists.release(out, "r")
+            with out.block("else:"):
+                out("p = r")
+
+        with out.block("for place in range(head.shape[1]):"):
+            if pending:
+                out("waits = place % 2 == 1")
+            self.lists.walk(out, "place", visit, loops=False)
+
+    def _emit_lasting(self, state: NfaState, over: str | None, out: SourceWriter) -> None:
+        """Emits a run whose last loop does not continue."""
+        out.note("matches whose last loop does not continue")
+        ended = ["flush", *([over] if over else []), *self.gaps.has_loop_ended(state)]
+        if self._is_contiguous(state):
+            ended.append(f"counts[k] != {self.registers.runs.at('last_index', 'r')}")
+        ended = list(dict.fromkeys(ended))
+        with out.block(
+            f"if {self.registers.passed('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"
+        ):
+            counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
+            self.complete(out, state)
+            self.frame.tally.on = counting
+            out(f"{self.registers.passed('r')} |= {EMITTED}")
+
+    def _is_of(self, states: list[NfaState]) -> str:
+        """Whether the current list is that of one of some states."""
+        return " or ".join(f"place == {self.lists.place(state)}" for state in states)
+
+    def _is_contiguous(self, state: NfaState) -> bool:
+        """Whether its runs wait for the next event of their partition only."""
+        return self.automaton.contiguous(state.number, Strategy.ANY) is Strategy.PARTITION

@@ -1,1 +1,0 @@
-"""Plans as drawings: a canvas, and one module for each structure."""

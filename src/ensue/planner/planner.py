@@ -1,0 +1,467 @@
+"""Chooses the physical plan of an analyzed query; equal inputs give equal plans."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ensue.analyzer.interval_negation import iterate_interval_negations
+from ensue.ir.expression import EventPosition, Expr, FieldRef
+from ensue.ir.pattern import Pattern
+from ensue.ir.query import Query
+from ensue.ir.selection import Strategy
+from ensue.ir.traits import (
+    NodeForm,
+    get_form,
+    get_parts,
+    get_positive_parts,
+    is_event,
+    is_negation,
+    is_sequence,
+)
+from ensue.ir.traversal import (
+    get_kleene_variables,
+    get_variables,
+    iterate_atoms,
+    iterate_bound_variables,
+    iterate_negations,
+    iterate_operator_calls,
+    iterate_references,
+)
+from ensue.planner.capabilities import (
+    BY_START,
+    RUNS,
+    STACKS,
+    find_always_bound,
+    find_unsupported,
+    why_unsupported,
+)
+from ensue.planner.compact import needs_partial_output, plan_compact
+from ensue.planner.cyclic_nfa import NoLoops, is_aligned
+from ensue.planner.evictability import can_wait
+from ensue.planner.features import KindResolver, is_compilable
+from ensue.planner.hierarchy_modules import PRECURSORS, build_hierarchy_shape
+from ensue.planner.join_order import (
+    Cardinalities,
+    JoinCosts,
+    choose_structure,
+    describe_shape_decision,
+    find_best_shape,
+    require_possible,
+)
+from ensue.planner.join_tree import build_tree, why_no_tree
+from ensue.planner.negation_pushdown import push_into_runs, push_negation
+from ensue.planner.negations import (
+    build_inner_query,
+    find_negations,
+    get_negation_name,
+    why_not_inner,
+)
+from ensue.planner.nfa import TooManyStates, build_automaton
+from ensue.planner.physical_plan import (
+    CompactPlan,
+    ConditionCheck,
+    InstanceStacks,
+    JoinTree,
+    NegationCheck,
+    Nfa,
+    PhysicalPlan,
+    ReferencePlan,
+    Role,
+    Structure,
+)
+from ensue.planner.plan_cost import estimate_structure
+from ensue.planner.planner_options import CHOICES, DEFAULT_OPTIONS, PlannerOptions
+from ensue.planner.predicate_order import describe_orders, order_predicates
+from ensue.planner.predicate_pushdown import (
+    MOVING,
+    can_defer,
+    get_moving_variable,
+    get_unary_variable,
+)
+from ensue.planner.rewrites import BY_SCHEMA, RULES
+from ensue.planner.statistics import PlanDecision
+from ensue.schema import Schema
+
+MOST_ROLES = 60  # bits of the mask
+MOST_STACKS = 18  # each is a loop inside the others: Python nests no more than 20
+
+
+def choose_plan(
+    query: Query,
+    schema: Schema,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
+    *,
+    off: Collection[str] = (),
+    python: Mapping[str, str] | None = None,
+) -> PhysicalPlan:
+    """Plans an analyzed query. `off` names rules to leave out, to measure their effect.
+
+    `python` maps user-defined operators that cannot be compiled to the reason.
+    """
+    planning = planning.without(off)
+    off = planning.off
+    late = "predicate_placement" in off and query.strategies == {Strategy.ANY}
+    query, notes = _apply_rules(query, schema, off)
+    # the argument of a repeat depends on the conditions on its event
+    late = late and not any(iterate_operator_calls(query.pattern))
+    conditions = _sort_conditions(query, schema, planning, late=late)
+    kinds = KindResolver(schema, query.pattern)
+    notes += [f"{choice}: off" for choice in CHOICES if choice in off]
+    if any(iterate_operator_calls(query.pattern)):
+        from ensue.planner.operator_plans import plan_with_operators
+
+        return plan_with_operators(
+            query, conditions.roles, conditions.between, kinds, notes, planning, python or {}
+        )
+    core, reason = _without_intervals(query, schema, conditions)
+    reason = reason or _no_kernel(core, schema, conditions, kinds)
+    if planning.structure == "reference":
+        reason = reason or "structure='reference'"
+    tied: list[Expr] = []
+    residual: list[Expr] = []
+    for condition in conditions.between:
+        fits = is_compilable(condition, kinds)
+        if not fits and reason is None and not _can_wait(condition, query):
+            reason = "a condition between events that compiled code cannot evaluate"
+        (tied if fits else residual).append(condition)
+    structure: Structure
+    decisions: tuple[PlanDecision, ...]
+    if reason is None:
+        between = _Between(tuple(tied), conditions.absent, late=late, intervals=schema.intervals)
+        alone = not conditions.between and not conditions.absent
+        shared = plan_compact(core, schema, off) if alone else "conditions compare events"
+        structure, decisions = _choose_structure(core, between, conditions.roles, planning, shared)
+    else:
+        require_possible(planning, {}, reason)
+        structure, decisions = ReferencePlan(reason), ()
+    plan = PhysicalPlan(
+        query,
+        structure,
+        whole_stream=Strategy.STRICT in query.strategies,
+        notes=tuple(notes),
+        statistics=planning.statistics,
+    )
+    if isinstance(structure, ReferencePlan):
+        return plan
+    return replace(
+        plan,
+        roles=conditions.roles,
+        residual=tuple(residual),
+        prune="window" not in off,
+        decisions=decisions,
+    )
+
+
+def _apply_rules(query: Query, schema: Schema, off: Collection[str]) -> tuple[Query, list[str]]:
+    """Rewrites a query, and notes which rules applied."""
+    notes = []
+    rules: dict[str, Callable[[Query], Query]] = {rule.__name__: rule for rule in RULES}
+    rules |= {rule.__name__: partial(rule, schema=schema) for rule in BY_SCHEMA}
+    for name, rule in rules.items():
+        if name in off:
+            notes.append(f"{name}: off")
+            continue
+        rewritten = rule(query)
+        if rewritten != query:
+            notes.append(f"{name}: applied")
+        query = rewritten
+    return query, notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """Conditions of a query by the events they read."""
+
+    roles: tuple[Role, ...]  # a single event
+    between: tuple[Expr, ...]  # several events of the match
+    absent: tuple[Expr, ...]  # a negated event together with others
+
+    def role(self, variable: str) -> Role:
+        return next(r for r in self.roles if r.variable == variable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Conditions that kernels evaluate."""
+
+    tied: tuple[Expr, ...]  # several events of the match
+    absent: tuple[Expr, ...]  # a negated event together with others
+    late: bool = False  # evaluated on the complete match
+    intervals: bool = False  # events have a duration
+
+
+def _choose_structure(
+    query: Query,
+    between: _Between,
+    roles: tuple[Role, ...],
+    planning: PlannerOptions,
+    shared: CompactPlan | str,
+) -> tuple[Structure, tuple[PlanDecision, ...]]:
+    """Chooses the cheapest structure that can hold the partial matches, by estimated cost."""
+    possible: dict[str, Structure] = {}
+    if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
+        several = frozenset(r.variable for r in roles if r.inner is not None)
+        possible["stacks"] = push_negation(
+            stacks, intervals=between.intervals, complex_=several, off=planning.off
+        )
+    runs = _build_automaton(query, between)
+    if isinstance(runs, Nfa):
+        negated = find_negations(query.pattern, between.absent)
+        possible["runs"] = push_into_runs(
+            runs, negated, intervals=between.intervals, off=planning.off
+        )
+    if isinstance(shared, CompactPlan):
+        possible["compact"] = shared
+    if isinstance(runs, ReferencePlan) and not possible and planning.structure != "tree":
+        require_possible(planning, {}, runs.reason)
+        return runs, ()
+    statistics, ordering = planning.statistics, "predicate_order" not in planning.off
+    load = Cardinalities.of(query, roles, statistics)
+    joins = JoinCosts(query.pattern, between.tied, load, ordering, early=not between.late)
+    if (tree := _build_tree(query, between, joins, planning)) is not None:
+        possible["tree"] = tree
+    no_tree = why_no_tree(query, between.tied, between.absent)
+    why = {"tree": no_tree, "compact": str(shared)}.get(
+        planning.structure or "", why_no_stacks(query)
+    )
+    require_possible(planning, possible, why or "it is disabled")
+    if ordering:
+        possible = {n: order_predicates(s, statistics) for n, s in possible.items()}
+    structure, decision = choose_structure(
+        {n: (s, estimate_structure(s, query, load)) for n, s in possible.items()},
+        planning,
+        preferred=needs_partial_output(query),
+    )
+    orders = tuple(describe_orders(structure, statistics)) if ordering else ()
+    if isinstance(structure, JoinTree):
+        orders = (describe_shape_decision(structure, joins, planning), *orders)
+    return structure, (decision, *orders)
+
+
+def _build_tree(
+    query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions
+) -> JoinTree | None:
+    """Builds a join tree of the requested or the cheapest shape, if the query can have one.
+
+    Without statistics of the stream, a tree is built only on request.
+    """
+    requested = planning.structure == "tree"
+    if not requested and (planning.statistics.assumed or "tree" in planning.off):
+        return None
+    if why_no_tree(query, between.tied, between.absent) is not None:
+        return None
+    shape = planning.shape
+    if shape is None and planning.modules:
+        shape = build_hierarchy_shape(query.pattern, planning.modules)
+    elif shape is None and "join_order" not in planning.off:
+        shape = find_best_shape(joins)
+    tree = build_tree(query, between.tied, between.absent, shape, push=not between.late)
+    if tree is None or not planning.modules:
+        return tree
+    return replace(tree, modules=planning.modules, parked=PRECURSORS not in planning.off)
+
+
+def _sort_conditions(
+    query: Query, schema: Schema, planning: PlannerOptions, *, late: bool
+) -> _Conditions:
+    kleene = get_kleene_variables(query.pattern)
+    bound = set(iterate_bound_variables(query.pattern))
+    every: dict[str, list[Expr]] = {a.variable: [] for a in iterate_atoms(query.pattern)}
+    first: dict[str, list[Expr]] = {v: [] for v in every}
+    between: list[Expr] = []
+    absent: list[Expr] = []
+    for condition in query.where:
+        names = get_variables(condition)
+        single = get_unary_variable(condition, frozenset(kleene))
+        if not names:
+            for conditions in every.values():
+                conditions.append(condition)
+        elif single is not None and single[0] in every and not (late and single[0] in bound):
+            (first if single[1] else every)[single[0]].append(condition)
+        elif names <= bound:
+            between.append(condition)
+        else:
+            absent.append(condition)
+    lapsing = {
+        a.variable
+        for negation, _ in iterate_interval_negations(query.pattern)
+        for a in iterate_atoms(negation)
+    }
+    complex_ = [n.part for n in iterate_negations(query.pattern) if not is_event(n.part)]
+    inside = {a.variable for part in complex_ for a in iterate_atoms(part)}
+    roles = [
+        Role(
+            atom.variable,
+            atom.type,
+            tuple(every[atom.variable]),
+            tuple(first[atom.variable]),
+            kleene.get(atom.variable),
+            negative=atom.variable not in bound,
+            lapse=atom.variable in lapsing,
+        )
+        for atom in iterate_atoms(query.pattern)
+        if atom.variable not in inside
+    ]
+    for part in complex_:
+        # stacks and runs emit matches one by one, in the order in which the kernel reads them
+        inner = choose_plan(
+            build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"}
+        )
+        roles.append(Role(get_negation_name(part), "", negative=True, inner=inner))
+    return _Conditions(tuple(roles), tuple(between), tuple(absent))
+
+
+def _without_intervals(
+    query: Query, schema: Schema, conditions: _Conditions
+) -> tuple[Query, str | None]:
+    """Drops interval negations, which are checked on the matches, or says why it cannot."""
+    if not any(iterate_interval_negations(query.pattern)):
+        return query, None
+    from ensue.planner.negations import remove_lapses, why_not_on_matches
+
+    why = why_not_on_matches(query, schema, conditions.absent)
+    return (remove_lapses(query), None) if why is None else (query, why)
+
+
+def _no_kernel(
+    query: Query, schema: Schema, conditions: _Conditions, kinds: KindResolver
+) -> str | None:
+    """Why compiled code cannot run this query, if it cannot."""
+    if len(conditions.roles) > MOST_ROLES:
+        return f"more than {MOST_ROLES} variables"
+    if query.unfinished:
+        return "timed-out partial matches of more than a plain SEQ"
+    if query.choose is not None and can_wait(query.pattern):
+        return "CHOOSE among matches that wait for time to pass"
+    negated = any(role.negative and not role.lapse for role in conditions.roles)
+    if schema.intervals and negated and _has_and(query.pattern):
+        return "negation next to AND over events with a duration"
+    for negation in find_negations(query.pattern, conditions.absent):
+        if not is_event(negation.part):
+            reason = why_not_inner(negation, query, conditions.role(negation.variable))
+            if reason is not None:
+                return reason
+        for condition in negation.conditions:
+            if not is_compilable(condition, kinds) or get_moving_variable(condition) is not None:
+                return "a condition on a negated event that compiled code cannot evaluate"
+    return None
+
+
+def _has_and(pattern: Pattern) -> bool:
+    return get_form(pattern) is NodeForm.TOGETHER or any(
+        map(_has_and, get_positive_parts(pattern))
+    )
+
+
+def _can_wait(condition: Expr, query: Query) -> bool:
+    """Whether a condition can be checked on complete matches, as it selects no event."""
+    if Strategy.NEXT in query.strategies or query.selects_matches:
+        return False
+    always = find_always_bound(query.pattern)
+    return all(
+        r.at not in MOVING
+        and not (isinstance(r, FieldRef) and r.at is EventPosition.NTH and r.nth > 1)
+        and (r.variable in always or not isinstance(r, FieldRef))
+        for r in iterate_references(condition)
+    )
+
+
+def _build_automaton(query: Query, between: _Between) -> Structure:
+    if (why := why_unsupported(query.pattern, RUNS)) is not None:
+        return ReferencePlan(why)
+    late = tuple(c for c in between.tied if between.late and can_defer(c) and not is_aligned(c))
+    early = tuple(c for c in between.tied if c not in late)
+    try:
+        built = build_automaton(
+            query.pattern,
+            early,
+            between.absent,
+            late=late,
+            early=Strategy.NEXT not in query.strategies,
+            strategy=query.strategy,
+        )
+    except TooManyStates:
+        return ReferencePlan("a pattern with too many orders of events")
+    except NoLoops as why:
+        return ReferencePlan(str(why))
+    checks = [check for edge in built.edges for check in edge.checks]
+    checks += [check for state in built.states for check in state.checks]
+    if any(
+        check.each
+        and any(
+            r.at in (EventPosition.BEFORE, EventPosition.THROUGH)
+            for r in iterate_references(check.condition)
+        )
+        for check in checks
+    ):
+        return ReferencePlan("a running aggregate compared with a value that is known only later")
+    return built
+
+
+def _build_stacks(query: Query, between: _Between) -> InstanceStacks | None:
+    """Builds instance stacks for sequences of single events under skip-till-any-match."""
+    if why_no_stacks(query) is not None:
+        return None
+    inner = get_parts(query.pattern)
+    order = [p.variable for p in inner if is_event(p)]
+    checks: list[list[ConditionCheck]] = [[] for _ in order]
+    for condition in between.tied:
+        position = 0 if between.late else min(order.index(v) for v in get_variables(condition))
+        checks[position].append(ConditionCheck(condition))
+    absences: list[list[NegationCheck]] = [[] for _ in order]
+    negated = find_negations(query.pattern, between.absent)
+    position = 0  # of the next positive event
+    for part in inner:
+        if is_negation(part):
+            negation = next(n for n in negated if n.part == part.part)
+            bound = {
+                order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}
+            }
+            previous = order[position - 1 : position] if position else []
+            absences[min({max(position - 1, 0), *bound})].append(
+                NegationCheck(
+                    negation.variable, tuple(previous), (order[position],), negation.conditions
+                )
+            )
+        else:
+            position += 1
+    return InstanceStacks(tuple(order), tuple(map(tuple, checks)), tuple(map(tuple, absences)))
+
+
+def why_no_stacks(query: Query) -> str | None:
+    """Why a query cannot run on instance stacks, if it cannot."""
+    if query.strategy is not Strategy.ANY:
+        return f"{query.strategy.value} decides at each event whether a match takes it"
+    if query.after is not None and query.after.by_start:
+        return BY_START
+    if is_event(query.pattern):
+        return "the pattern has only one event"
+    events = get_positive_parts(query.pattern)
+    if (
+        not is_sequence(query.pattern)
+        or not all(map(is_event, events))
+        or find_unsupported(query.pattern, STACKS) is not None
+    ):
+        return "the pattern is more than single events in sequence"
+    if len(events) < 2:
+        return "the pattern has only one event"
+    if is_negation(get_parts(query.pattern)[-1]):
+        return "a negation at the end waits for time to pass"
+    if len(events) > MOST_STACKS:
+        return f"the sequence has more than {MOST_STACKS} events"
+    return None
+
+
+def get_structure_name(structure: Structure) -> str:
+    """The name of a structure in explain."""
+    match structure:
+        case Nfa():
+            return "runs"
+        case InstanceStacks():
+            return "instance stacks"
+        case JoinTree():
+            return "join tree"
+        case CompactPlan():
+            return "compact"
+        case ReferencePlan():
+            return "reference"

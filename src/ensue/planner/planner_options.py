@@ -1,0 +1,122 @@
+"""Options of the planner: statistics, disabled rules and prescribed structures."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ensue.errors import QueryError, did_you_mean
+from ensue.planner import hierarchy_modules as modules
+from ensue.planner.hierarchy_modules import PRECURSORS, HierarchyModule
+from ensue.planner.limits import MatcherLimits
+from ensue.planner.negation_pushdown import IN_CONSTRUCTION, PUSH
+from ensue.planner.rewrites import BY_SCHEMA, RULES
+from ensue.planner.statistics import ASSUMED, Statistics
+
+Shape = modules.Shape
+
+# Decisions that can be switched off by name, in addition to the rules.
+CHOICES = (
+    "stacks",
+    "tree",
+    "compact",
+    "join_order",
+    "window",
+    "predicate_order",
+    "predicate_placement",
+    PUSH,
+    IN_CONSTRUCTION,
+    PRECURSORS,
+    "top_down",
+    "bottom_up",
+)
+STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
+
+
+def list_switches() -> tuple[str, ...]:
+    """All names that `off` accepts."""
+    return (*(rule.__name__ for rule in (*RULES, *BY_SCHEMA)), *CHOICES)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerOptions:
+    """Planner options; equal query, schema and options give equal plans.
+
+    >>> PlannerOptions(off=frozenset({"stakcs"}))
+    Traceback (most recent call last):
+    ...
+    ensue.errors.QueryError: there is no rule 'stakcs' to switch off
+      hint: did you mean 'stacks'? Rules: flatten, ...
+    """
+
+    statistics: Statistics = ASSUMED
+    off: frozenset[str] = frozenset()  # rules and choices to leave out, to measure their effect
+    structure: str | None = None  # one of STRUCTURES, instead of the cheapest
+    shape: Shape | None = None  # of a join tree, instead of the cheapest
+    adaptive: bool = False  # the plan may change while the stream runs
+    modules: tuple[
+        HierarchyModule, ...
+    ] = ()  # of a hierarchy in a flat query: the join tree's shape
+    limits: MatcherLimits = field(
+        default=MatcherLimits(), compare=False
+    )  # no plan depends on them
+
+    def __post_init__(self) -> None:
+        _known(self.off, list_switches(), "there is no rule '{}' to switch off", "Rules")
+        if self.structure is not None:
+            _known([self.structure], STRUCTURES, "there is no structure '{}'", "Structures")
+
+    def without(self, off: Collection[str]) -> "PlannerOptions":
+        """The same options with more rules disabled."""
+        return replace(self, off=self.off | frozenset(off)) if off else self
+
+    def described(self) -> dict[str, Any]:
+        """Plain values that `of` reads, without the limits, which a restart may change."""
+        modules = [module.described() for module in self.modules]
+        return {
+            "statistics": self.statistics.described(),
+            "off": sorted(self.off),
+            "structure": self.structure,
+            "shape": self.shape,
+            "adaptive": self.adaptive,
+        } | ({"modules": modules} if modules else {})
+
+    @classmethod
+    def of(cls, described: dict[str, Any] | None) -> "PlannerOptions":
+        """Reads the options of a task from plain values; None gives the default options."""
+        lanes = MatcherLimits(lanes=True)
+        if described is None:
+            return cls(limits=lanes)
+        return cls(
+            Statistics.of(described["statistics"]),
+            frozenset(described["off"]),
+            described["structure"],
+            _shape(described["shape"]),
+            described["adaptive"],
+            tuple(map(HierarchyModule.of, described.get("modules", ()))),
+            lanes,
+        )
+
+    def text(self) -> str:
+        return json.dumps(self.described(), sort_keys=True)
+
+
+def _known(names: Collection[str], known: Collection[str], problem: str, noun: str) -> None:
+    for name in sorted(names):
+        if name not in known:
+            near = did_you_mean(name, known) or ""
+            listed = f"{noun}: {', '.join(known)}"
+            hint = f"{near} {listed}" if near.startswith("did you mean") else listed
+            raise QueryError(problem.format(name), hint=hint)
+
+
+def _shape(described: Any) -> Shape | None:
+    if described is None or isinstance(described, str):
+        return described
+    left, right = (_shape(part) for part in described)
+    assert left is not None
+    assert right is not None
+    return (left, right)
+
+
+DEFAULT_OPTIONS = PlannerOptions()

@@ -1,0 +1,146 @@
+"""Orders the conditions of each place of a plan (rule 1)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ensue.ir.expression import Expr
+from ensue.planner.cost_model import estimate_predicate
+from ensue.planner.join_tree import format_tree, walk_joins
+from ensue.planner.physical_plan import (
+    ApplyNode,
+    CompactPlan,
+    ConditionCheck,
+    InstanceStacks,
+    JoinNode,
+    JoinTree,
+    LeafNode,
+    NegationCheck,
+    Nfa,
+    ReferencePlan,
+    Structure,
+    TreeNode,
+)
+from ensue.planner.statistics import PlanDecision, Statistics, format_number
+from ensue.printing.expression_printer import format_condition, format_name
+
+RULE = "predicate_order"
+Key = Callable[[Expr], float]
+
+
+def order_conditions(structure: Structure, key: Key) -> Structure:
+    """Sorts the conditions of each place of a structure by a key; ties keep their order."""
+
+    def checks(items: tuple[ConditionCheck, ...]) -> tuple[ConditionCheck, ...]:
+        return tuple(sorted(items, key=lambda check: key(check.condition)))
+
+    def absences(items: tuple[NegationCheck, ...]) -> tuple[NegationCheck, ...]:
+        return tuple(replace(a, conditions=tuple(sorted(a.conditions, key=key))) for a in items)
+
+    match structure:
+        case Nfa(states=states, edges=edges):
+            return replace(
+                structure,
+                states=tuple(
+                    replace(
+                        s,
+                        checks=checks(s.checks),
+                        absences=absences(s.absences),
+                        pending=absences(s.pending),
+                    )
+                    for s in states
+                ),
+                edges=tuple(
+                    replace(e, checks=checks(e.checks), absences=absences(e.absences))
+                    for e in edges
+                ),
+            )
+        case InstanceStacks():
+            return replace(
+                structure,
+                checks=tuple(map(checks, structure.checks)),
+                absences=tuple(map(absences, structure.absences)),
+            )
+        case JoinTree(root=root):
+
+            def sort_node(node: TreeNode) -> TreeNode:
+                match node:
+                    case LeafNode():
+                        return node
+                    case JoinNode(left=left, right=right):
+                        node = replace(node, left=sort_node(left), right=sort_node(right))
+                    case ApplyNode(part=part):
+                        node = replace(node, part=sort_node(part))
+                return replace(node, checks=checks(node.checks), absences=absences(node.absences))
+
+            return replace(structure, root=sort_node(root))
+        case CompactPlan() | ReferencePlan():
+            return structure
+
+
+def order_predicates(structure: Structure, statistics: Statistics) -> Structure:
+    """Orders cheap and selective conditions first (rule 1); ties keep the order as written."""
+    return order_conditions(
+        structure, lambda condition: estimate_predicate(condition, statistics).rank
+    )
+
+
+def restore_written_order(structure: Structure, where: tuple[Expr, ...]) -> Structure:
+    """Orders the conditions of each place as in the query's text."""
+    positions = {condition: k for k, condition in reversed(list(enumerate(where)))}
+    return order_conditions(structure, lambda condition: positions.get(condition, 0))
+
+
+def list_places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """The places that evaluate conditions between events, with the conditions in their order."""
+    match structure:
+        case Nfa(states=states, edges=edges):
+            for edge in edges:
+                yield (
+                    format_edge_place(edge.source, edge.target, edge.variable),
+                    _exprs(edge.checks),
+                )
+            for state in states:
+                yield format_end_place(state.number), _exprs(state.checks)
+        case InstanceStacks(variables=variables):
+            for variable, checks in zip(variables, structure.checks, strict=True):
+                yield format_stack_place(variable), _exprs(checks)
+        case JoinTree(root=root):
+            for node in walk_joins(root):
+                yield format_tree(node), _exprs(node.checks)
+        case CompactPlan() | ReferencePlan():
+            return
+
+
+def _exprs(checks: tuple[ConditionCheck, ...]) -> tuple[Expr, ...]:
+    return tuple(check.condition for check in checks)
+
+
+def format_edge_place(source: int, target: int, variable: str) -> str:
+    """The name of an edge in lists of conditions and counters."""
+    return f"{format_name(variable)} from state {source} to {target}"
+
+
+def format_state_place(number: int) -> str:
+    return f"state {number}"
+
+
+def format_end_place(state: int) -> str:
+    return f"end in state {state}"
+
+
+def format_stack_place(variable: str) -> str:
+    return format_name(variable)
+
+
+def describe_orders(structure: Structure, statistics: Statistics) -> Iterator[PlanDecision]:
+    """The order of conditions by place; equal lists are reported once."""
+    reported = set()
+    for place, conditions in list_places(structure):
+        if len(conditions) < 2 or conditions in reported:
+            continue
+        reported.add(conditions)
+        text = ", ".join(
+            f"{format_condition(c)} ({format_number(statistics.get_selectivity(c))})"
+            for c in conditions
+        )
+        yield PlanDecision(RULE, f"at {place}: {text}")

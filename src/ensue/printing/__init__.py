@@ -1,0 +1,1 @@
+"""Syntax trees as text: patterns, subscriptions, row patterns, and the expressions in them."""

@@ -1,0 +1,371 @@
+"""Matches of several queries side by side: what they say together, and their common table.
+
+A side is a table of matches as a query without RETURN gives it: `match_id`, `start`, `end`, then a
+struct for each variable, or a list of them. A joined row names a row of each side, or none (-1).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.analyzer.types import infer_kind
+from ensue.ir.archive_join import LookbackRange, RangeAnchor
+from ensue.ir.expression import Expr, FieldRef
+from ensue.ir.pattern import Atom, Kleene, Pattern, Seq
+from ensue.ir.query import Query, ReturnItem
+from ensue.ir.selection import ByTime, ByUnits
+from ensue.kernels import hashing
+from ensue.projection.match_ids import DIGITS, compute_salts, hash_rows
+from ensue.projection.match_table import ResultShape
+from ensue.projection.values import MatchValues
+from ensue.schema import Schema, ValueKind
+from ensue.vector.arrow_numpy import Bools, Ints, as_read_only, to_single_array
+from ensue.vector.arrow_types import Unit, kind_of_arrow, plain_type, time_unit
+from ensue.vector.column_values import Vector, from_arrow, truth
+from ensue.vector.key_codes import ColumnCodes
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table, take_values
+
+MATCH_COLUMNS = ("match_id", "start", "end")
+LOCATION = "location"  # where events have one
+_TOGETHER = Schema(
+    MappingProxyType({}), "", "", ValueKind.INTEGER
+)  # sides have times of their own
+
+
+@dataclass(frozen=True)
+class ProjectedSide:
+    """What is known of the matches of one query: its columns, and the variables among them."""
+
+    schema: pa.Schema
+    variables: tuple[str, ...]
+
+    def kleene(self, variable: str) -> bool:
+        return bool(pa.types.is_list(self.schema.field(variable).type))
+
+    def fields(self, variable: str) -> list[pa.Field]:
+        """The fields of a variable's events."""
+        type_ = self.schema.field(variable).type
+        return list(type_.value_type if self.kleene(variable) else type_)
+
+
+class JoinSchema:
+    """Sides that are looked at together."""
+
+    def __init__(
+        self,
+        sides: Sequence[ProjectedSide],
+        returns: Sequence[ReturnItem] = (),
+        having: Expr | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.sides = tuple(sides)
+        self.having = having
+        self.wanted = columns  # of a result, in their order
+        parts: list[Pattern] = []
+        columns_of: dict[str, list[tuple[str, str]]] = {}
+        fields: list[pa.Field] = []
+        for side in sides:
+            for variable in side.variables:
+                atom = Atom(variable, variable)
+                parts.append(Kleene(atom, 0, None) if side.kleene(variable) else atom)
+                own = side.fields(variable)
+                columns_of[variable] = [(f.name, get_column_name(variable, f.name)) for f in own]
+                fields += [pa.field(get_column_name(variable, f.name), f.type) for f in own]
+        self.arrow = pa.schema(fields)
+        self.unit = time_unit(self.arrow)
+        query = Query(Seq(tuple(parts)), returns=tuple(returns))
+        self.shape = ResultShape(query, _TOGETHER, self.arrow, columns_of)
+        self.columns_of = columns_of
+
+    def kind(self, expr: Expr) -> ValueKind:
+        """The kind of an expression over the sides."""
+
+        def of(field: FieldRef) -> ValueKind:
+            type_ = self.arrow.field(get_column_name(field.variable, field.name or "")).type
+            return kind_of_arrow(type_)
+
+        return infer_kind(expr, of)
+
+    @property
+    def result(self) -> pa.Schema:
+        """The columns of joined rows: `start`, `end` and place are those of the first side."""
+        first = self.sides[0].schema
+        returned = self.shape.returned()
+        names = {r.name for r in returned}
+        standard = [n for n in (*MATCH_COLUMNS, LOCATION) if n in first.names and n not in names]
+        fields = [pa.field(name, plain_type(first.field(name).type)) for name in standard]
+        whole = pa.schema([*fields, *((r.name, self.shape.type_of(r.expr)) for r in returned)])
+        return whole if self.wanted is None else pa.schema(map(whole.field, self.wanted))
+
+
+class JoinedRows:
+    """Rows of several sides beside each other."""
+
+    def __init__(self, shape: JoinSchema, tables: Sequence[pa.Table], rows: Sequence[Ints]):
+        self.shape, self.tables, self.rows = shape, tuple(tables), tuple(rows)
+        self.gathered = MatchValues(
+            _matches(shape.sides, tables, rows), create_empty_table(shape.arrow), shape.columns_of,
+            shape.shape.results, shape.unit,
+        )  # fmt: skip
+        for side, table in zip(shape.sides, tables, strict=True):
+            for variable in side.variables:
+                array = _events(table, variable)
+                for k, field in enumerate(array.type):
+                    name = get_column_name(variable, field.name)
+                    self.gathered.know(name, array.field(k))
+
+    def values(self, expr: Expr) -> Vector:
+        return self.gathered.evaluate(expr)
+
+    def holds(self, conjuncts: Sequence[Expr]) -> Bools:
+        """Where all conditions are true; what is compared with nothing is not."""
+        kept = np.ones(self.gathered.matches.count, np.bool_)
+        for conjunct in conjuncts:
+            kept &= truth(self.values(conjunct))
+        return kept
+
+    def column(self, name: str, side: int = 0) -> pa.Array:
+        """A column of a side, by joined row."""
+        return take_values(to_single_array(self.tables[side].column(name)), self.rows[side])
+
+    def table(self, identity: bytes) -> pa.Table:
+        """The joined rows as a result. HAVING is asked before."""
+        shape, wanted = self.shape.shape, self.shape.result
+        returned = {r.name: r.expr for r in shape.returned()}
+        arrays = []
+        for field in wanted:
+            if field.name in returned:
+                array = shape.array_of(returned[field.name], self.gathered)
+            elif field.name == "match_id":
+                array = self._ids(identity)
+            else:
+                array = self.column(field.name)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pa.Table.from_arrays(arrays, schema=wanted)
+
+    def _ids(self, identity: bytes) -> pa.Array:
+        """Ids that hash the meaning of the query and the ids of all sides."""
+        count = self.gathered.matches.count
+        first, second = compute_salts(identity)
+        high, low = np.full(count, first), np.full(count, second)
+        for number, (table, rows) in enumerate(zip(self.tables, self.rows, strict=True)):
+            every = np.arange(table.num_rows)
+            hashed = hash_rows(table.select(["match_id"]), [("match_id", "match_id")], every)
+            salt, _ = compute_salts(f"side {number}".encode())
+            hashing.fold_rows(as_read_only(rows), *hashed, salt, high, low)
+        data = hashing.format_hex(high, low, DIGITS)
+        places = np.arange(0, 32 * count + 1, 32, dtype=np.int64)
+        buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.large_string(), count, buffers).cast(pa.string())
+
+
+def get_column_name(variable: str, field: str) -> str:
+    """The column of a variable's field among those of all sides."""
+    return f"{variable}.{field}"
+
+
+def _events(table: pa.Table, variable: str) -> pa.StructArray:
+    """The events of a variable in all matches of a table, one behind the other."""
+    column = to_single_array(table.column(variable))
+    return column.flatten() if pa.types.is_list(column.type) else column
+
+
+def _matches(
+    sides: Sequence[ProjectedSide], tables: Sequence[pa.Table], rows: Sequence[Ints]
+) -> Matches:
+    singles: dict[str, Ints] = {}
+    lists: dict[str, tuple[Ints, Ints]] = {}
+    for side, table, chosen in zip(sides, tables, rows, strict=True):
+        for variable in side.variables:
+            column = to_single_array(table.column(variable))
+            if side.kleene(variable):
+                lists[variable] = _segments(column, chosen)
+                continue
+            there = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), np.bool_)
+            own = np.append(np.where(there, np.arange(len(there)), -1), -1)  # [-1]: no match
+            singles[variable] = own[chosen]
+    return Matches(singles, lists, len(rows[0]))
+
+
+def _segments(column: pa.ListArray, chosen: Ints) -> tuple[Ints, Ints]:
+    """Of each chosen match the places of its events among those of all; no match has none."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    counts = np.append(np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64), 0)
+    begins = np.append(np.cumsum(counts[:-1]) - counts[:-1], 0)
+    mine = counts[chosen]
+    offsets = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(mine, out=offsets[1:])
+    shift = np.repeat(begins[chosen] - offsets[:-1], mine)
+    return offsets, shift + np.arange(offsets[-1])
+
+
+def evaluate_having(joined: JoinedRows) -> Bools | None:
+    """Which rows HAVING keeps; None: all."""
+    having = joined.shape.having
+    return None if having is None else truth(joined.values(having))
+
+
+def filter_rows(rows: Sequence[Ints], kept: Bools) -> tuple[Ints, ...]:
+    """Some of the joined rows."""
+    return tuple(one[kept] for one in rows)
+
+
+# ----------------------------------------------------------------------
+# Which matches of two sides belong together: equal keys, and one in a range before the other.
+
+MOST_PAIRS = 1 << 20  # that are looked at together
+Times = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A range in the unit of a matcher's time.
+
+    >>> from ensue.ir.selection import ByTime
+    >>> TimeRange.of(LookbackRange(ByTime(5_000), RangeAnchor.START, ByTime(1_001)), "us")
+    TimeRange(far=5, near=2, anchor=<RangeAnchor.START: 'START'>)
+    """
+
+    far: int | float
+    near: int | float | None  # None: anything before the anchor
+    anchor: RangeAnchor
+
+    @classmethod
+    def of(cls, range_: LookbackRange, unit: Unit) -> "TimeRange":
+        near = None if range_.near is None else _length(range_.near, unit, up=True)
+        return cls(_length(range_.far, unit, up=False), near, range_.anchor)
+
+    def since(self, anchors: Times) -> Times:
+        """When an archived match starts at the earliest."""
+        return subtract_length(anchors, self.far)
+
+    def until(self, anchors: Times) -> Times:
+        """When it ends at the latest, this moment included."""
+        if self.near is not None:
+            return subtract_length(anchors, self.near)
+        if anchors.dtype.kind == "f":
+            return np.nextafter(anchors, -np.inf)
+        return subtract_length(anchors, 1)
+
+
+def subtract_length(times: Times, by: int | float) -> Times:
+    """Times earlier by a length; no earlier than 64 bits reach."""
+    if times.dtype.kind == "f" or isinstance(by, float):
+        return times - by
+    return np.maximum(times, np.iinfo(np.int64).min + by) - by
+
+
+def _length(length: ByTime | ByUnits, unit: Unit, *, up: bool) -> int | float:
+    match length:
+        case ByTime(nanoseconds=nanoseconds):
+            per = 1_000 if unit == "us" else 1
+            return -(-nanoseconds // per) if up else nanoseconds // per
+        case ByUnits(amount=amount):
+            return amount
+
+
+def get_match_times(matches: pa.Table, name: str, unit: Unit) -> Times:
+    """The starts or ends of matches as numbers."""
+    vector = from_arrow(matches.column(name), unit, name)
+    values = np.asarray(vector.values)
+    return values.astype(np.float64) if vector.kind is ValueKind.DECIMAL else values
+
+
+def encode_keys(
+    live: Sequence[pa.Array], archived: Sequence[pa.Array], count: int, others: int
+) -> tuple[Ints, Ints]:
+    """One number for each combination of key values; -1 where one of them equals nothing.
+
+    >>> encode_keys([pa.array(["x", None, "y"])], [pa.array(["y", "x"])], 3, 2)
+    (array([ 0, -1,  1]), array([1, 0]))
+    """
+    left, right = np.zeros(count, np.int64), np.zeros(others, np.int64)
+    for ours, theirs in zip(live, archived, strict=True):
+        codes = ColumnCodes()
+        a, b = codes.encode(ours).astype(np.int64), codes.encode(theirs).astype(np.int64)
+        size = len(codes) + 1
+        left = np.where((left < 0) | (a < 0), -1, left * size + a)
+        right = np.where((right < 0) | (b < 0), -1, right * size + b)
+        dense, at = np.unique(np.concatenate([left, right]), return_inverse=True)
+        if len(dense) and dense[0] < 0:
+            at = at - 1  # those without a key stay at -1
+        left, right = at[:count], at[count:]
+    return left, right
+
+
+def join_intervals(
+    codes: tuple[Ints, Ints],
+    since: Times,
+    until: Times,
+    starts: Times,
+    ends: Times,
+) -> Iterator[tuple[Ints, Ints]]:
+    """Rows of both sides that have one key and of which the second lies in the range of the first,
+    in the order of the first, then by start; not too many at a time, and never a part of a row."""
+    ours, theirs = codes
+    order = np.lexsort((starts, theirs))
+    order = order[np.searchsorted(theirs[order], 0) :]
+    codes_in_order, starts_in_order = theirs[order], starts[order]
+    low = _places(codes_in_order, starts_in_order, ours, since, "left")
+    high = _places(codes_in_order, starts_in_order, ours, until, "right")
+    counts = np.where(ours < 0, 0, np.maximum(high - low, 0))
+    sums = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        done = 0 if begin == 0 else int(sums[begin - 1])
+        end = max(begin + 1, int(np.searchsorted(sums, done + MOST_PAIRS, side="right")))
+        mine = counts[begin:end]
+        left = np.repeat(np.arange(begin, end), mine)
+        places = np.arange(len(left)) - np.repeat(np.cumsum(mine) - mine, mine)
+        right = order[np.repeat(low[begin:end], mine) + places]
+        inside = ends[right] <= until[left]
+        yield left[inside], right[inside]
+        begin = end
+
+
+def _places(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> Ints:
+    """Where times would stand among those of one code, in arrays that are sorted by both."""
+    begins = np.searchsorted(codes, wanted, side="left")
+    ends = np.searchsorted(codes, wanted, side="right")
+    low, high = begins.astype(np.int64), ends.astype(np.int64)
+    # a bisection for all at once: 64 steps at most
+    while True:
+        open_ = low < high
+        if not open_.any():
+            return low
+        middle = (low + high) // 2
+        seen = times[np.minimum(middle, max(len(times) - 1, 0))] if len(times) else at
+        before = (seen < at) if side == "left" else (seen <= at)
+        low = np.where(open_ & before, middle + 1, low)
+        high = np.where(open_ & ~before, middle, high)
+
+
+def select_latest(
+    ours: Ints, theirs: Ints, starts: Times, ends: Times, ranks: Ints, count: int
+) -> npt.NDArray[np.bool_]:
+    """Which pairs are among the `count` latest of their first row: by end, start, then rank.
+
+    >>> nothing = np.zeros(3, np.int64)
+    >>> select_latest(
+    ...     nothing,
+    ...     np.array([0, 1, 2]),
+    ...     np.array([1, 5, 3]),
+    ...     np.array([2, 6, 6]),
+    ...     np.array([0, 1, 2]),
+    ...     2,
+    ... )
+    array([False,  True,  True])
+    """
+    order = np.lexsort((ranks[theirs], starts[theirs], ends[theirs], ours))
+    groups = ours[order]
+    last = np.searchsorted(groups, groups, side="right")
+    kept = np.zeros(len(ours), np.bool_)
+    kept[order[np.arange(len(order)) >= last - count]] = True
+    return kept

@@ -1,0 +1,367 @@
+"""Stable names of matches: a hash of the query and of the content of the events."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.analyzer.hierarchy_layers import FIRST_POSITION, LAST_POSITION
+from ensue.kernels import hashing
+from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import (
+    Bools,
+    Ints,
+    as_read_only,
+    booleans,
+    decode_text,
+    floats,
+    get_indices,
+    integers,
+    sorted_unique,
+    text_parts,
+    to_kernel_validity,
+    to_single_array,
+    to_ticks,
+    validity,
+)
+from ensue.vector.arrow_types import Unit, kind_of_arrow, time_unit
+from ensue.vector.column_values import format_decimals, format_nested, from_arrow
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import take_values
+
+Words = npt.NDArray[np.uint64]
+Pair = tuple[Words, Words]
+ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
+
+DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
+ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
+_BLOCK = 1 << 15  # values that are hashed at once: what they take stays in the processor's cache
+_MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
+
+
+def compute_match_ids(
+    query_fingerprint: bytes,
+    matches: Matches,
+    events: pa.Table,
+    columns_of: ColumnsOf,
+    end: str,
+    hashes: "RowHashes | None" = None,
+) -> pa.Array:
+    """A string of 32 hexadecimal digits for each match.
+
+    It depends on the query and, for each variable, on the content of its events, however Arrow
+    encodes them. `events` is in order of its column `end`: equal events are near each other.
+    """
+    if matches.count > _MOST:
+        raise pa.ArrowCapacityError("more ids than one array of strings can hold")
+    first, second = compute_salts(query_fingerprint)
+    high, low = np.full(matches.count, first), np.full(matches.count, second)
+    hashed: dict[tuple[tuple[str, str], ...], HashedRows] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for variable in matches.variables:
+        groups.setdefault(tuple(columns_of[variable]), []).append(variable)
+    for columns, variables in groups.items():
+        if hashes is not None:
+            hashed[columns] = hashes.of(columns)
+            continue
+        rows = [matches.elements(v) for v in variables]
+        hashed[columns] = _event_hashes(events, columns, rows, end)
+    for variable in sorted(matches.variables):
+        some = hashed[tuple(columns_of[variable])]
+        salt, _ = compute_salts(variable.encode())
+        if variable in matches.lists:
+            offsets, members = matches.lists[variable]
+            found = as_read_only(offsets), some.places(members)
+            hashing.fold_lists(*found, some.high, some.low, salt, high, low)
+        else:
+            places = some.places(matches.rows[variable])
+            hashing.fold_rows(places, some.high, some.low, salt, high, low)
+    return format_hashes(high, low)
+
+
+def compute_subscription_ids(
+    identities: Sequence[bytes],
+    which: Ints,
+    times: Sequence[Ints],
+    matches: Matches,
+    events: pa.Table,
+    columns: Sequence[tuple[str, str]],
+    end: str,
+) -> pa.Array:
+    """The same for matches of subscriptions: `identities[which]` says what each is of.
+
+    `times` are its start and its end, as words that do not depend on how Arrow encodes them.
+    """
+    pairs = [compute_salts(identity) for identity in identities]
+    high = np.array([first for first, _ in pairs], np.uint64)[which]
+    low = np.array([second for _, second in pairs], np.uint64)[which]
+    for word in times:
+        time_high, time_low = hash_words(word)
+        every = np.arange(len(which))
+        hashing.fold_rows(every, time_high, time_low, np.uint64(1), high, low)
+    (variable,) = matches.variables
+    offsets, members = matches.lists[variable]
+    some = _event_hashes(events, columns, [members], end)
+    found = as_read_only(offsets), some.places(members)
+    hashing.fold_lists(*found, some.high, some.low, np.uint64(2), high, low)
+    return format_hashes(high, low)
+
+
+def format_hashes(high: Words, low: Words) -> pa.Array:
+    """Hashes as texts of 32 hexadecimal digits."""
+    if len(high) > _MOST:
+        raise pa.ArrowCapacityError("more ids than one array of strings can hold")
+    data = hashing.format_hex(high, low, DIGITS)
+    places = np.arange(0, 32 * len(high) + 1, 32, dtype=np.int32)
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(high), buffers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedRows:
+    """The hashes of some rows of a table, or of all."""
+
+    high: Words
+    low: Words
+    at: npt.NDArray[np.int32] | None = None  # by row, the place of its hash; None: they are equal
+
+    def places(self, rows: Ints) -> Ints:
+        """Where the hashes of rows are; -1 where there is no row."""
+        if self.at is None:
+            return as_read_only(rows)
+        return as_read_only(self.at[rows].astype(np.int64))
+
+
+class RowHashes:
+    """The hashes of all rows of a table that knows its ordinals, for several results from it."""
+
+    def __init__(self, events: pa.Table, end: str) -> None:
+        self.events = events
+        self.end = end
+        self._found: dict[tuple[tuple[str, str], ...], HashedRows] = {}
+
+    def of(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
+        if columns not in self._found:
+            every = np.arange(self.events.num_rows)
+            self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
+        return self._found[columns]
+
+
+@lru_cache(maxsize=4_096)
+def compute_salts(name: bytes) -> tuple[np.uint64, np.uint64]:
+    digest = blake2b(name, digest_size=16).digest()
+    high, low = np.frombuffer(digest, "<u8")
+    return np.uint64(high), np.uint64(low)
+
+
+def _event_hashes(
+    events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
+) -> HashedRows:
+    """The hashes of the events that occur in matches.
+
+    Events of the same content are told apart by their number among them.
+    """
+    wanted = np.zeros(events.num_rows, np.bool_)
+    for rows in members:
+        wanted[rows] = True
+    known = ORDINAL in events.column_names
+    twins = None if known else find_equal_times(get_event_times(events, end), wanted)
+    if twins is None or not twins.any():
+        twins = None
+    else:
+        wanted |= twins
+    # what is not asked for costs less than to leave it out
+    chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
+    some = hash_rows(events, columns, chosen)
+    if known:
+        alike = np.asarray(to_single_array(events.column(ORDINAL)))
+        _number(some, alike if chosen is None else alike[chosen])
+    elif twins is not None:
+        within = twins if chosen is None else twins[chosen]
+        alike = np.zeros(len(within), np.int64)
+        if len(columns) == events.num_columns:
+            alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
+        else:
+            alike[within] = _numbered(events, twins)
+        _number(some, alike)
+    if chosen is None:
+        return HashedRows(*some)
+    # one row more, without a hash: that of a variable without an event, -1
+    at = np.full(events.num_rows + 1, -1, np.int32)
+    at[chosen] = np.arange(len(chosen), dtype=np.int32)
+    return HashedRows(*some, at)
+
+
+def _number(some: Pair, alike: Ints) -> None:
+    """Tells events of the same content apart by their number; the first is what it is."""
+    later = alike > 0
+    if later.any():
+        number_high, number_low = hash_words(alike[later])
+        some[0][later] += number_high
+        some[1][later] += number_low
+
+
+def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
+    """For the wanted rows their number among rows of the same content, 0 for the others.
+
+    `events` is in order of its `times`.
+
+    >>> table = pa.table({"t": [1, 1, 1, 2], "x": ["a", "b", "a", "a"]})
+    >>> number_duplicates(table, np.array([False, False, True, True]), get_event_times(table, "t"))
+    array([0, 0, 1, 0])
+    """
+    found = np.zeros(events.num_rows, np.int64)
+    if events.num_rows < 2:
+        return found
+    twins = find_equal_times(times, wanted)
+    if twins.any():
+        found[twins] = _numbered(events, twins)
+    found[~wanted] = 0
+    return found
+
+
+def _numbered(events: pa.Table, twins: Bools) -> Ints:
+    found: Ints = hashing.number_duplicates(*hash_content(events, np.flatnonzero(twins)))
+    return found
+
+
+def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
+    """The hashes of all that is in some rows, or in all of them."""
+    columns = [
+        (name, name) for name in events.column_names if name not in (LAST_POSITION, FIRST_POSITION)
+    ]
+    return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
+
+
+def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
+    """The rows in a run of equal times, where the run has one of the wanted rows.
+
+    >>> find_equal_times(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
+    array([False,  True,  True, False, False])
+    """
+    inside = np.zeros(len(times), np.bool_)
+    if not (times[1:] == times[:-1]).any():
+        return inside
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return inside
+    same = np.zeros(len(rows), np.bool_)
+    same |= (rows > 0) & (times[rows - 1] == times[rows])
+    after = np.minimum(rows + 1, len(times) - 1)
+    same |= (after > rows) & (times[after] == times[rows])
+    tied = sorted_unique(times[rows[same]])
+    begin = np.searchsorted(times, tied, side="left")
+    length = np.searchsorted(times, tied, side="right") - begin
+    shift = np.repeat(begin - (np.cumsum(length) - length), length)
+    inside[shift + np.arange(len(shift))] = True
+    return inside
+
+
+def get_event_times(
+    events: pa.Table, end: str, unit: Unit | None = None
+) -> npt.NDArray[np.generic]:
+    """The times by which events are ordered."""
+    unit = time_unit(events.schema) if unit is None else unit
+    return np.asarray(from_arrow(events.column(end), unit, end).values)
+
+
+def hash_rows(
+    events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None
+) -> Pair:
+    """128-bit hashes of the content of some rows or of all; the order of columns does not matter.
+
+    >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
+    >>> other = pa.table({"id": [2]})
+    >>> a = hash_rows(one, [("id", "id"), ("x", "x")], np.array([1]))
+    >>> a == hash_rows(other, [("id", "id")], np.array([0]))
+    True
+    """
+    count = events.num_rows if rows is None else len(rows)
+    high, low = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    for field, column in columns:
+        array = to_single_array(events.column(column))
+        if rows is not None and count != len(array):
+            array = to_single_array(take_values(array, rows))
+        kind = kind_of_arrow(array.type)
+        if kind is ValueKind.NULL:
+            continue
+        own = compute_salts(f"{_FAMILY.get(kind, kind.value)}\0{field}".encode())
+        for begin in range(0, len(array), _BLOCK):
+            _add(array.slice(begin, _BLOCK), kind, own, high[begin:], low[begin:])
+    return high, low
+
+
+def _add(
+    array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words
+) -> None:
+    """Adds some values of a column to the hashes of their rows."""
+    valid, words = to_kernel_validity(validity(array)), _words(array, kind)
+    if words is not None:
+        hashing.add_words(as_read_only(words), valid, *own, high, low)
+    else:
+        hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
+
+
+# Kinds that hash alike where their values are the same.
+_FAMILY = {ValueKind.DATE: "timestamp"}
+
+
+def _hashes(array: pa.Array, kind: ValueKind) -> Pair:
+    """The hashes of values, brought into one form first."""
+    if types.is_dictionary(array.type):
+        if not len(array.dictionary):
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+        high, low = _hashes(array.dictionary, kind)
+        places = get_indices(array)
+        return high[places], low[places]
+    words = _words(array, kind)
+    if words is not None:
+        return hash_words(words)
+    match kind:
+        case ValueKind.STRING:
+            return _of_texts(decode_text(array))
+        case ValueKind.DECIMAL:
+            return _of_texts(format_decimals(array))
+        case ValueKind.OTHER | ValueKind.PLACE:
+            return _of_texts(format_nested(array))
+        case _:
+            return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
+
+
+def _words(array: pa.Array, kind: ValueKind) -> Ints | None:
+    """Values that fit into one word of 64 bits, as such words; None: those of other kinds."""
+    if types.is_dictionary(array.type):
+        return None
+    match kind:
+        case ValueKind.INTEGER:
+            return integers(array)
+        case ValueKind.FLOAT:
+            values = floats(array) + 0.0  # of two zeros one
+            unknown = np.isnan(values)
+            if unknown.any():
+                values[unknown] = np.nan  # of many one
+            return values.view(np.int64)
+        case ValueKind.BOOLEAN:
+            return booleans(array).astype(np.int64)
+        case ValueKind.TIMESTAMP | ValueKind.DATE | ValueKind.DURATION:
+            return to_ticks(array, "ns")
+        case _:
+            return None
+
+
+def hash_words(words: Ints) -> Pair:
+    high, low = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
+    hashing.hash_words(as_read_only(words), high, low)
+    return high, low
+
+
+def _of_texts(texts: pa.Array) -> Pair:
+    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    offsets, data = text_parts(texts)
+    hashing.hash_texts(as_read_only(offsets), as_read_only(data), high, low)
+    return high, low

@@ -1,0 +1,567 @@
+"""The table of matches that a query returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from typing import TypeGuard
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from ensue.analyzer.aggregation import ALL_EVENTS_COLUMNS
+from ensue.analyzer.interval_negation import get_interval_ends
+from ensue.analyzer.output_mode import is_count_all, is_summarized
+from ensue.analyzer.time_zones import get_time_zone
+from ensue.analyzer.types import infer_kind
+from ensue.errors import QueryError
+from ensue.ir.canonical_form import compute_fingerprint
+from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, Literal
+from ensue.ir.query import Query, ReturnItem
+from ensue.ir.traits import is_interval_negation
+from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables
+from ensue.ir.values import to_instant
+from ensue.kernels import segment_aggregates as segments
+from ensue.projection.all_events import EventRowProjection
+from ensue.projection.match_ids import RowHashes, compute_match_ids
+from ensue.projection.operator_results import OperatorProjection
+from ensue.projection.trigger_limits import (
+    TriggerSummary,
+    get_last_rows,
+    limit_matches,
+    summarize_by_trigger,
+)
+from ensue.projection.values import ColumnsOf, MatchValues, index_columns
+from ensue.schema import Schema, ValueKind
+from ensue.vector.arrow_numpy import Bools, Ints, as_read_only, to_kernel_validity
+from ensue.vector.arrow_types import kind_of_arrow, plain_type, time_unit
+from ensue.vector.column_values import arrow_type, from_arrow, to_arrow, truth
+from ensue.vector.match_rows import FIRST, TRIGGER, Matches
+from ensue.vector.take import take_values
+
+_CHOOSING = ("first", "last", "min", "max", "any_value", "mode")
+_STANDARD = ("match_id", "start", "end", "location")
+
+
+def build_result_schema(
+    query: Query,
+    schema: Schema,
+    arrow_schema: pa.Schema,
+    columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
+) -> pa.Schema:
+    """The columns that `build` gives.
+
+    `columns_of` lists for each positive variable its fields, and the columns of the events table
+    that hold them; `whole_of` those that a whole event shows, if not all.
+    """
+    shape = ResultShape(query, schema, arrow_schema, columns_of, whole_of)
+    returned = shape.returned()
+    standard = {
+        "match_id": pa.string(),
+        "start": arrow_schema.field(schema.start).type,
+        "end": arrow_schema.field(schema.end).type,
+    }
+    if schema.location is not None:
+        from ensue.vector.geo_columns import location_type
+
+        standard["location"] = location_type(arrow_schema, schema)
+    names = {r.name for r in returned}
+    fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
+    columns = [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
+    if not query.all_events:
+        return pa.schema([*fields, *columns])
+    labels = shape.labels([field.name for field in (*fields, *columns)])
+    own = list(labels.schema)
+    return pa.schema(
+        [*fields, *own[: len(ALL_EVENTS_COLUMNS)], *columns, *own[len(ALL_EVENTS_COLUMNS) :]]
+    )
+
+
+def build_match_table(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...] = (),
+    *,
+    columns_of: ColumnsOf,
+    whole_of: ColumnsOf | None = None,
+    named_by: ColumnsOf | None = None,
+    query_fingerprint: bytes | None = None,
+    hashes: RowHashes | None = None,
+) -> pa.Table:
+    """The result of a query, given its matches as rows of the events; see `Result`."""
+    made = MatchTableBuilder(
+        query, schema, events.schema, residual, columns_of=columns_of, whole_of=whole_of,
+        named_by=named_by, query_fingerprint=query_fingerprint,
+    )  # fmt: skip
+    return made.build(matches, events, hashes)
+
+
+class MatchTableBuilder:
+    """The result of a query: all that does not depend on its matches is worked out once.
+
+    `named_by` are the columns that tell events apart, if not all of them do.
+    Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
+    conjunct that mentions an event which a match does not have does not apply to it.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        schema: Schema,
+        arrow_schema: pa.Schema,
+        residual: tuple[Expr, ...] = (),
+        *,
+        columns_of: ColumnsOf,
+        whole_of: ColumnsOf | None = None,
+        named_by: ColumnsOf | None = None,
+        query_fingerprint: bytes | None = None,
+    ) -> None:
+        self.query, self.schema, self.residual = query, schema, residual
+        self.wanted = build_result_schema(query, schema, arrow_schema, columns_of, whole_of)
+        self.identity = (
+            compute_fingerprint(query) if query_fingerprint is None else query_fingerprint
+        )
+        self.unit = time_unit(arrow_schema)
+        # what speaks of all matches of an event comes before anything is cut into pieces
+        self.reduces = query.limit is not None or is_summarized(query)
+        left = replace(query, having=None) if self.reduces else query
+        self.shape = ResultShape(left, schema, arrow_schema, columns_of, whole_of, named_by)
+
+    def build(
+        self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+    ) -> pa.Table:
+        """The table of some matches, which are rows of the events."""
+        query, schema, residual, shape = self.query, self.schema, self.residual, self.shape
+        gathered = MatchValues(matches, events, {}, shape.results, self.unit)
+        gathered.columns = shape.columns
+        if self.reduces:
+            gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
+            residual = ()
+        finished = _summarised if is_summarized(query) else _assembled
+        if query.all_events:
+            finished = _labelled
+
+        def assemble(part: Matches) -> pa.Table:
+            try:
+                found = gathered.of(part)
+                return finished(found, shape, schema, residual, self.identity, self.wanted, hashes)
+            except (pa.ArrowInvalid, pa.ArrowCapacityError):
+                # Strings or lists beyond what one array can hold: the result comes in pieces.
+                if part.count < 2:
+                    raise
+                middle = part.count // 2
+                halves = np.arange(middle), np.arange(middle, part.count)
+                return pa.concat_tables([assemble(part.pick(half)) for half in halves])
+
+        return assemble(gathered.matches)
+
+
+def filter_matches(
+    matches: Matches,
+    events: pa.Table,
+    query: Query,
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    columns_of: ColumnsOf,
+) -> Matches:
+    """The matches that `build` does not leave out, for HAVING or a conjunct of the residual."""
+    gathered = MatchValues(
+        matches, events, columns_of, OperatorProjection(query, schema, events.schema)
+    )
+    return _filtered(gathered, query.having, residual).matches
+
+
+def _reduced(gathered: MatchValues, query: Query, schema: Schema) -> MatchValues:
+    """What LIMIT keeps, or one row a trigger."""
+    matches = gathered.matches
+    if query.limit is not None:
+        return gathered.of(limit_matches(matches, query))
+    if matches.tally is not None:
+        return gathered
+    firsts, starts = _first_rows(gathered, schema), None
+    if schema.intervals:
+        times = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+        starts = times[firsts]
+    return gathered.of(summarize_by_trigger(matches, firsts, starts, latest=query.exists))
+
+
+def _assembled(
+    gathered: MatchValues,
+    shape: "ResultShape",
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    gathered = _filtered(gathered, shape.query.having, residual)
+    matches, events = gathered.matches, gathered.events
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: compute_match_ids(
+            identity, matches, events, shape.named_by, schema.end, hashes
+        ),
+        "start": lambda: take_values(gathered.whole(schema.start), _first_rows(gathered, schema)),
+        "end": lambda: take_values(gathered.whole(schema.end), get_last_rows(matches)),
+        "location": lambda: _hulls(matches, events, schema),
+    }
+    if is_interval_negation(shape.query.pattern):
+        ends = get_interval_ends(shape.query.pattern)
+        for name, end in zip(("start", "end"), ends, strict=True):
+            standard[name] = partial(_moments, end, matches.count)
+    returned = {r.name: r.expr for r in shape.returned()}
+    arrays = []
+    for name, type in zip(wanted.names, wanted.types, strict=True):
+        array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
+        arrays.append(array if array.type == type else array.cast(type))
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _labelled(
+    gathered: MatchValues,
+    shape: "ResultShape",
+    schema: Schema,
+    residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    """One row for each event of a match: the columns of the match are the same in all of them."""
+    gathered = _filtered(gathered, shape.query.having, residual)
+    returned = {r.name for r in shape.returned()}
+    standard = [name for name in _STANDARD if name in wanted.names and name not in returned]
+    labels = shape.labels([*standard, *returned])
+    own = dict.fromkeys(labels.schema.names)
+    of_match = pa.schema([field for field in wanted if field.name not in own])
+    matches = _assembled(gathered, shape, schema, (), identity, of_match, hashes)
+    owner, arrays = labels.table(gathered)
+    own = dict(zip(labels.schema.names, arrays, strict=True))
+    columns = [
+        own[name] if name in own else matches.column(name).take(pa.array(owner))
+        for name in wanted.names
+    ]
+    return pa.table(columns, schema=wanted)
+
+
+def _moments(end: Expr, count: int) -> pa.Array:
+    """A moment for each match without events."""
+    assert isinstance(end, Literal)
+    value = to_instant(end.value) if isinstance(end.value, date) else end.value
+    return pa.array([value] * count)
+
+
+def _filtered(
+    gathered: MatchValues, having: Expr | None, residual: tuple[Expr, ...]
+) -> MatchValues:
+    kept: Bools | None = None
+    for conjunct in residual:
+        holds = gathered.holds(conjunct)
+        kept = holds if kept is None else kept & holds
+    if having is not None:
+        holds = truth(gathered.evaluate(having))
+        kept = holds if kept is None else kept & holds
+    if kept is None or bool(kept.all()):
+        return gathered
+    return gathered.of(gathered.matches.where(kept))
+
+
+def _summarised(
+    gathered: MatchValues,
+    shape: "ResultShape",
+    schema: Schema,
+    _residual: tuple[Expr, ...],
+    identity: bytes,
+    wanted: pa.Schema,
+    hashes: RowHashes | None,
+) -> pa.Table:
+    """One row a trigger."""
+    rows, events, query = gathered.matches, gathered.events, shape.query
+    summaries = TriggerSummary(query, shape.named_by, schema.type_column)
+    members = gathered.of(summaries.members(rows))
+    standard: dict[str, Callable[[], pa.Array]] = {
+        "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
+        "start": lambda: take_values(gathered.whole(schema.start), rows.rows[FIRST]),
+        "end": lambda: take_values(gathered.whole(schema.end), rows.rows[TRIGGER]),
+        "location": lambda: _hulls(summaries.located(rows), events, schema),
+    }
+    returned = {r.name: r.expr for r in query.returns}
+    arrays = []
+    for field in wanted:
+        expr = returned.get(field.name)
+        if expr is None:
+            array = standard[field.name]()
+        elif is_count_all(expr):
+            array = pa.array(rows.tally, pa.int64())
+        else:
+            array = shape.array_of(expr, members)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.table(arrays, schema=wanted)
+
+
+def _first_rows(gathered: MatchValues, schema: Schema) -> Ints:
+    """The event of each match that starts first."""
+    matches = gathered.matches
+    if not schema.intervals:
+        first, last = matches.ends()
+        return np.where(last < 0, np.int64(-1), first)
+    starts = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
+    first = np.full(matches.count, -1, np.int64)
+    for variable in matches.variables:
+        offsets, elements = matches.segments(variable)
+        place = segments.find_least(
+            as_read_only(offsets), as_read_only(starts[elements]), to_kernel_validity(None)
+        )
+        found = place >= 0
+        rows = np.full(matches.count, -1, np.int64)
+        rows[found] = elements[place[found]]
+        earlier = found & ((first < 0) | (starts[rows] < starts[first]))
+        first = np.where(earlier, rows, first)
+    return first
+
+
+class ResultShape:
+    """What a query returns, and in which types."""
+
+    def __init__(
+        self,
+        query: Query,
+        schema: Schema,
+        arrow_schema: pa.Schema,
+        columns_of: ColumnsOf,
+        whole_of: ColumnsOf | None = None,
+        named_by: ColumnsOf | None = None,
+    ) -> None:
+        self.query = query
+        self.whole_of = columns_of if whole_of is None else whole_of
+        self.named_by = columns_of if named_by is None else named_by
+        self.results = OperatorProjection(query, schema, arrow_schema)
+        self.columns_of = columns_of
+        self._schema = arrow_schema
+        self._unit = time_unit(arrow_schema)
+        self._kleenes = frozenset(get_kleene_variables(query.pattern))
+        self.columns = index_columns(columns_of)
+        self._event_types: dict[str, pa.DataType] = {}
+        self._fields: dict[str, list[pa.Field]] = {}  # of events, by variable
+        self._returned = self._all_returned()
+
+    def returned(self) -> Sequence[ReturnItem]:
+        """The columns of RETURN; without it, every positive variable, results too."""
+        return self._returned
+
+    def labels(self, others: Sequence[str]) -> EventRowProjection:
+        """The columns of events beside these, where a row is an event."""
+        return EventRowProjection.of(self.query, self._schema, self.whole_of, others)
+
+    def _all_returned(self) -> Sequence[ReturnItem]:
+        if self.query.returns or self.query.exists or self.query.all_events:
+            return self.query.returns
+        found = []
+        for variable in iterate_bound_variables(self.query.pattern):
+            at = EventPosition.ALL if variable in self._kleenes else EventPosition.ONLY
+            found.append(ReturnItem(FieldRef(variable, None, at), variable))
+        return found
+
+    def type_of(self, expr: Expr) -> pa.DataType:
+        match expr:
+            case FieldRef(name=None):
+                event = self._event_type(expr.variable)
+                return pa.list_(event) if self._is_list(expr) else event
+            case FieldRef():
+                column = self._column_type(expr)
+                return pa.list_(column) if self._is_list(expr) else column
+            case Aggregate(function=function, argument=FieldRef(name=str()) as field):
+                if function in _CHOOSING:
+                    return self._column_type(field)
+            case _:
+                pass
+        return arrow_type(infer_kind(expr, self._kind), self._unit, self._zone(expr))
+
+    def array_of(self, expr: Expr, gathered: MatchValues) -> pa.Array:
+        match expr:
+            case FieldRef() if self._is_list(expr):
+                offsets, rows = gathered.matches.segments(expr.variable)
+                if len(rows) >= 2**31:
+                    raise pa.ArrowCapacityError("a list has offsets of 32 bits")
+                inside = self._at_rows(expr, rows, gathered)
+                return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inside)
+            case FieldRef():
+                return self._at_rows(expr, gathered.rows(expr), gathered)
+            case Aggregate(function=function, argument=FieldRef(name=str())):
+                if function in _CHOOSING:
+                    return gathered.chosen(expr)
+            case _:
+                pass
+        return to_arrow(gathered.evaluate(expr), gathered.unit, self._zone(expr))
+
+    def _at_rows(self, field: FieldRef, rows: Ints, gathered: MatchValues) -> pa.Array:
+        """A field, or whole events, at some rows of the events."""
+        if field.name is not None:
+            return take_values(gathered.column(field.variable, field.name), rows)
+        if field.variable in self.results.applied:
+            names = self.results.own(field.variable)
+            parts = [take_values(gathered.column(field.variable, name), rows) for name in names]
+        else:
+            columns = self.whole_of[field.variable]
+            parts = [take_values(gathered.whole(column), rows) for _, column in columns]
+        unbound = rows < 0
+        mask = pa.array(unbound) if bool(unbound.any()) else None
+        fields = self._fields.get(field.variable)
+        if fields is None:
+            fields = self._fields[field.variable] = list(self._event_type(field.variable))
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+
+    def _is_list(self, field: FieldRef) -> bool:
+        return field.variable in self._kleenes and field.at in (
+            EventPosition.ALL,
+            EventPosition.ONLY,
+        )
+
+    def _event_type(self, variable: str) -> pa.DataType:
+        if variable not in self._event_types:
+            self._event_types[variable] = self._event_type_of(variable)
+        return self._event_types[variable]
+
+    def _event_type_of(self, variable: str) -> pa.DataType:
+        if variable in self.results.applied:
+            names = self.results.own(variable)
+            return pa.struct([(name, self.results.type_of(variable, name)) for name in names])
+        return pa.struct(
+            [
+                pa.field(name, self._schema.field(column).type)
+                for name, column in self.whole_of[variable]
+            ]
+        )
+
+    def _column_type(self, field: FieldRef) -> pa.DataType:
+        assert field.name is not None
+        if field.variable in self.results.applied:
+            if field.name in self.results.own(field.variable):
+                return self.results.type_of(field.variable, field.name)
+            source = self.results.origins[field.variable]
+            return self._schema.field(self.columns[source][field.name]).type
+        return self._schema.field(self.columns[field.variable][field.name]).type
+
+    def _kind(self, field: FieldRef) -> ValueKind:
+        return kind_of_arrow(self._column_type(field))
+
+    def _zone(self, expr: Expr) -> str | None:
+        """The zone of a computed timestamp."""
+
+        def of_field(field: FieldRef) -> str | None:
+            type = plain_type(self._column_type(field))
+            return str(type.tz) if types.is_timestamp(type) and type.tz is not None else None
+
+        return get_time_zone(expr, of_field)
+
+
+def _hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa.Array:
+    """The places of matches: few queries have any."""
+    from ensue.vector.geo_columns import compute_match_hulls
+
+    return compute_match_hulls(matches, events, schema)
+
+
+# ----------------------------------------------------------------------
+# How large the table of matches will be, before it is made.
+
+MATCH_BYTES = 128  # bytes: its id, its times, and what it takes to compute them
+VALUE_BYTES = 16
+
+
+def estimate_result_bytes(
+    matches: Matches, events: pa.Table, query: Query, whole_of: ColumnsOf
+) -> float:
+    """About how many bytes the result takes; events are copied into every match they are in."""
+    if is_summarized(query) or not events.num_rows:
+        return 0.0
+    whole = [e.variable for r in query.returns if _is_event(e := r.expr)]
+    values = len(query.returns) - len(whole)
+    if query.all_events or not query.returns:
+        whole = list(iterate_bound_variables(query.pattern))
+    size = matches.count * float(MATCH_BYTES + values * VALUE_BYTES)
+    wide = {name: events.column(name).nbytes / events.num_rows for name in events.column_names}
+    for variable in whole:
+        if variable in matches.variables:
+            members = matches.segments(variable)[0][-1]
+            size += float(members) * sum(wide[column] for _, column in whole_of.get(variable, ()))
+    return size
+
+
+def _is_event(expr: Expr) -> TypeGuard[FieldRef]:
+    return isinstance(expr, FieldRef) and expr.name is None
+
+
+# ----------------------------------------------------------------------
+# Nested columns as plain ones: `a.price` in the place of a struct `a`.
+
+
+def flatten_schema(schema: pa.Schema, *, lists: bool = True) -> pa.Schema:
+    """The columns that `flat` gives.
+
+    >>> event = pa.struct({"t": pa.int64(), "x": pa.string()})
+    >>> flatten_schema(pa.schema({"id": pa.string(), "a": event, "b": pa.list_(event)})).names
+    ['id', 'a.t', 'a.x', 'b.t', 'b.x']
+    """
+    fields = [leaf for field in schema for leaf in _leaves(field.name, field.type, lists)]
+    names = [field.name for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise QueryError(
+                f"two columns would be called '{name}' where events are plain columns",
+                hint="name one of them otherwise, with AS",
+            )
+    return pa.schema(fields)
+
+
+def flatten_table(table: pa.Table, *, lists: bool = True) -> pa.Table:
+    """Structs as a column for each field, and lists of structs as a list for each field.
+
+    >>> nested = pa.table({"a": [{"x": 1}], "b": [[{"x": 2}, {"x": 3}]]})
+    >>> flatten_table(nested).to_pylist()
+    [{'a.x': 1, 'b.x': [2, 3]}]
+    """
+    wanted = flatten_schema(table.schema, lists=lists)
+    if wanted.names == table.schema.names:
+        return table
+    columns: list[pa.ChunkedArray] = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        chunks = [_parts(pa.concat_arrays([chunk]), lists) for chunk in column.chunks]
+        leaves = _leaves(field.name, field.type, lists)
+        for number, leaf in enumerate(leaves):
+            columns.append(pa.chunked_array([parts[number] for parts in chunks], leaf.type))
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def _leaves(name: str, type: pa.DataType, lists: bool) -> list[pa.Field]:
+    if types.is_struct(type):
+        return [leaf for f in type for leaf in _leaves(f"{name}.{f.name}", f.type, lists)]
+    if lists and _of_structs(type):
+        inside = _leaves(name, type.value_type, lists)
+        return [pa.field(leaf.name, _list_of(type, leaf.type)) for leaf in inside]
+    return [pa.field(name, type)]
+
+
+def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
+    """The plain columns of an array that is no slice."""
+    if types.is_struct(array.type):
+        return [part for field in array.flatten() for part in _parts(field, lists)]
+    if lists and _of_structs(array.type):
+        make = pa.LargeListArray if types.is_large_list(array.type) else pa.ListArray
+        mask = array.is_null() if array.null_count else None
+        return [
+            make.from_arrays(array.offsets, part, mask=mask)
+            for part in _parts(array.values, lists)
+        ]
+    return [array]
+
+
+def _of_structs(type: pa.DataType) -> bool:
+    listed = types.is_list(type) or types.is_large_list(type)
+    return bool(listed and types.is_struct(type.value_type))
+
+
+def _list_of(type: pa.DataType, inside: pa.DataType) -> pa.DataType:
+    return pa.large_list(inside) if types.is_large_list(type) else pa.list_(inside)

@@ -1,0 +1,174 @@
+"""The order of a result's rows: by end, by start, then event by event.
+
+Kernels give matches in the order of their last events, and those of one event as their structure
+holds them. What is in order is not sorted.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.analyzer.output_mode import is_summarized
+from ensue.ir.query import Query
+from ensue.ir.traversal import iterate_positive_atoms
+from ensue.projection.trigger_limits import sort_by_members
+from ensue.schema import Schema
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_types import Unit
+from ensue.vector.column_values import from_arrow
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import combine_column
+
+_BLOCK = 1 << 20  # matches with equals that are ordered event by event at a time
+_WORD = 62  # bits of a number that matches are compared by
+_KEYS = ["end", "start", "match_id"]
+
+
+def sort_matches(
+    matches: Matches, events: pa.Table, query: Query, schema: Schema, unit: Unit
+) -> Matches:
+    """The same matches by end, then by start, then by their events from the first on."""
+    if matches.count < 2 or not matches.variables or is_summarized(query):
+        return matches  # what speaks of all matches of an event comes in the order of events
+    first, last = matches.ends()
+    if bool((last < 0).any()):
+        return matches  # one without events is the only one
+    order, alike = _by_times(matches, first, last, events, schema, unit)
+    if alike.any():
+        order = np.arange(matches.count) if order is None else order
+        order = _by_events(matches, query, order, alike, first, last)
+    return matches if order is None else matches.pick(order)
+
+
+def _by_times(
+    matches: Matches, first: Ints, last: Ints, events: pa.Table, schema: Schema, unit: Unit
+) -> tuple[Ints | None, Bools]:
+    """The order by end, start and first event, None if it is there; and which matches are then
+    like the one before them in all three."""
+    ends = _times(events, schema.end, unit)
+    # rows are in the order of their ends: those of one end have one number
+    same = np.cumsum(np.concatenate([[False], ends[1:] != ends[:-1]]))
+    if not schema.intervals:
+        key = same[last] * len(ends) + first
+        order = None if bool((key[1:] >= key[:-1]).all()) else np.argsort(key, kind="stable")
+        key = key if order is None else key[order]
+        return order, key[1:] == key[:-1]
+    start = _earliest(matches, _times(events, schema.start, unit))
+    keys = (first, start, same[last])
+    order = np.lexsort(keys)
+    alike = np.ones(matches.count - 1, np.bool_)
+    for values in keys:
+        alike &= values[order[1:]] == values[order[:-1]]
+    return order, alike
+
+
+def _times(events: pa.Table, column: str, unit: Unit) -> Ints:
+    return np.asarray(from_arrow(combine_column(events, column), unit).values)
+
+
+def _earliest(matches: Matches, starts: Ints) -> Ints:
+    """The start of each match of events that last."""
+    found = np.full(matches.count, starts.max(), starts.dtype)
+    for variable in matches.variables:
+        offsets, rows = matches.segments(variable)
+        here = np.flatnonzero(np.diff(offsets))
+        if len(here):
+            least = np.minimum.reduceat(starts[rows], offsets[here])
+            found[here] = np.minimum(found[here], least)
+    return found
+
+
+def _by_events(
+    matches: Matches, query: Query, order: Ints, alike: Bools, first: Ints, last: Ints
+) -> Ints:
+    """The order, with matches that are alike so far event by event."""
+    begins = np.flatnonzero(np.concatenate([[True], ~alike]))
+    sizes = np.diff(np.append(begins, len(order)))
+    begins, sizes = begins[sizes > 1], sizes[sizes > 1]
+    names = [atom.variable for atom in iterate_positive_atoms(query.pattern)]
+    bits = len(names).bit_length()
+    for some in _blocks(sizes):
+        before = np.cumsum(sizes[some]) - sizes[some]
+        places = np.repeat(begins[some] - before, sizes[some])
+        places += np.arange(len(places))
+        group = np.repeat(np.arange(len(before)), sizes[some])
+        mine = order[places]
+        width = int((last[mine] - first[mine]).max()) + 1
+        if width * bits <= _WORD:
+            code = _codes(matches.pick(mine), names, bits, width, first[mine])
+            room = _WORD - width * bits
+            if len(before) < 1 << room:
+                by = np.argsort((group << (width * bits)) - code, kind="stable")
+            else:
+                by = np.lexsort((-code, group))
+        else:
+            by = sort_by_members(matches.pick(mine), query, group)
+        order[places] = mine[by]
+    return order
+
+
+def _codes(matches: Matches, names: list[str], bits: int, width: int, first: Ints) -> Ints:
+    """A number for each match, higher where its events come earlier: some bits for each row from
+    the first event on, which say of which variable it is."""
+    code = np.zeros(matches.count, np.int64)
+    newest = (width - 1 + first) * bits  # of which the places of rows are taken away
+    for number, variable in enumerate(names):
+        if variable in matches.rows:
+            rows = matches.rows[variable]
+            mine = (len(names) - number) << np.where(rows < 0, 0, newest - rows * bits)
+            code += mine if bool((rows >= 0).all()) else np.where(rows < 0, 0, mine)
+            continue
+        offsets, rows = matches.segments(variable)
+        owner = np.repeat(np.arange(matches.count), np.diff(offsets))
+        place = newest[owner] - rows * bits
+        here = np.flatnonzero(np.diff(offsets))
+        if len(here):
+            code[here] += np.add.reduceat((len(names) - number) << place, offsets[here])
+    return code
+
+
+def _blocks(sizes: Ints) -> list[slice]:
+    """Groups, some at a time, so that what they need is bounded."""
+    ends = np.cumsum(sizes)
+    if ends[-1] <= _BLOCK:
+        return [slice(0, len(sizes))]
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        reached = ends[cuts[-1]] - sizes[cuts[-1]]
+        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, reached + _BLOCK, "right"))))
+    return [slice(*pair) for pair in pairwise(cuts)]
+
+
+def get_named_columns(query: Query) -> set[str]:
+    """The columns of a result that the query names: its variables, if it has no RETURN.
+
+    They replace standard columns of the same name.
+    """
+    named = {column.name for column in query.returns}
+    if named or query.all_events:
+        return named
+    return {atom.variable for atom in iterate_positive_atoms(query.pattern)}
+
+
+def sort_result(found: pa.Table, query: Query | None, *, by_id: bool = True) -> pa.Table:
+    """A result by its columns `end` and `start`, then by `match_id`, or as it stands.
+
+    For what is not made of matches of one query: then their ids tell them apart. A result
+    without these columns, or in which the query has put others in their place, stays as it is.
+    """
+    named = set() if query is None else get_named_columns(query)
+    by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS
+    if found.num_rows < 2 or not {*by} <= {*found.column_names} - named:
+        return found
+    by = by if by_id else by[:2]
+    keys = found.select(by).combine_chunks()
+    after, before = keys.slice(1), keys.slice(0, keys.num_rows - 1)
+    sorted_ = pa.scalar(True)
+    for name in reversed(by):
+        later = pc.greater(after[name], before[name])
+        sorted_ = pc.or_(later, pc.and_(pc.equal(after[name], before[name]), sorted_))
+    if pc.all(sorted_, skip_nulls=False).as_py():
+        return found
+    return found.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in by]))

@@ -1,0 +1,347 @@
+"""What matches say: the values of fields and aggregates, one a match."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ensue.functions.aggregates import find_mode
+from ensue.functions.interpreter import compute_aggregate as plain_aggregate
+from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
+from ensue.ir.traversal import iterate_references
+from ensue.kernels import segment_aggregates as segments
+from ensue.projection.operator_results import OperatorColumns, OperatorProjection
+from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import (
+    Bools,
+    Floats,
+    Ints,
+    as_read_only,
+    fixed_array,
+    get_raw_values,
+    to_kernel_validity,
+)
+from ensue.vector.arrow_types import Unit, time_unit
+from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
+from ensue.vector.evaluation import evaluate
+from ensue.vector.match_rows import Matches
+from ensue.vector.operators import combine_validity, round_duration
+from ensue.vector.take import combine_column, take_values
+
+ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
+
+
+def index_columns(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
+    """For each variable the column of a field, which may also go by the column's name.
+
+    >>> index_columns({"a": [("price", "price@Stock")]})["a"]["price"]
+    'price@Stock'
+    """
+    return {
+        variable: {column: column for _, column in columns} | dict(columns)
+        for variable, columns in columns_of.items()
+    }
+
+
+class MatchValues:
+    """The events of some matches; each column is looked up once, and only if it is needed."""
+
+    def __init__(
+        self,
+        matches: Matches,
+        events: pa.Table,
+        columns_of: ColumnsOf,
+        results: OperatorProjection | None = None,
+        unit: Unit | None = None,
+    ) -> None:
+        self.matches = matches
+        self.results = results
+        self._made: OperatorColumns | None = None  # what results have, one a match
+        self.events = events
+        self.unit: Unit = time_unit(events.schema) if unit is None else unit
+        self.columns = index_columns(columns_of)
+        self._whole: dict[str, pa.Array | pa.ChunkedArray] = {}
+        self._vectors: dict[FieldRef | Aggregate, Vector] = {}
+
+    def of(self, matches: Matches) -> "MatchValues":
+        """The same events for other matches."""
+        other = MatchValues(matches, self.events, {}, self.results, self.unit)
+        other.columns, other._whole = self.columns, self._whole
+        return other
+
+    def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
+        """The events' column that a variable's field is in; of a result, its values by match."""
+        if self._is_result(variable):
+            return self._of_result(variable, name)
+        return self.whole(self.columns[variable][name])
+
+    def whole(self, column: str) -> pa.Array | pa.ChunkedArray:
+        if column not in self._whole:
+            self._whole[column] = combine_column(self.events, column)
+        return self._whole[column]
+
+    def know(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
+        """A column that is not in the events, where rows are those of something else."""
+        self._whole[column] = values
+
+    def _is_result(self, variable: str) -> bool:
+        return self.results is not None and variable in self.results.applied
+
+    def _of_result(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
+        assert self.results is not None
+        if name not in self.results.own(variable):
+            source = self.results.origins[variable]
+            return take_values(self.column(source, name), self.matches.nth(source, 1))
+        return self._results().columns[variable][name]
+
+    def _results(self) -> OperatorColumns:
+        assert self.results is not None
+        if self._made is None:
+            self._made = self.results.made(self.matches, self.events)
+        return self._made
+
+    def bound(self, variable: str) -> Matches:
+        """The matches with the rows of a variable; a result's row is the number of its match."""
+        if not self._is_result(variable):
+            return self.matches
+        rows = np.where(self._results().there[variable], np.arange(self.matches.count), -1)
+        return Matches({variable: rows}, {}, self.matches.count)
+
+    def rows(self, field: FieldRef) -> Ints:
+        """The row of the event that a reference means, in each match; -1 for none."""
+        matches = self.bound(field.variable)
+        match field.at:
+            case EventPosition.NTH:
+                return matches.nth(field.variable, field.nth)
+            case EventPosition.LAST:
+                return matches.nth(field.variable, -1)
+            case EventPosition.ONLY | EventPosition.ALL:
+                return matches.nth(field.variable, 1)
+            case _:
+                raise AssertionError(f"a finished match has no {field.at.value}")
+
+    def values(self, field: FieldRef) -> pa.Array:
+        """A field's values, in the column's own type."""
+        assert field.name is not None
+        return take_values(self.column(field.variable, field.name), self.rows(field))
+
+    def evaluate(self, expr: Expr) -> Vector:
+        """The values of an expression."""
+        return evaluate(expr, self._vector, self.matches.count, self.unit)
+
+    def holds(self, condition: Expr) -> Bools:
+        """Where a conjunct is true, or does not apply: it mentions an event that is not there."""
+        kept = truth(self.evaluate(condition))
+        for ref in iterate_references(condition):
+            if isinstance(ref, FieldRef):
+                rows = self.rows(ref)
+                if rows.size and rows.min() < 0:
+                    kept = kept | (rows < 0)
+        return kept
+
+    def _vector(self, ref: FieldRef | Aggregate) -> Vector:
+        if ref not in self._vectors:
+            if isinstance(ref, Aggregate):
+                self._vectors[ref] = self._aggregate(ref)
+            else:
+                self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
+        return self._vectors[ref]
+
+    # ------------------------------------------------------------------------ aggregates
+
+    def chosen(self, aggregate: Aggregate) -> pa.Array:
+        """A first, last, min or max of a plain field, in the column's own type."""
+        field = aggregate.argument
+        assert isinstance(field, FieldRef)
+        assert field.name is not None
+        offsets, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+        if aggregate.function in ("first", "last"):
+            places = _ends(aggregate.function, offsets)
+        elif aggregate.function in ("any_value", "mode"):
+            places = _one_of_each(aggregate.function, offsets, self._argument(aggregate))
+        else:
+            places = _extremes(aggregate.function, offsets, self._argument(aggregate))
+        column = self.column(field.variable, field.name)
+        return take_values(column, _picked_rows(elements, places))
+
+    def _argument(self, aggregate: Aggregate) -> Vector:
+        """The argument's values for every event of the variable, in all matches."""
+        _, elements = self.bound(aggregate.variable).segments(aggregate.variable)
+
+        def lookup(ref: FieldRef | Aggregate) -> Vector:
+            assert isinstance(ref, FieldRef)
+            assert ref.name is not None
+            column = take_values(self.column(ref.variable, ref.name), elements)
+            return from_arrow(column, self.unit, ref.name)
+
+        assert aggregate.argument is not None
+        return evaluate(aggregate.argument, lookup, len(elements), self.unit)
+
+    def _aggregate(self, aggregate: Aggregate) -> Vector:
+        assert aggregate.at in (EventPosition.ALL, EventPosition.ONLY), (
+            "a finished match has no current event"
+        )
+        offsets, _ = self.bound(aggregate.variable).segments(aggregate.variable)
+        if aggregate.argument is None:
+            return Vector(ValueKind.INTEGER, np.diff(offsets))
+        argument = self._argument(aggregate)
+        function = aggregate.function
+        offsets, valid = as_read_only(offsets), to_kernel_validity(argument.valid)
+        if function == "count":
+            return Vector(ValueKind.INTEGER, segments.counts(offsets, valid))
+        if function == "count_distinct":
+            return Vector(ValueKind.INTEGER, _distinct(offsets, argument))
+        if argument.kind is ValueKind.NULL:
+            empty = np.zeros(self.matches.count, np.bool_)
+            return Vector(ValueKind.NULL, empty, empty)
+        match function:
+            case "first" | "last":
+                return take_vector(argument, _ends(function, offsets))
+            case "min" | "max":
+                return take_vector(argument, _extremes(function, offsets, argument))
+            case "bool_and" | "bool_or":
+                least_or_most = "min" if function == "bool_and" else "max"
+                return take_vector(argument, _extremes(least_or_most, offsets, argument))
+            case "any_value" | "mode":
+                return take_vector(argument, _one_of_each(function, offsets, argument))
+            case "string_agg" | "product" | "stddev_pop" | "variance" | "var_pop":
+                return self._one_by_one(aggregate, offsets, argument)
+            case _:
+                pass
+        numbers = as_read_only(np.asarray(argument.values))
+        match function:
+            case "sum" | "avg" if argument.kind in (ValueKind.INTEGER, ValueKind.DURATION):
+                return _of_wholes(function, argument.kind, offsets, numbers, valid)
+            case "sum":
+                return _known(ValueKind.FLOAT, *segments.sums(offsets, numbers, valid))
+            case "avg":
+                return _known(ValueKind.FLOAT, *segments.averages(offsets, numbers, valid))
+            case "stddev":
+                return _known(ValueKind.FLOAT, *segments.deviations(offsets, numbers, valid))
+            case _:
+                assert aggregate.parameter is not None
+                percent = float(aggregate.parameter)
+                found = segments.percentiles(offsets, numbers, valid, percent)
+                if argument.kind is ValueKind.DURATION:
+                    return round_duration(*found)
+                return _known(ValueKind.FLOAT, *found)
+
+    def _one_by_one(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
+        """An aggregate of each match, by its plain meaning."""
+        values = to_arrow(argument, self.unit).to_pylist()
+        ends = offsets.tolist()
+        found = [
+            plain_aggregate(aggregate.function, values[start:end], aggregate.parameter)
+            for start, end in pairwise(ends)
+        ]
+        kind = ValueKind.STRING if aggregate.function == "string_agg" else ValueKind.FLOAT
+        return from_arrow(pa.array(found, arrow_type(kind, self.unit)), self.unit)
+
+
+def _known(kind: ValueKind, values: Ints | Floats, known: Bools) -> Vector:
+    return Vector(kind, values, None if known.all() else known)
+
+
+def _of_wholes(
+    function: str, kind: ValueKind, offsets: Ints, numbers: Ints, valid: Bools
+) -> Vector:
+    """A sum of whole numbers, NULL beyond 64 bits, or the average that it makes."""
+    if function == "sum":
+        totals, carry, known = segments.integer_sums(offsets, numbers, valid)
+        return _known(kind, totals, known & (carry == 0))
+    means, known = segments.integer_averages(offsets, numbers, valid)
+    if kind is ValueKind.DURATION:
+        return round_duration(means, known)
+    return _known(ValueKind.FLOAT, means, known)
+
+
+_FIRST_OR_LAST = {"first": segments.find_firsts, "last": segments.find_lasts}
+
+
+def _ends(function: str, offsets: Ints) -> Ints:
+    places: Ints = _FIRST_OR_LAST[function](as_read_only(offsets))
+    return places
+
+
+def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
+    if argument.kind is ValueKind.NULL:
+        return np.full(len(offsets) - 1, -1, np.int64)
+    valid = to_kernel_validity(argument.valid)
+    of = segments.find_least if function == "min" else segments.find_greatest
+    places: Ints = of(as_read_only(offsets), as_read_only(_ordered(argument)), valid)
+    return places
+
+
+def _one_of_each(function: str, offsets: Ints, argument: Vector) -> Ints:
+    """Where the value stands that an aggregate picks of each match; -1 for none."""
+    found = np.full(len(offsets) - 1, -1, np.int64)
+    if argument.kind is ValueKind.NULL:
+        return found
+    values = _ordered(argument).tolist()
+    valid = None if argument.valid is None else argument.valid.tolist()
+    for match, (start, end) in enumerate(pairwise(offsets.tolist())):
+        there = [k for k in range(start, end) if valid is None or valid[k]]
+        if there:
+            place = 0 if function == "any_value" else find_mode([values[k] for k in there])
+            found[match] = there[place]
+    return found
+
+
+def _distinct(offsets: Ints, argument: Vector) -> Ints:
+    """How many different values there are in each match."""
+    count = len(offsets) - 1
+    if argument.kind is ValueKind.NULL:
+        return np.zeros(count, np.int64)
+    values = _ordered(argument)
+    owners = np.repeat(np.arange(count, dtype=np.int64), np.diff(offsets))
+    if argument.valid is not None:
+        values, owners = values[argument.valid], owners[argument.valid]
+    order = np.lexsort((values, owners))
+    values, owners = values[order], owners[order]
+    same = (values[1:] == values[:-1]) | (
+        (values[1:] != values[1:]) & (values[:-1] != values[:-1])
+    )
+    fresh = np.ones(len(values), np.bool_)
+    fresh[1:] = ~(same & (owners[1:] == owners[:-1]))
+    return np.bincount(owners[fresh], minlength=count).astype(np.int64)
+
+
+def _ordered(vector: Vector) -> Ints | Floats:
+    """Numbers in the order of the values."""
+    if vector.kind is ValueKind.BOOLEAN:
+        return np.asarray(vector.values, np.int64)
+    if vector.kind is not ValueKind.STRING:
+        return np.asarray(vector.values)
+    texts: pa.Array = vector.values
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_encode()
+    ranks = np.zeros(len(texts.dictionary) + 1, np.int64)
+    ranks[: len(texts.dictionary)] = get_raw_values(
+        pc.rank(texts.dictionary, tiebreaker="dense").cast(pa.int64()), np.int64
+    )
+    indices = pc.fill_null(texts.indices, 0).cast(pa.int64())
+    ordered: Ints = ranks[get_raw_values(indices, np.int64)]
+    return ordered
+
+
+def _picked_rows(elements: Ints, places: Ints) -> Ints:
+    if not len(elements):
+        return np.full(len(places), -1, np.int64)
+    return np.where(places >= 0, elements[np.maximum(places, 0)], np.int64(-1))
+
+
+def take_vector(vector: Vector, places: Ints) -> Vector:
+    """The values at some places; NULL at -1."""
+    there = places >= 0
+    if not isinstance(vector.values, np.ndarray):
+        found = vector.values.take(fixed_array(pa.int64(), places, there))
+        return from_arrow(found, "us")
+    if not len(vector):
+        return Vector(vector.kind, np.zeros(len(places), vector.values.dtype), there)
+    safe = np.maximum(places, 0)
+    valid = None if there.all() else there
+    if vector.valid is not None:
+        valid = combine_validity(valid, vector.valid[safe])
+    return Vector(vector.kind, vector.values[safe], valid)

@@ -1,1 +1,0 @@
-"""The table that a MATCH_RECOGNIZE clause gives."""

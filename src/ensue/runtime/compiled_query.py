@@ -1,0 +1,156 @@
+"""From a checked query to matches: plan, engine and results in one."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from ensue.cached import cached_property
+from ensue.codegen.user_functions import find_uncompilable
+from ensue.engine.engine import Engine
+from ensue.engine.match_output import concat_matches
+from ensue.engine.memory_budget import MemoryBudget, MemoryUsage
+from ensue.engine.program import Program
+from ensue.ir.canonical_form import compute_fingerprint
+from ensue.ir.query import Query
+from ensue.ir.traits import is_interval_negation
+from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
+from ensue.planner.planner import choose_plan
+from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
+from ensue.projection.match_ids import RowHashes
+from ensue.projection.match_table import MatchTableBuilder, estimate_result_bytes
+from ensue.projection.time_order import sort_matches
+from ensue.schema import Schema, get_type_names
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.match_rows import Matches
+from ensue.vector.query_check import check_with_regions
+
+if TYPE_CHECKING:
+    from ensue.engine.adaptive import AdaptiveEngine
+    from ensue.engine.reference_engine import ReferenceEngine
+
+AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
+FEW_EVENTS = 10_000  # matches whose table is never too large
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """A query made ready for a stream of a known shape."""
+
+    query: Query  # checked, as the user wrote it
+    plan: PhysicalPlan  # in terms of columns
+    shape: StreamSchema
+    identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
+    planning: PlannerOptions = DEFAULT_OPTIONS
+
+    @cached_property
+    def physical(self) -> tuple[Query, Schema]:
+        """The query in terms of columns."""
+        return self.shape.physical(self.query)
+
+    @cached_property
+    def result(self) -> MatchTableBuilder:
+        """How its result is built."""
+        query, schema = self.physical
+        return MatchTableBuilder(
+            query,
+            schema,
+            self.shape.arrow,
+            self.plan.residual,
+            columns_of=self.shape.columns_of(query),
+            whole_of=self.shape.whole_of(query),
+            named_by=self.shape.identity_of(query),
+            query_fingerprint=self.identity or compute_fingerprint(self.query),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # not what follows from it
+
+    def engine(self, *, nullable: bool = False, counted: bool = False) -> AnyEngine:
+        """A matcher with no events yet; `counted`: it counts what it tries."""
+        query, schema = self.physical
+        limits = self.planning.limits
+        if isinstance(self.plan.structure, ReferencePlan):
+            return self._reference_engine(query, schema)
+        if self.planning.adaptive:
+            from ensue.engine.adaptive import AdaptiveEngine, CostBasedAdviser, why_not_adaptive
+
+            if why_not_adaptive(self.plan) is None:
+                adviser = CostBasedAdviser(self, query, schema, self.planning)
+                return AdaptiveEngine(
+                    self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
+                )
+        known = None if nullable or counted else self.program.again()
+        return Engine(
+            self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
+            program=known,
+        )  # fmt: skip
+
+    def _reference_engine(self, query: Query, schema: Schema) -> "ReferenceEngine":
+        from ensue.engine.negated_patterns import AbsenceEngine
+        from ensue.engine.reference_engine import ReferenceEngine
+
+        kind = AbsenceEngine if is_interval_negation(query.pattern) else ReferenceEngine
+        return kind(self.plan, schema, self.shape.unit, self.planning.limits)
+
+    @cached_property
+    def program(self) -> Program:
+        """Its kernel is written once, however many engines follow."""
+        _, schema = self.physical
+        return Program(self.plan, schema, self.shape.unit, nullable=False)
+
+
+def compile_query(
+    query: Query,
+    shape: StreamSchema,
+    planning: PlannerOptions = DEFAULT_OPTIONS,
+    *,
+    streaming: bool = False,
+    off: Collection[str] = (),
+) -> CompiledQuery:
+    """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
+    checked = check_with_regions(query, shape.schema, streaming=streaming)
+    physical, schema = shape.physical(checked)
+    plan = choose_plan(physical, schema, planning, off=off, python=find_uncompilable(physical))
+    return CompiledQuery(checked, plan, shape, planning=planning)
+
+
+def build_result(
+    prepared: CompiledQuery, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
+) -> pa.Table:
+    """Matches as the table the query asks for; the events' hashes may be known already."""
+    query, schema = prepared.physical
+    chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
+    if matches.count > FEW_EVENTS and not chosen_from:
+        whole_of = prepared.shape.whole_of(query)
+        size = matches.nbytes + estimate_result_bytes(matches, events, query, whole_of)
+        held = MemoryUsage(0, matches.number, size, events.num_rows - 1, None)
+        MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(
+            held
+        )
+    return prepared.result.build(matches, events, hashes)
+
+
+def sort_by_time(prepared: CompiledQuery, matches: Matches, events: pa.Table) -> Matches:
+    """Matches in the order of their times."""
+    query, schema = prepared.physical
+    return sort_matches(matches, events, query, schema, prepared.shape.unit)
+
+
+def get_result_schema(prepared: CompiledQuery) -> pa.Schema:
+    """The columns of a query's result."""
+    return prepared.result.wanted
+
+
+def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
+    """Several deliveries of a matcher as one."""
+    return concat_matches([f for f in found if f.count], matcher.output)
+
+
+def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
+    """The types of events that a query asks for and that no event had, as far as is known."""
+    wanted = {
+        n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)
+    }
+    return frozenset(wanted.intersection(matcher.unseen_types()))

@@ -1,0 +1,200 @@
+"""The store of events that matchers still need: those that later matches may contain."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.state_format import deserialize_table, serialize_table
+from ensue.projection.match_ids import ORDINAL
+from ensue.runtime.stream_order import DuplicateEvents
+from ensue.vector.arrow_numpy import sorted_unique
+from ensue.vector.event_table import StreamSchema
+from ensue.vector.match_rows import Matches
+from ensue.vector.take import create_empty_table, take_rows
+
+Rows = npt.NDArray[np.int64]
+FEW = 1_000  # events that are kept without asking which of them matter: to ask takes longer
+MIN_COMPACT_ROWS = (
+    4_096  # events from which on it is worth to look for those that do not matter any more
+)
+
+MAX_CHUNKS = 64  # fresh parts that are not yet put together
+FEW_MEMBERS = 32  # events that are picked one by one
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedEvents:
+    """Events of the past and their rows in the stream, which ascend."""
+
+    events: pa.Table  # with their ordinals: their twins may be gone
+    rows: Rows
+
+    def placed(self, matches: Matches) -> Matches:
+        """Matches as places in these events."""
+        return matches.moved(lambda rows: find_positions(self.rows, rows))
+
+
+class _Part(NamedTuple):
+    """Events one behind the other, as they came."""
+
+    events: pa.Table
+    rows: Rows
+    numbers: Rows  # their ordinals
+
+    def only(self, rows: Rows) -> "_Part":
+        places = np.searchsorted(self.rows, rows)
+        return _Part(take_rows(self.events, places), self.rows[places], self.numbers[places])
+
+
+class EventBuffer:
+    """Keeps the events of a matcher.
+
+    A few events at a time are kept as they come, in parts, and looked through when there are
+    twice as many as were needed the last time: what one event costs does not depend on how many
+    are kept.
+    """
+
+    def __init__(self, shape: StreamSchema) -> None:
+        self._arrow = shape.arrow
+        self._schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
+        self._parts: list[_Part] = []  # one behind the other
+        self._fresh = 0  # of the parts at the end: not yet put together
+        self._count = 0
+        self._needed = 0  # when they were looked through
+        self._twins = DuplicateEvents(shape.schema.end, shape.unit)
+
+    # ---------------------------------------------------------------------------- events
+
+    def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None) -> None:
+        """The next events, from row `first` on: those among `members`. None: all of them."""
+        count = events.num_rows
+        if members is None:
+            numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
+            self._append(_Part(events, np.arange(first, first + count), numbers))
+            return
+        wanted = np.zeros(count, np.bool_)
+        for rows in members:
+            wanted[rows[rows >= first] - first] = True
+        numbers = self._twins.ordinals(events, wanted)
+        places = np.flatnonzero(wanted)
+        if len(places) < count:
+            events, numbers = take_rows(events, places), numbers[places]
+        self._append(_Part(events, first + places, numbers))
+
+    def _append(self, part: _Part) -> None:
+        if not len(part.rows):
+            return
+        self._parts.append(part)
+        self._count += len(part.rows)
+        self._fresh += 1
+        if self._fresh > MAX_CHUNKS:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Puts parts at the end together, so that each is twice as large as the one behind it."""
+        kept = len(self._parts) - max(1, self._fresh)
+        self._fresh = 0
+        size = sum(len(part.rows) for part in self._parts[kept:])
+        while kept > 0 and len(self._parts[kept - 1].rows) <= 2 * size:
+            kept -= 1
+            size += len(self._parts[kept].rows)
+        if len(self._parts) - kept > 1:
+            self._parts[kept:] = [self._joined(self._parts[kept:])]
+
+    def _joined(self, parts: Sequence[_Part]) -> _Part:
+        """Parts as one."""
+        if not parts:
+            return _Part(
+                create_empty_table(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64)
+            )
+        tables, rows, numbers = zip(*parts, strict=True)
+        events = pa.concat_tables([self._fitting(table) for table in tables]).combine_chunks()
+        return _Part(events, np.concatenate(rows), np.concatenate(numbers))
+
+    def _fitting(self, events: pa.Table) -> pa.Table:
+        return events if events.schema.equals(self._arrow) else events.cast(self._arrow)
+
+    def _held(self, part: _Part) -> BufferedEvents:
+        events = self._fitting(part.events).append_column(ORDINAL, pa.array(part.numbers))
+        return BufferedEvents(events, part.rows)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is worth to look for events that do not matter any more."""
+        return self._count > max(MIN_COMPACT_ROWS, 2 * self._needed)
+
+    def keep(self, rows: Rows) -> None:
+        """Only the events of some rows, which are all here."""
+        if len(rows) < self._count:
+            self._parts = [self._joined([self._one().only(rows)])] if len(rows) else []
+            self._fresh, self._count = 0, len(rows)
+        self._needed = len(rows)
+
+    def _one(self) -> _Part:
+        """All of them."""
+        if len(self._parts) != 1:
+            joined = self._joined(self._parts)
+            self._parts, self._fresh = [joined] if len(joined.rows) else [], 0
+            return joined
+        return self._parts[0]
+
+    def of(self, found: Iterable[Matches]) -> BufferedEvents:
+        """Those that matches are made of, and maybe others."""
+        rows = [m.elements(v) for m in found if m.count for v in m.variables]
+        members = sorted_unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+        members = members[members >= 0]
+        if len(members) > FEW_MEMBERS:
+            one = self._one()
+            return self._held(one if 2 * len(members) > self._count else one.only(members))
+        return self._held(self._joined([self._event(row) for row in members.tolist()]))
+
+    def _event(self, row: int) -> _Part:
+        """The event of a row."""
+        parts = self._parts
+        part = parts[bisect_right(parts, row, key=lambda part: int(part.rows[0])) - 1]
+        at = int(part.rows.searchsorted(row))
+        one = slice(at, at + 1)
+        return _Part(part.events.slice(at, 1), part.rows[one], part.numbers[one])
+
+    def forget_before(self, now: float) -> None:
+        """No event that ends before `now` comes any more."""
+        self._twins.forget_before(now)
+
+    # ---------------------------------------------------------------------------- state
+
+    def __len__(self) -> int:
+        """How many events are kept, those included that are let go when it is looked through."""
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        size = sum(int(p.events.nbytes + 2 * p.rows.nbytes) for p in self._parts)
+        return size + self._twins.nbytes
+
+    def save(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
+        """The events, and arrays that are saved beside them."""
+        whole = self._held(self._one())
+        return serialize_table(whole.events), {"rows": whole.rows, **self._twins.save()}
+
+    def restore(self, events: bytes, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
+        """Goes on with what was saved."""
+        table = deserialize_table(events)
+        rows = arrays["rows"].astype(np.int64, copy=False)
+        table = table.cast(self._schema).combine_chunks()
+        numbers = np.array(table.column(ORDINAL).to_numpy(), np.int64)
+        part = _Part(table.drop_columns([ORDINAL]), rows, numbers)
+        self._parts = [part] if len(rows) else []
+        self._fresh, self._count, self._needed = 0, len(rows), len(rows)
+        self._twins.restore(arrays)
+
+
+def find_positions(known: Rows, rows: Rows) -> Rows:
+    """Where rows stand among known ones, which ascend; -1 stays."""
+    if not len(rows):
+        return rows
+    return np.where(rows < 0, np.int64(-1), np.searchsorted(known, rows))

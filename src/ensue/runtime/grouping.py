@@ -1,0 +1,110 @@
+"""Queries apart from what they say of their whole results, where a result has an end."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ensue.errors import QueryError
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.query import Query, ResultModifiers
+from ensue.printing.expression_printer import format_name
+from ensue.printing.pattern_printer import format_result_modifiers
+from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
+
+if TYPE_CHECKING:
+    from ensue.analyzer.aggregation import ResultAggregation, ResultColumn
+
+
+def split_result_modifiers(
+    asked: Sequence[QuerySpec], *, emit_timeouts: bool = False
+) -> "tuple[tuple[QuerySpec, ...], dict[int, ResultAggregation]]":
+    """Queries for the matches alone, and by their numbers what is done with all of them."""
+    found, finishing = [], {}
+    for one in asked:
+        query, last = strip_result_modifiers(one.query)
+        if last is not None:
+            finishing[one.number] = last
+            if emit_timeouts and last.whole.grouped:
+                raise QueryError(
+                    "emit_timeouts=True cannot be combined with GROUP BY and TOTAL: partial "
+                    "matches would be counted as matches",
+                    hint="leave one of them out",
+                )
+        found.append(replace(one, query=query))
+    return tuple(found), finishing
+
+
+def strip_result_modifiers(query: Any) -> "tuple[Any, ResultAggregation | None]":
+    """A query for the matches alone, and what is done with all of them."""
+    match query:
+        case Query(whole=None) | ArchiveJoinQuery(whole=None) | Hierarchy(query=Query(whole=None)):
+            return query, None
+        case Query() | ArchiveJoinQuery():
+            from ensue.analyzer.aggregation import split_result_modifiers
+
+            return split_result_modifiers(query)
+        case Hierarchy(query=top):
+            from ensue.analyzer.aggregation import split_result_modifiers
+
+            inside, last = split_result_modifiers(top)
+            return replace(query, query=inside), last
+        case _:
+            return query, None
+
+
+def describe_result_modifiers(finishing: "ResultAggregation") -> str:
+    """What is done with all matches, in words."""
+    lines = ["whole result"]
+    if finishing.whole.grouped:
+        shown = ", ".join(_told(column) for column in finishing.columns)
+        lines.append(f"  RETURN {shown}")
+    if finishing.whole.keys == ():
+        lines.append("  TOTAL: all matches are one group")
+    lines += [f"  {line}" for line in format_result_modifiers(finishing.whole)]
+    if finishing.counts is not None:
+        lines.append("  the matches of each last event are counted, not listed, and added up")
+    return "\n".join(lines)
+
+
+def _told(column: "ResultColumn") -> str:
+    if column.over is None:
+        return format_name(column.name)
+    inside = "*" if column.over.function == "count" else column.source.strip()
+    return f"{column.over.function}({inside}) AS {format_name(column.name)}"
+
+
+def require_finite_result(asked: Iterable[QuerySpec]) -> None:
+    """Raises a QueryError for what is said of a whole result, where there is never a whole."""
+    for one in asked:
+        whole = _whole(one)
+        if whole is not None:
+            with name_query_in_errors(one.name):
+                raise QueryError(
+                    "GROUP BY, ORDER BY, TOTAL and FETCH FIRST are about a whole result, and that "
+                    "of a stream never ends",
+                    hint="write the matches to a table (ensue.start), and ask that table: "
+                    "spark.read, DuckDB, or ensue.sql",
+                    span=whole.span,
+                    text=_text(one),
+                )
+
+
+def _whole(one: QuerySpec) -> ResultModifiers | None:
+    match one.query:
+        case (
+            Query(whole=whole)
+            | ArchiveJoinQuery(whole=whole)
+            | Hierarchy(query=Query(whole=whole))
+        ):
+            return whole
+        case _:
+            return None
+
+
+def _text(one: QuerySpec) -> str | None:
+    return (
+        one.query.query.text
+        if isinstance(one.query, Hierarchy)
+        else getattr(one.query, "text", "")
+    )

@@ -1,0 +1,225 @@
+"""A workload as text: what a checkpoint is known by, and what the end of a stream is read from.
+
+Every stage of a chain has a text of its own. It says of which queries the chain is, not how they
+are planned; how much they may hold is no part of it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ensue.archives.archive import Archive
+from ensue.errors import QueryError, StateError
+from ensue.ir.archive_join import ArchiveJoinQuery
+from ensue.ir.hierarchy import Definition, Hierarchy
+from ensue.ir.query import Query
+from ensue.ir.row_pattern import RowPatternQuery
+from ensue.ir.user_operator import UserOperator, find_operator
+from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
+from ensue.parser.pattern_parser import parse, parse_statement
+from ensue.parser.row_pattern.row_pattern_language import claims_match_recognize
+from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
+from ensue.printing.pattern_printer import format_query
+from ensue.printing.sql_printer import format_clause
+from ensue.runtime.options import NO_ARCHIVES, AccessOptions, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
+from ensue.runtime.source_schema import SourceSchema
+
+FORMAT = 2
+_BEGUN: dict[tuple[str, str], UserOperator] = {}  # of streams that this process has begun
+_SETS: dict[str, SubscriptionsSpec] = {}  # of subscriptions in memory that these ask for
+_TABLES: dict[str, Archive] = {}  # tables in memory that these look things up in, by digest
+
+
+def format_pipeline(
+    asked: Sequence[QuerySpec],
+    source: SourceSchema,
+    wishes: RunOptions,
+    lanes: int,
+    pasts: ArchiveSet = NO_ARCHIVES,
+) -> str:
+    """The text of a chain of these queries."""
+    planning = wishes.planning
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "asked": [_described(one) for one in asked],
+            **source.described(),
+            "lanes": lanes,
+            "emit_timeouts": wishes.emit_timeouts,
+            "levels": wishes.levels,
+            "trace": wishes.trace,
+            "planning": None if planning == DEFAULT_OPTIONS else planning.described(),
+            "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            **({} if wishes.ids else {"ids": False}),
+            **({"flat": True} if wishes.flat else {}),
+            **_past(asked, wishes, pasts),
+        }
+    )
+
+
+def _past(asked: Sequence[QuerySpec], wishes: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
+    """The archives of queries that have a past; other texts do not speak of any."""
+    names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
+             for j in one.query.joins}  # fmt: skip
+    names |= set() if pasts.own is None else {pasts.own}
+    if not names:
+        return {}
+    return {
+        "archives": {name: pasts.archives[name].described() for name in sorted(names)},
+        "archive": pasts.own,
+        "cut": pasts.cut,
+        "access": wishes.access.access,
+        "latency": wishes.access.latency,
+    }
+
+
+def format_stage(chain: str, number: int) -> str:
+    """The text of one of a chain's stages."""
+    return json.dumps({**json.loads(chain), "stage": number})
+
+
+def _described(one: QuerySpec) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": one.name, "number": one.number}
+    match one.query:
+        case ArchiveJoinQuery(has_row_pattern_sides=True):
+            return found | {"joined": format_query(one.query)}
+        case Query() | ArchiveJoinQuery():
+            return found | {"query": format_query(one.query)}
+        case Hierarchy(definitions=definitions, query=top, emit=emit):
+            below = {d.name: format_query(d.query) for d in definitions}
+            return found | {"query": format_query(top), "definitions": below, "emit": list(emit)}
+        case SubscriptionsSpec(log=log):
+            return found | {"subscriptions": log.identity}
+        case RowPatternQuery():
+            return found | {"query": format_clause(one.query)}
+
+
+def parse_stage(text: str) -> dict[str, Any]:
+    """The text of a stage as plain values; a StateError for one of another format."""
+    written: dict[str, Any] = json.loads(text)
+    if written.get("format") != FORMAT:
+        raise StateError(
+            f"the checkpoint describes its queries in format {written.get('format')}, and this "
+            f"release reads format {FORMAT}\n"
+            "  hint: use the release that wrote it, or start with a new checkpoint"
+        )
+    return written
+
+
+# ------------------------------------------------------------------------------ reading
+
+
+def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -> dict[str, Any]:
+    """What a workload is made of, from the texts of its stages.
+
+    Operators of users are known by name and must be the same ones.
+    """
+    stages = [parse_stage(text) for text in texts]
+    operators = tuple(operators)
+    asked: dict[int, QuerySpec] = {}
+    for stage in stages:
+        for one in stage["asked"]:
+            query = _again(one, stage["operators"], operators)
+            asked[one["number"]] = QuerySpec(query, one["name"], one["number"])
+    first, levels = stages[0], stages[0]["levels"]
+    return {
+        "asked": tuple(asked[number] for number in sorted(asked)),
+        "source": SourceSchema.again(first),
+        "wishes": RunOptions(
+            emit_timeouts=first["emit_timeouts"],
+            levels=tuple(levels) if isinstance(levels, list) else levels,
+            trace=first["trace"],
+            streaming=True,
+            planning=PlannerOptions.of(first["planning"]),
+            access=AccessOptions(first.get("access"), first.get("latency")),
+            ids=first.get("ids", True),
+            flat=first.get("flat", False),
+        ),
+        "lanes": max(stage["lanes"] for stage in stages),
+        "pasts": _pasts(stages),
+    }
+
+
+def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
+    """The archives of all stages, as they were."""
+    described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
+    from ensue.archives.factory import reopen_archive
+
+    archives = {name: reopen_archive(one, _TABLES) for name, one in described.items()}
+    first = stages[0]
+    return ArchiveSet(archives, first.get("archive"), first.get("cut"))
+
+
+def _again(
+    one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[UserOperator]
+) -> Query | Hierarchy | ArchiveJoinQuery | SubscriptionsSpec | RowPatternQuery:
+    def query(text: str) -> Query:
+        return parse(text, restore_operators(used, operators))
+
+    if "subscriptions" in one:
+        return _subscribed(one["subscriptions"])
+    if "joined" in one:
+        from ensue.parser.sql.clause_join import parse_archive_join_text
+
+        return parse_archive_join_text(one["joined"])
+    if claims_match_recognize(one["query"]):
+        from ensue.parser.row_pattern.clause import read_clause_text
+
+        return read_clause_text(one["query"])
+    if "definitions" not in one:
+        return parse_statement(one["query"], restore_operators(used, operators))
+    definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
+    return Hierarchy(definitions, query(one["query"]), tuple(one["emit"]))
+
+
+def _subscribed(identity: str) -> SubscriptionsSpec:
+    """The set that a checkpoint knows so."""
+    kind, _, rest = identity.partition(" ")
+    if kind == "folder":
+        log = CatalogLog(rest)
+        return SubscriptionsSpec(log, log.latest())
+    if identity not in _SETS:
+        raise StateError(
+            "the stream's subscriptions were in the memory of the process that began it\n"
+            "  hint: run this in that process; ensue.Subscriptions(folder=...) keeps a set for "
+            "others, too"
+        )
+    return _SETS[identity]
+
+
+def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) -> None:
+    """Keeps the operators of a stream and its archives in memory, so that its end finds them."""
+    for archive in pasts.archives.values():
+        described = archive.described()
+        if described["kind"] == "table":
+            _TABLES[str(described["version"])] = archive
+    for one in asked:
+        if isinstance(one.query, SubscriptionsSpec):
+            _SETS[one.query.log.identity] = one.query
+        for operator in one.operators:
+            _BEGUN[operator.name, operator.fingerprint] = operator
+
+
+def restore_operators(
+    used: Mapping[str, str], operators: Iterable[UserOperator]
+) -> tuple[UserOperator, ...]:
+    """The operators of a checkpoint's query, as they were when it began."""
+    operators = tuple(operators)
+    for name, fingerprint in used.items():
+        if (name, fingerprint) in _BEGUN:
+            operators = (*operators, _BEGUN[name, fingerprint])
+            continue
+        try:
+            found = find_operator(name, operators, None)
+        except QueryError:
+            raise StateError(
+                f"the stream's query uses the operator {name}, which is not known here\n"
+                f"  hint: run its ensue.operator({name!r}, ...) first"
+            ) from None
+        if found.fingerprint != fingerprint:
+            raise StateError(
+                f"the operator {name} is not what it was when the stream began\n"
+                "  hint: give it the functions and attributes it had, or begin a new checkpoint"
+            )
+    return operators

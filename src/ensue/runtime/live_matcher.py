@@ -1,0 +1,175 @@
+"""A matcher that is fed piece by piece and keeps the events it still needs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.cached import cached_property
+from ensue.engine.engine import Engine
+from ensue.engine.state_format import pack_state, unpack_state
+from ensue.projection.match_table import filter_matches
+from ensue.projection.trigger_limits import RANK, rank_matches
+from ensue.runtime.compiled_query import CompiledQuery, build_result
+from ensue.runtime.composite import CompositeMatcher
+from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
+from ensue.runtime.spill.key_store import SPILLED, restore_unlimited
+from ensue.vector.event_table import split_table
+from ensue.vector.match_rows import Matches
+
+REPLAY_ROWS = 1 << 16  # events of the past between which found matches are thrown away
+
+
+class LiveMatcher:
+    """Feeds slices of an ordered stream to a query; the slicing does not change the matches.
+
+    Between slices the matcher can be saved as bytes and restored elsewhere.
+    """
+
+    def __init__(self, prepared: CompiledQuery) -> None:
+        self.prepared = prepared
+        self.engine = prepared.engine()
+        self.store = EventBuffer(prepared.shape)
+        self._nothing: pa.Table | None = None  # what it gives without matches
+
+    def feed(self, events: pa.Table) -> pa.Table:
+        """The matches that the next events complete. They come in the order of the stream."""
+        first = self.engine.rows
+        matches = self.engine.feed(events)
+        if events.num_rows <= FEW:
+            self.store.add(events, first, None)
+            result = self._result(matches)
+            if self.store.is_full:
+                self.store.keep(self.engine.held_rows())
+            return result
+        kept = self.engine.held_rows()
+        self.store.add(events, first, [kept, *(matches.elements(v) for v in matches.variables)])
+        result = self._result(matches)
+        self.store.keep(kept)
+        return result
+
+    def advance(self, now: float) -> pa.Table:
+        """The matches that only waited for time to pass, once it is `now`."""
+        result = self._result(self.engine.advance(now))
+        self.store.keep(self.engine.held_rows())
+        self.store.forget_before(now)
+        return result
+
+    def replay(self, events: pa.Table, now: float | None) -> None:
+        """Takes up the state that events of the past leave behind, at the time `now`.
+
+        They are all that matches to come need, and their matches have been delivered.
+        """
+        first = self.engine.rows
+        if isinstance(self.engine, Engine):
+            rows = first + events.num_rows
+            self.engine.replay(split_table(events, REPLAY_ROWS), rows, now)
+        else:
+            self.engine.feed(events)
+            if now is not None:
+                self.engine.advance(now)
+        self.engine.hand_over()
+        self.store.add(events, first, [self.engine.held_rows()])
+        if now is not None:
+            self.store.forget_before(now)
+
+    def drop(self, events: pa.Table) -> bool:
+        """Drops all that is known of the keys of some events, if that can be done."""
+        engine = self.engine
+        if not isinstance(engine, Engine) or not engine.can_drop_keys:
+            return False
+        keys = self.prepared.plan.query.equivalence
+        engine.drop_keys([events.column(key.field_name) for key in keys])
+        self.store.keep(engine.held_rows())
+        return True
+
+    def finish(self) -> pa.Table:
+        """The matches that only waited for the stream to end."""
+        return self._result(self.engine.finish())
+
+    def _result(self, matches: Matches) -> pa.Table:
+        self.engine.hand_over()  # what is in the table is with whoever asked for it
+        if not matches.count and self._nothing is not None:
+            return self._nothing
+        table = self._built(matches, self.store.of([matches]))
+        if self._nothing is None:
+            self._nothing = table.slice(0, 0)
+        return table
+
+    def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        return build_result(self.prepared, known.placed(matches), known.events)
+
+    def ranked_result(self, matches: Matches, known: BufferedEvents) -> pa.Table:
+        """The result of some matches, with the column of their ranks."""
+        query, schema = self.prepared.shape.physical(self.prepared.query)
+        columns, residual = self.prepared.shape.columns_of(query), self.prepared.plan.residual
+        placed = known.placed(matches)
+        found = filter_matches(placed, known.events, query, schema, residual, columns)
+        result = build_result(self._accepting_all, found, known.events)
+        in_stream = found.moved(lambda rows: np.where(rows < 0, rows, known.rows[rows]))
+        return result.append_column(RANK, rank_matches(in_stream, self.prepared.query))
+
+    @cached_property
+    def _accepting_all(self) -> CompiledQuery:
+        """The query over matches that are accepted already."""
+        plan = replace(self.prepared.plan, residual=())
+        return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
+
+    def deadline(self) -> float | None:
+        return self.engine.deadline()
+
+    @property
+    def partial_matches(self) -> int:
+        return self.engine.partial_matches
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        return int(self.engine.state_bytes) + self.store.nbytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it takes."""
+        return self.engine.held_bytes + self.store.nbytes
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        self.store.keep(self.engine.held_rows())
+        events, arrays = self.store.save()
+        return pack_state({}, arrays, {"engine": self.engine.save(), "events": events})
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved one stopped."""
+        _, arrays, blobs = unpack_state(data)
+        self.engine.restore(blobs["engine"])
+        self.store.restore(blobs["events"], arrays)
+
+
+class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):
+    """Queries over one stream, whose keys may be dropped and made anew."""
+
+    def __init__(self, queries: Sequence[CompiledQuery]) -> None:
+        super().__init__([LiveMatcher(query) for query in queries])
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take."""
+        return sum(m.held_bytes for m in self.matchers)
+
+    def drop(self, events: pa.Table) -> bool:
+        """Drops all that is known of the keys of some events; else they have to be made anew."""
+        return all(matcher.drop(events) for matcher in self.matchers)
+
+    def replay(self, events: pa.Table, now: float | None) -> None:
+        """Takes up the state that events of the past leave behind."""
+        for matcher in self.matchers:
+            matcher.replay(events, now)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved ones stopped, also where some of it was put aside."""
+        _, _, saved = unpack_state(data)
+        if SPILLED in saved:
+            restore_unlimited(self, data, self.matchers[0].prepared.shape)
+        else:
+            super().restore(data)

@@ -1,0 +1,94 @@
+"""The kinds of queries, one record each: their modules are loaded when such a query appears."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ensue.ir.query import Query
+from ensue.runtime.options import NO_ARCHIVES, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import QuerySpec
+from ensue.runtime.source_schema import SourceSchema
+from ensue.runtime.stage import OutputTable
+
+if TYPE_CHECKING:
+    from ensue.runtime.stage import QueryOperator
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """All that is asked of a stream at once."""
+
+    asked: Sequence[QuerySpec]
+    source: SourceSchema
+    wishes: RunOptions
+    pasts: ArchiveSet = NO_ARCHIVES
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one query, not one of a list."""
+        return len(self.asked) == 1 and self.asked[0].name is None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQueries:
+    """The queries of one kind in a call, planned."""
+
+    delivered: Mapping[QuerySpec, Sequence[OutputTable]]  # not numbered yet
+    works: Callable[
+        [Mapping[QuerySpec, Sequence[OutputTable]]], "Iterable[QueryOperator]"
+    ]  # for numbered outputs
+
+
+def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
+    """The only output of a query, not numbered yet."""
+    return OutputTable(0, "" if one.name is None else one.name, schema, one.number, meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKind:
+    """A kind of query: its node, and the functions for it, each as "module:name"."""
+
+    name: str
+    node: str
+    plan: str  # (the call's queries of this kind, call) -> PlannedQueries
+
+    def is_of(self, query: object) -> bool:
+        """Whether a query is of this kind, without loading the kind's modules."""
+        return f"{type(query).__module__}:{type(query).__qualname__}" == self.node
+
+    def planned(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+        """Plans the call's queries of this kind, or raises an error that says which cannot be."""
+        found: PlannedQueries = resolve_name(self.plan)(asked, call)
+        return found
+
+
+KINDS = (
+    QueryKind(
+        "pattern",
+        "ensue.ir.query:Query",
+        "ensue.operators.match.match_operator:plan_queries",
+    ),
+    QueryKind(
+        "archive join",
+        "ensue.ir.archive_join:ArchiveJoinQuery",
+        "ensue.operators.archive_join.join_operator:plan_archive_joins",
+    ),
+    QueryKind(
+        "row pattern",
+        "ensue.ir.row_pattern:RowPatternQuery",
+        "ensue.operators.row_match.row_operator:plan_row_patterns",
+    ),
+    QueryKind(
+        "hierarchy",
+        "ensue.ir.hierarchy:Hierarchy",
+        "ensue.operators.hierarchy.hierarchy_plan:plan_hierarchies",
+    ),
+    QueryKind(
+        "subscriptions",
+        "ensue.runtime.query_spec:SubscriptionsSpec",
+        "ensue.operators.subscriptions.subscription_operator:plan_subscriptions",
+    ),
+)

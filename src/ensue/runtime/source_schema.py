@@ -1,0 +1,240 @@
+"""The events that come in: their columns, and what each of them is for."""
+
+import base64
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ensue.cached import cached_property
+from ensue.errors import EventError
+from ensue.ir.expression import Aggregate, Expr, FieldRef
+from ensue.runtime.tasks.watermark import WatermarkClock, create_clock
+from ensue.vector.arrow_types import time_unit
+from ensue.vector.column_values import Vector, from_arrow, to_arrow
+from ensue.vector.evaluation import evaluate
+from ensue.vector.event_table import (
+    COMPUTED,
+    PLACE,
+    Columns,
+    StreamSchema,
+    add_location,
+    restore_schema,
+)
+from ensue.vector.take import create_empty_table
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column that events get when they are read."""
+
+    name: str
+    expr: Expr  # over the columns of one event
+
+
+@dataclass(frozen=True, slots=True)
+class InputOrder:
+    """How events are to be read: by which columns they are ordered, and what they get before."""
+
+    time: str | tuple[str, str]  # PLACE: in the order in which they come
+    order: tuple[str, ...] = ()
+    computed: tuple[ComputedColumn, ...] = ()
+
+    @property
+    def numbered(self) -> bool:
+        """Whether they get a column that says in which order they come."""
+        return self.time == PLACE
+
+    def with_computed(self, events: pa.Table) -> pa.Table:
+        """Events with the columns that are computed."""
+        unit = time_unit(events.schema)
+
+        def lookup(field: FieldRef | Aggregate) -> Vector:
+            assert isinstance(field, FieldRef)
+            assert field.name is not None
+            return from_arrow(events.column(field.name), unit, field.name)
+
+        whole = events
+        for column in self.computed:
+            vector = evaluate(column.expr, lookup, events.num_rows, unit)
+            whole = whole.append_column(column.name, to_arrow(vector, unit))
+        return whole
+
+    def schema(self, arrow: pa.Schema) -> pa.Schema:
+        """The columns of events behind that."""
+        return self.with_computed(create_empty_table(arrow)).schema
+
+    def in_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same for what a task of Spark reads."""
+        for batch in batches:
+            yield from self.with_computed(pa.Table.from_batches([batch])).to_batches()
+
+
+InputOrderFactory = Callable[
+    ..., InputOrder
+]  # by the columns that events have, and a session's zone
+
+
+def is_internal_column(name: str) -> bool:
+    """Whether a column is one that events got when they were read.
+
+    >>> is_internal_column("__key_3f"), is_internal_column("name")
+    (True, False)
+    """
+    return name == PLACE or name.startswith(COMPUTED)
+
+
+# ----------------------------------------------------------------------
+# What a call says of its events and of how to run, beside the query: the same on all runners.
+
+DEFAULT = "usual"  # what an argument is by default, where it can be kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Where time, type, order and place of events are, and what becomes of bad and late ones."""
+
+    time: str | tuple[str, str]
+    type: str | None = None
+    order: tuple[str, ...] = ()
+    location: str | tuple[str, str] | None = None
+    space: str = "plane"
+    arranging: InputOrderFactory | None = (
+        None  # how queries say themselves what orders and splits events
+    )
+    bad_events: str = "raise"
+    progress: Callable[[int, int], None] | None = None
+    # of streams
+    watermark: Any = None
+    late_events: str = "count"
+    lanes: int | None = None
+    max_ahead: Any = DEFAULT
+    number: int = 1  # among those of one query of Spark, whose counters have names of their own
+
+    def __post_init__(self) -> None:
+        if self.bad_events not in ("raise", "drop"):
+            raise EventError(f"bad_events must be 'raise' or 'drop', not {self.bad_events!r}")
+
+    def require_table(self) -> None:
+        """Raises an EventError for what only streams take: a table is sorted as a whole."""
+        refused = {
+            "max_ahead": (DEFAULT, "in a table no event moves the others"),
+            "watermark": (None, "a table is sorted by time as a whole"),
+            "late_events": ("count", "in a table no event is late"),
+        }
+        for name, (default, reason) in refused.items():
+            value = getattr(self, name)
+            if value != default:
+                raise EventError(
+                    f"{name}={value!r} is only for streams: {reason}\n  hint: leave it out"
+                )
+
+    @property
+    def deliver_late(self) -> bool:
+        """Whether late events are given back: otherwise they are only counted."""
+        if self.late_events not in ("count", "deliver"):
+            raise EventError(f"late_events must be 'count' or 'deliver', not {self.late_events!r}")
+        return self.late_events == "deliver"
+
+
+# ----------------------------------------------------------------------
+# The events that come in: their columns, and what each of them is for.
+
+
+@dataclass(frozen=True)
+class SourceSchema:
+    """What is known of a stream's events before any of them has come."""
+
+    arrow: pa.Schema
+    time: str | tuple[str, str]
+    type: str | None = None
+    order: tuple[str, ...] = ()
+    location: str | tuple[str, str] | None = None
+    by_type: Mapping[str, Columns] | None = None
+    space: str = "plane"
+    zone: str | None = None  # of all times that have one, where a session of Spark says it
+
+    @classmethod
+    def of(cls, shape: StreamSchema, given: SourceOptions) -> "SourceSchema":
+        """The source of events of a shape, as a call describes them."""
+        return cls(
+            shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
+            given.space, shape.schema.session,
+        )  # fmt: skip
+
+    @cached_property
+    def shape(self) -> StreamSchema:
+        shape = restore_schema(
+            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
+        )
+        if self.zone is not None:
+            shape = replace(shape, schema=replace(shape.schema, session=self.zone))
+        own = tuple(name for name in self.arrow.names if is_internal_column(name))
+        return add_location(
+            replace(shape, hidden=own) if own else shape, self.location, self.space
+        )
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for sources whose columns have the same types and metadata, nested ones too."""
+        by_type = None
+        if self.by_type is not None:
+            by_type = tuple((name, tuple(map(tuple, c))) for name, c in self.by_type.items())
+        others = (
+            getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type")
+        )
+        return self.arrow.serialize().to_pybytes(), by_type, *others
+
+    @cached_property
+    def came(self) -> pa.Schema:
+        """The columns of events as they came, without those that they got when they were read."""
+        return pa.schema([field for field in self.arrow if not is_internal_column(field.name)])
+
+    @cached_property
+    def clock(self) -> WatermarkClock:
+        return create_clock(self.shape)
+
+    def sortable(self, arrival: Sequence[str]) -> StreamSchema:
+        """The shape of events that know when they came: that decides between equal ones."""
+        shape = self.shape
+        schema = replace(shape.schema, order=(*shape.schema.order, *arrival))
+        return replace(shape, schema=schema, arrow=self.arriving(arrival))
+
+    def arriving(self, arrival: Sequence[str]) -> pa.Schema:
+        """The columns of events that know when they came."""
+        return pa.schema([*self.arrow, *(pa.field(name, pa.int64()) for name in arrival)])
+
+    # ---------------------------------------------------------------------------- as text
+
+    def described(self) -> dict[str, Any]:
+        """As plain values; `again` reads them."""
+        return {
+            "time": self.time,
+            "type": self.type,
+            "order": self.order,
+            "location": self.location,
+            "space": self.space,
+            "columns": [f"{f.name} {f.type}" for f in self.arrow],
+            "tables": None if self.by_type is None else dict(self.by_type),
+            "arrow": base64.b64encode(self.arrow.serialize().to_pybytes()).decode(),
+            **({} if self.zone is None else {"zone": self.zone}),
+        }
+
+    @classmethod
+    def again(cls, described: Mapping[str, Any]) -> "SourceSchema":
+        """The source that was described so."""
+        time, tables = described["time"], described["tables"]
+        location = described["location"]
+        return cls(
+            arrow=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["arrow"]))),
+            time=time if isinstance(time, str) else (time[0], time[1]),
+            type=described["type"],
+            order=tuple(described["order"]),
+            location=tuple(location) if isinstance(location, list) else location,
+            space=described["space"],
+            zone=described.get("zone"),
+            by_type=None
+            if tables is None
+            else {n: [(f, c) for f, c in t] for n, t in tables.items()},
+        )

@@ -1,0 +1,216 @@
+"""Events as they come, put into the order of the stream as far as that is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
+from ensue.projection.match_ids import get_event_times, hash_content, number_duplicates
+from ensue.vector.arrow_numpy import Bools, Ints
+from ensue.vector.arrow_types import Unit
+from ensue.vector.event_table import StreamSchema, find_stream_order, get_end_times, sort_events
+from ensue.vector.take import create_empty_table, take_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedEvents:
+    """What can be matched now."""
+
+    events: pa.Table  # in the order of the stream, and none comes before them any more
+    late: pa.Table  # came too late to be matched
+
+
+class StreamOrder:
+    """Lets events pass when none can come before them any more.
+
+    Without a delay they have to come in the order of the stream and pass at once; with one they
+    wait until one has come that is so much newer. What comes too late is decided event by event,
+    by those before it: how the stream is cut into pieces does not matter.
+    """
+
+    def __init__(self, shape: StreamSchema, delay: int | float | None) -> None:
+        self.shape = shape
+        self.delay = delay  # in the matcher's time; None: events come in order
+        self.newest: Any = None  # how far time has come
+        self.waiting = create_empty_table(shape.arrow)
+        self._last: pa.Table | None = None  # that passed, where more than time orders events
+        self._by_time_alone = not shape.schema.order and not shape.schema.intervals
+
+    @property
+    def now(self) -> Any:
+        """No event that ends before comes any more, or it is late. None: nothing is known."""
+        if self.newest is None or self.delay is None:
+            return self.newest
+        return self.newest - self.delay
+
+    def take(self, events: pa.Table) -> ReleasedEvents:
+        """The next events. All of them have a time."""
+        if not events.num_rows:
+            return ReleasedEvents(events, events)
+        times = get_end_times(events, self.shape)
+        behind = self._behind(events, times)
+        late = events.slice(0, 0)
+        if behind.any():
+            late, events = (take_rows(events, np.flatnonzero(b)) for b in (behind, ~behind))
+            times = times[~behind]
+        if not events.num_rows:
+            return ReleasedEvents(events, late)
+        if self.delay is None:
+            self.newest = times[-1].item()
+            if not self._by_time_alone:
+                self._last = events.slice(events.num_rows - 1)
+            return ReleasedEvents(events, late)
+        newest = times.max().item()
+        self.newest = newest if self.newest is None else max(self.newest, newest)
+        self.waiting = pa.concat_tables([self.waiting, events])
+        return ReleasedEvents(self._released(), late)
+
+    def late(self, events: pa.Table) -> Bools:
+        """Which of the next events would come too late. All of them have a time."""
+        return self._behind(events, get_end_times(events, self.shape))
+
+    def advance(self, time: float) -> pa.Table:
+        """Time has come so far: what passes."""
+        self.newest = time if self.newest is None else max(self.newest, time)
+        return self._released()
+
+    def finish(self) -> pa.Table:
+        """The stream is over: all that is left passes."""
+        left, self.waiting = self.waiting, self.waiting.slice(0, 0)
+        return sort_events(left, self.shape)
+
+    def _behind(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
+        """Which events come too late, each by what came before it."""
+        first = times[:1] if self.newest is None else np.array([self.newest], times.dtype)
+        if self.delay is not None or self._by_time_alone:
+            if len(times) == 1:
+                return np.asarray(first - times > (self.delay or 0))
+            before = np.maximum.accumulate(np.concatenate([first, times[:-1]]))
+            return np.asarray(before - times > (self.delay or 0))
+        known = [] if self._last is None else [self._last]
+        places = find_stream_order(pa.concat_tables([*known, events]), self.shape)
+        late = times < first
+        if places is None:
+            return np.asarray(late)
+        ranks = np.empty(len(places), np.int64)
+        ranks[places] = np.arange(len(places))
+        return np.asarray(late | (ranks < np.maximum.accumulate(ranks))[len(known) :])
+
+    def _released(self) -> pa.Table:
+        if not self.waiting.num_rows:
+            return self.waiting
+        done = get_end_times(self.waiting, self.shape) < self.now
+        if not done.any():
+            return self.waiting.slice(0, 0)
+        released = take_rows(self.waiting, np.flatnonzero(done))
+        self.waiting = take_rows(self.waiting, np.flatnonzero(~done)).combine_chunks()
+        return sort_events(released, self.shape)
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.waiting.nbytes)
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        blobs = {"waiting": serialize_table(self.waiting)}
+        blobs |= {} if self._last is None else {"last": serialize_table(self._last)}
+        return pack_state({"newest": self.newest}, {}, blobs)
+
+    def restore(self, data: bytes) -> None:
+        """Goes on where the saved one stopped."""
+        header, _, blobs = unpack_state(data)
+        schema = self.shape.arrow
+        self.newest = header["newest"]
+        self.waiting = deserialize_table(blobs["waiting"]).cast(schema)
+        self._last = deserialize_table(blobs["last"]).cast(schema) if "last" in blobs else None
+
+
+# ----------------------------------------------------------------------
+# Events of the same time and content told apart by their number, whatever pieces they come in.
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class DuplicateEvents:
+    """Knows the events of the newest time, since further ones of that time may come.
+
+    As long as none has come they are kept as they are: to count them costs more.
+
+    >>> twins = DuplicateEvents("t", "us")
+    >>> one = pa.table({"t": [1], "x": ["a"]})
+    >>> [twins.ordinals(one, np.array([True])).item() for _ in range(3)]
+    [0, 1, 2]
+    >>> twins.ordinals(pa.table({"t": [2], "x": ["a"]}), np.array([True])).item()
+    0
+    """
+
+    def __init__(self, end: str, unit: Unit) -> None:
+        self.end = end  # the column by which events are ordered
+        self.unit: Unit = unit
+        self.time: Any = None
+        self._newest: pa.Table | None = None  # events of that time that are not counted yet
+        self._counts: dict[tuple[int, int], int] = {}  # the others, by the hash of their content
+
+    def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:
+        """For the wanted ones of the next events their number among those of the same content."""
+        if not events.num_rows:
+            return np.zeros(0, np.int64)
+        times = get_event_times(events, self.end, self.unit)
+        known = self.time is not None and times[0] == self.time
+        if not known and len(times) == 1:  # as most pieces of a live stream
+            self.time, self._counts, self._newest = times[0], {}, events
+            return np.zeros(1, np.int64)
+        same = int(np.searchsorted(times, self.time, side="right")) if known else 0
+        later = number_duplicates(events.slice(same), wanted[same:], times[same:])
+        found = np.concatenate([self._counted(events.slice(0, same)), later]) if same else later
+        if same < len(times):
+            self.time, self._counts = times[-1], {}
+            self._newest = events.slice(int(np.searchsorted(times, self.time, side="left")))
+        return found
+
+    def _counted(self, events: pa.Table) -> Ints:
+        """The numbers of events of the newest time."""
+        if self._newest is not None:
+            given, self._newest = self._newest, None
+            self._counted(given)
+        found = np.zeros(events.num_rows, np.int64)
+        for row, pair in enumerate(zip(*(h.tolist() for h in hash_content(events)), strict=True)):
+            found[row] = self._counts.get(pair, 0)
+            self._counts[pair] = int(found[row]) + 1
+        return found
+
+    def forget_before(self, now: float) -> None:
+        """No event that ends before `now` comes any more."""
+        if self.time is not None and self.time < now:
+            self.time, self._newest, self._counts = None, None, {}
+
+    @property
+    def nbytes(self) -> int:
+        kept = 0 if self._newest is None else int(self._newest.nbytes)
+        return kept + 24 * len(self._counts)
+
+    def save(self) -> Arrays:
+        """What is known of the events of the newest time; nothing if there are none."""
+        if self.time is None:
+            return {}
+        if self._newest is not None:
+            self._counted(self._newest.slice(0, 0))
+        return {
+            "twins time": np.asarray([self.time]),
+            "twins": np.array(list(self._counts), np.uint64).reshape(-1, 2),
+            "twins counted": np.array(list(self._counts.values()), np.int64),
+        }
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Goes on with what was saved, among other things."""
+        self.time, self._newest, self._counts = None, None, {}
+        if "twins time" in arrays:
+            self.time = arrays["twins time"][0]
+            pairs = map(tuple, arrays["twins"].tolist())
+            self._counts = dict(zip(pairs, arrays["twins counted"].tolist(), strict=True))

@@ -1,0 +1,388 @@
+"""A lane of a stream: what comes waits for the watermark, is put in order and matched.
+
+Events that came in and complex events of earlier stages wait until no earlier one can come: those
+that came in until the watermark has passed them, complex ones also until the layers below them
+have decided all that is before it. Then the stage's time passes, behind the stream's by as much
+as these layers may take.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
+from ensue.errors import StateError
+from ensue.planner.limits import MatcherLimits
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.spill.key_store import embed_segments
+from ensue.runtime.spill.resident_keys import SpillCounters, SpillingState, get_spill_counters
+from ensue.runtime.stage import (
+    ARRIVAL,
+    COPY,
+    PipelineStage,
+    RoutingStage,
+    StageInput,
+    SubscriptionVersion,
+    VersionedMatcher,
+    create_task_matcher,
+    filter_unseen,
+    get_complex_end_times,
+)
+from ensue.runtime.tasks.load_shedding import (
+    SheddingMatcher,
+    ShedKeys,
+    SuspendedKeys,
+    build_shed_table,
+    find_keys,
+    find_newest,
+)
+from ensue.runtime.tasks.wire_format import unpack_table
+from ensue.vector.event_table import get_end_times, sort_events
+from ensue.vector.take import create_empty_table
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedEvents:
+    """What became of events that were sent to a lane. Those that a stage before has do not count
+    again."""
+
+    events: int
+    late: pa.Table
+    before_cut: int  # the history had them
+    shed: ShedKeys = ShedKeys()  # noqa: RUF009  it is frozen
+
+
+class Task:
+    """The events of some partitions, matched as far as the watermark has come.
+
+    The order of arrival within the allowed lateness does not change the matches, nor does the cut
+    into batches.
+    """
+
+    def __init__(self, chain: Pipeline, number: int = 0, place: int = 0) -> None:
+        self.chain = chain
+        self.number = number  # of the stage
+        self.place = place  # among the lanes of the stage
+        self.matcher = create_task_matcher(self.stage, place, chain.lanes_of(number))
+        self._sortable = chain.source.sortable(self.stage.arrival)
+        self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
+        self.made: dict[str, pa.Table] = {}  # complex events that wait
+        self.arrived = 0  # events so far, where the lane itself counts them
+        self.watermark: float | None = None  # of the stream, up to which it has matched
+        self.cut: float | None = None  # up to where it was matched by a history, not by the stream
+        self.oldest: float | None = None  # of all events of the stream, as far as it is told
+        self.version: SubscriptionVersion | None = None  # of what is asked, where that changes
+        self.given_up = SuspendedKeys(chain.source.shape)
+        self.kept: dict[str, list[int]] = {}  # segments that a store has, by the parts they are in
+
+    @property
+    def stage(self) -> PipelineStage:
+        return self.chain.stages[self.number]
+
+    @property
+    def limits(self) -> MatcherLimits:
+        return self.stage.limits
+
+    def accept(
+        self,
+        blobs: Iterable[bytes],
+        watermark: float | None = None,
+        shed: float | pa.Table = 0.0,
+    ) -> AcceptedEvents:
+        """Lets what was sent wait.
+
+        An event is late if it ends before the watermark, or before the one that the lane has come
+        to already, if it is further. One before the cut is not late: the history had it.
+
+        `shed` is the share of their keys to give up, or which ones, where that was decided
+        before.
+        """
+        events = self._taken(blobs)
+        others = self.chain.read_before(self.number)
+        counted = self._unseen(events)
+        before_cut = 0
+        if self.cut is not None:
+            known_before = get_end_times(events, self.chain.source.shape) < self.cut
+            if known_before.any():
+                before_cut = self._unseen(events.filter(pa.array(known_before)))
+                events = events.filter(pa.array(~known_before))
+        late = events.slice(0, 0)
+        known = [w for w in (watermark, self.watermark) if w is not None]
+        if known:
+            behind = get_end_times(events, self.chain.source.shape) < max(known)
+            if behind.any():
+                late = events.filter(pa.array(behind))
+                events = events.filter(pa.array(~behind))
+        events, lost = self._shed(events, shed)
+        if events.num_rows:
+            self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
+        if others and late.num_rows:
+            late = late.filter(pa.array(filter_unseen(late, self.chain.source, others)))
+        if COPY in late.column_names:  # of several lanes one gives it back
+            late = late.filter(pa.array(late.column(COPY).to_numpy() == 0))
+        return AcceptedEvents(counted, late.select(self.chain.source.came.names), before_cut, lost)
+
+    def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
+        """The events without those of keys that are given up, and what was lost of these."""
+        behind = self.given_up.of(events)
+        count = int(behind.sum())
+        if count:
+            events = events.filter(pa.array(~behind))
+        matcher, shape = self.matcher, self.chain.source.shape
+        if not isinstance(matcher, SheddingMatcher) or (isinstance(shed, float) and not shed):
+            return events, ShedKeys(count)
+        if isinstance(shed, float):
+            if not events.num_rows or not matcher.shed_by:
+                return events, ShedKeys(count)
+            shed = matcher.least_promising(events.select(shape.arrow.names), shed)
+        partial = matcher.give_up(shed)
+        until, dropped = find_newest(shed, (events, self.waiting), shape)
+        since = None if self.watermark is None else self.watermark - matcher.undecided
+        self.given_up.add(shed, until)
+        events = events.filter(pa.array(find_keys(shed, events) < 0))
+        kept = find_keys(shed, self.waiting) < 0
+        self.waiting = self.waiting.filter(pa.array(kept)).combine_chunks()
+        lost = build_shed_table(shed, since, until, dropped, shape)
+        return events, ShedKeys(count + int(dropped.sum()), partial, lost)
+
+    def _unseen(self, events: pa.Table) -> int:
+        """How many events no stage before has."""
+        others = self.chain.read_before(self.number)
+        if COPY in events.column_names:
+            return int((events.column(COPY).to_numpy() == 0).sum())
+        return (
+            int(filter_unseen(events, self.chain.source, others).sum()) if others else len(events)
+        )
+
+    def _taken(self, blobs: Iterable[bytes]) -> pa.Table:
+        """The events among what was sent; complex ones wait already."""
+        schema = self.waiting.schema
+        if self._counts:
+            schema = self.chain.source.arrow
+        raw, made = [create_empty_table(schema)], {n: [t] for n, t in self.made.items()}
+        for blob in blobs:
+            name, table = unpack_table(blob)
+            if name is None:
+                raw.append(table.select(schema.names).cast(schema))
+            else:
+                made.setdefault(name, []).append(table.cast(self.stage.takes[name]))
+        self.made = {name: pa.concat_tables(tables) for name, tables in made.items()}
+        return pa.concat_tables(raw)
+
+    def renew(self, version: SubscriptionVersion) -> None:
+        """What is asked of it from now on."""
+        if self.version is None or version.number > self.version.number:
+            assert isinstance(self.matcher, VersionedMatcher)
+            self.matcher.renew(version)
+            self.version = version
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the lane itself counts the events that come."""
+        return self.stage.arrival == (ARRIVAL,)
+
+    def _numbered(self, events: pa.Table) -> pa.Table:
+        if not self._counts:
+            return events
+        numbers = np.arange(self.arrived, self.arrived + events.num_rows)
+        self.arrived += events.num_rows
+        return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
+
+    def release(self, watermark: float) -> list[pa.Table]:
+        """What is certain once the stream's watermark has come so far."""
+        if self.watermark is not None and watermark < self.watermark:
+            watermark = self.watermark
+        self.watermark = watermark
+        self.given_up.forget_before(watermark)
+        now = watermark - self.stage.hold
+        released, self.waiting = _split(
+            self.waiting, get_end_times(self.waiting, self._sortable) < now
+        )
+        made: dict[str, pa.Table] = {}
+        left: dict[str, pa.Table] = {}
+        for name, table in self.made.items():
+            done, later = _split(table, get_complex_end_times(table, self._sortable) < now)
+            made |= {name: done} if done.num_rows else {}
+            left |= {name: later} if later.num_rows else {}
+        self.made = left
+        found = self._fed(released, made)
+        passed = self.matcher.advance(now)
+        return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
+
+    def finish(self) -> list[pa.Table]:
+        """What is left when the stream is over."""
+        released, self.waiting = self.waiting, self.waiting.slice(0, 0)
+        made, self.made = self.made, {}
+        found = self._fed(released, made)
+        left = self.matcher.finish()
+        return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
+
+    def _fed(self, released: pa.Table, made: dict[str, pa.Table]) -> list[pa.Table]:
+        ordered = sort_events(released, self._sortable)
+        return self.matcher.feed(StageInput(ordered, made, self.stage.arrival))
+
+    def due(self) -> float | None:
+        """The time behind which the watermark lets something happen, without further events."""
+        times = [] if (due := self.matcher.deadline()) is None else [due]
+        if self.waiting.num_rows:
+            times.append(get_end_times(self.waiting, self._sortable).min().item())
+        times += [
+            get_complex_end_times(t, self._sortable).min().item()
+            for t in self.made.values()
+            if t.num_rows
+        ]
+        return min(times) + self.stage.hold if times else None
+
+    @property
+    def partial_matches(self) -> int:
+        return self.matcher.partial_matches
+
+    @property
+    def spilled(self) -> SpillCounters:
+        """What is not in memory."""
+        return get_spill_counters(self.matcher)
+
+    @property
+    def waiting_events(self) -> int:
+        """How many events the watermark has not passed."""
+        return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
+
+    # ---------------------------------------------------------------------------- the seam
+
+    def tell_oldest(self, oldest: float) -> None:
+        """The oldest event of the stream that anybody has seen, on whichever lane."""
+        if self.cut is not None and not self._joined:
+            self.oldest = oldest if self.oldest is None else min(oldest, self.oldest)
+
+    @property
+    def _joined(self) -> bool:
+        return self.oldest is not None and self.cut is not None and self.oldest <= self.cut
+
+    def require_no_gap(self, now: float | None) -> None:
+        """Raises StateError if time has passed the cut, and the stream began behind it.
+
+        Before, an event that closes the gap may still come: events are not in order.
+        """
+        if now is None or self.cut is None or self.oldest is None or self._joined:
+            return
+        if now > self.cut:
+            shown = self.chain.clock.shown
+            raise StateError(
+                f"there is a gap between history and stream: the history ends at "
+                f"{shown(self.cut)}, and the first event of the stream is of {shown(self.oldest)}"
+                "\n  hint: let the stream begin earlier, or bring the history up to date and name "
+                'a new checkpoint; gap="allow" says that nothing happened in between'
+            )
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def state_bytes(self) -> int:
+        """About as many bytes as `save` gives."""
+        waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.made.values())
+        return waiting + self.matcher.state_bytes
+
+    @property
+    def segments(self) -> Mapping[str, Path]:
+        """Files that are part of its state and never change, by name."""
+        return self.matcher.segments if isinstance(self.matcher, SpillingState) else {}
+
+    def save(self) -> bytes:
+        """Everything needed to go on elsewhere."""
+        return self._saved({}, self.matcher.save())
+
+    def save_apart(self) -> bytes:
+        """The same without its segments: it says where on this machine they are, and in which
+        parts of a store."""
+        if not isinstance(self.matcher, SpillingState):
+            return self.save()
+        paths = {name: str(path) for name, path in self.segments.items()}
+        return self._saved({"paths": paths, "kept": self.kept}, self.matcher.save_apart())
+
+    def _saved(self, more: dict[str, Any], matcher: bytes) -> bytes:
+        header = {"arrived": self.arrived, "watermark": self.watermark} | more
+        if self.cut is not None:
+            header |= {"cut": self.cut, "oldest": self.oldest}
+        if self.version is not None:
+            header |= {"version": asdict(self.version)}
+        blobs = {"waiting": serialize_table(self.waiting), "matcher": matcher}
+        blobs |= {f"made {name}": serialize_table(table) for name, table in self.made.items()}
+        if len(self.given_up):
+            blobs["given up"] = self.given_up.save()
+        return pack_state(header, {}, blobs)
+
+    @classmethod
+    def restore(
+        cls,
+        chain: Pipeline,
+        number: int,
+        data: bytes,
+        part: Callable[[int], bytes] | None = None,
+        place: int = 0,
+    ) -> "Task":
+        """A lane that goes on where the saved one stopped; `part` reads parts of its store."""
+        header, _, blobs = unpack_state(data)
+        lane = cls(chain, number, place)
+        lane.arrived = int(header["arrived"])
+        lane.watermark = header["watermark"]
+        lane.cut, lane.oldest = header.get("cut"), header.get("oldest")
+        lane.waiting = deserialize_table(blobs.pop("waiting")).cast(lane.waiting.schema)
+        for name, schema in lane.stage.takes.items():
+            if f"made {name}" in blobs:
+                lane.made[name] = deserialize_table(blobs.pop(f"made {name}")).cast(schema)
+        if "given up" in blobs:
+            lane.given_up.restore(blobs.pop("given up"))
+        if "version" in header:
+            lane.version = SubscriptionVersion(**header["version"])
+        lane.kept = header.get("kept", {})
+        saved = blobs["matcher"]
+        if "paths" not in header:
+            lane.matcher.restore(saved)
+            return lane
+        find = _found(header["paths"], lane.kept, part)
+        if isinstance(lane.matcher, SpillingState):
+            lane.matcher.restore(saved, find)
+        else:  # it has no limit any more
+            lane.matcher.restore(embed_segments(saved, chain.source.arrow, find))
+        return lane
+
+
+def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
+    """The columns of events that come to a lane of a stage; `arrival`: which say when."""
+    stage = chain.stages[number]
+    schema = chain.source.arriving(arrival)
+    if isinstance(stage, RoutingStage):
+        schema = pa.schema([*schema, *stage.added, pa.field(COPY, pa.int64())])
+    return schema
+
+
+def _found(
+    paths: Mapping[str, str],
+    kept: Mapping[str, Sequence[int]],
+    part: Callable[[int], bytes] | None,
+) -> Callable[[str], Path | bytes]:
+    """Finds segments: on this machine, or in a store."""
+
+    def find(name: str) -> Path | bytes:
+        path = Path(paths[name])
+        if path.exists():
+            return path
+        if part is None or name not in kept:
+            raise FileNotFoundError(paths[name])
+        return b"".join(map(part, kept[name]))
+
+    return find
+
+
+def _split(table: pa.Table, done: npt.NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
+    """The rows that are done, and the others."""
+    if done.all():
+        return table, table.slice(0, 0)
+    if not done.any():
+        return table.slice(0, 0), table
+    return table.filter(pa.array(done)), table.filter(pa.array(~done)).combine_chunks()

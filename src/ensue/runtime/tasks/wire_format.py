@@ -1,0 +1,201 @@
+"""What goes from stage to stage and out of the last: tables packed for the lanes they are for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ensue.analyzer.hierarchy_layers import get_layer_column
+from ensue.archives.parquet_writer import AddedFile
+from ensue.engine.state_format import deserialize_table, serialize_table
+from ensue.runtime.pipeline import Pipeline
+from ensue.runtime.stage import COPY, RoutedEvents
+from ensue.vector.event_table import drop_bad_times, get_end_times
+from ensue.vector.key_groups import assign_key_groups
+
+LATE_EVENTS = -1  # in the place of an output's number
+EVENTS = -2  # events that came in
+COMPLEX_EVENTS = -3  # complex events of an earlier stage
+ARCHIVED = -6  # a file that was written, to be made part of the stream's archive
+SHED = -7  # keys that were given up, each with its interval
+MAX_ROWS = 65_536  # of a packed table
+_NAME = b"made"  # where a packed table says whose events these are
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTable:
+    """A packed table on its way to a lane of a stage; behind the last stage it is delivered."""
+
+    stage: int
+    lane: int  # from 0
+    number: int  # of an output, or what it is instead
+    blob: bytes
+
+
+def pack_events(
+    chain: Pipeline,
+    events: pa.Table,
+    first: int = 0,
+    lanes: npt.NDArray[np.integer] | None = None,
+) -> Iterator[PackedTable]:
+    """Events that came in, for the stages from `first` on that read such events.
+
+    `lanes`: to which lane of the only stage each event goes, if somebody has found out already.
+    """
+    for number in range(first, len(chain.stages)):
+        reads = chain.stages[number].reads
+        if lanes is not None:
+            yield from _by_lane(chain, number, events, lanes, EVENTS)
+            continue
+        wanted = events.filter(pa.array(reads.of(events, chain.source.shape)))
+        if wanted.num_rows:
+            yield from _by_lane(
+                chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS
+            )
+
+
+def pack_routed_events(
+    chain: Pipeline, events: pa.Table, spread: RoutedEvents
+) -> Iterator[PackedTable]:
+    """Events for the lanes of a stage that says itself where they go."""
+    rows, before = spread.rows, np.arange(len(spread.rows))
+    copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
+    going = events.take(pa.array(rows))
+    for field in spread.added.schema:
+        going = going.append_column(field, spread.added.column(field.name))
+    going = going.append_column(COPY, pa.array(copies, pa.int64()))
+    yield from _by_lane(chain, 0, going, spread.lanes, EVENTS)
+
+
+def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
+    """What a stage gives: tables that are delivered, and complex events for later stages."""
+    stage = chain.stages[number]
+    outputs = {output.number: output for output in stage.outputs}
+    for output, table in stage.delivered(found):
+        for piece in _pieces(outputs[output].given(table)):
+            yield PackedTable(len(chain.stages), 0, output, serialize_table(piece))
+    for name, table in stage.sent(found):
+        if not table.num_rows:
+            continue
+        marked = table.replace_schema_metadata({_NAME: name.encode()})
+        for later in range(number + 1, len(chain.stages)):
+            if name in chain.stages[later].takes:
+                key = [get_layer_column(field) for field in chain.stages[later].reads.key]
+                yield from _by_lane(
+                    chain, later, marked, _hashed(chain, later, marked, key), COMPLEX_EVENTS
+                )
+
+
+def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[PackedTable]:
+    """Late events, to be delivered."""
+    for piece in _pieces(late):
+        yield PackedTable(len(chain.stages), 0, LATE_EVENTS, serialize_table(piece))
+
+
+def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[PackedTable]:
+    """Files of the stream's archive, for whoever commits them."""
+    for file in files:
+        yield PackedTable(len(chain.stages), 0, ARCHIVED, file.text().encode())
+
+
+def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[PackedTable]:
+    """Keys that a lane has given up, to be listed."""
+    for piece in () if shed is None else _pieces(shed):
+        yield PackedTable(len(chain.stages), 0, SHED, serialize_table(piece))
+
+
+def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
+    """A table that was packed for a stage, and whose events it has; None: they came in."""
+    table = deserialize_table(blob)
+    metadata = table.schema.metadata or {}
+    if _NAME not in metadata:
+        return None, table
+    return metadata[_NAME].decode(), table.replace_schema_metadata(None)
+
+
+def _hashed(
+    chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]
+) -> npt.NDArray[np.int64]:
+    return assign_key_groups(events, key, chain.lanes_of(number), chain.source.shape.unit)
+
+
+def _by_lane(
+    chain: Pipeline, number: int, events: pa.Table, lanes: npt.NDArray[np.integer], kind: int
+) -> Iterator[PackedTable]:
+    if not events.num_rows:
+        return
+    count = chain.lanes_of(number)
+    if count > 1:
+        narrow = lanes.astype(np.uint16)  # sorted by radix
+        order = np.argsort(narrow, kind="stable")
+        events, lanes = events.take(pa.array(order)), narrow[order]
+    bounds = np.searchsorted(lanes, np.arange(count + 1)) if count > 1 else [0, events.num_rows]
+    for lane in range(count):
+        begin, end = int(bounds[lane]), int(bounds[lane + 1])
+        for piece in _pieces(events.slice(begin, end - begin)):
+            yield PackedTable(number, lane, kind, serialize_table(piece))
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    for begin in range(0, table.num_rows, MAX_ROWS):
+        yield table.slice(begin, MAX_ROWS)
+
+
+# ----------------------------------------------------------------------
+# What a task reads of a stream: its events sorted out before they go to their lanes.
+
+KEY_GROUP = "__lane"  # the column that says where an event goes
+PASSING, AHEAD = -1, -2  # in the place of a lane: it only tells the time; it is too far ahead
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInput:
+    """The events of a task, with the lane of each, and what became of the others."""
+
+    events: pa.Table
+    dropped: int  # without usable time
+    ahead: int  # further ahead of the clock than is allowed
+    newest_ms: int | None  # of all that were not left out; None: there are none
+    oldest: float | None  # of them, in the matcher's time
+
+
+def read_task_input(
+    batches: Iterable[pa.RecordBatch], chain: Pipeline, bad_events: str
+) -> TaskInput:
+    """Sorts out what a task has read."""
+    schema = chain.source.arrow.append(pa.field(KEY_GROUP, pa.int32()))
+    kept = [batch for batch in batches if batch.num_rows]
+    whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
+    far = _lanes(whole) == AHEAD
+    if far.any():
+        whole = whole.filter(pa.array(~far))
+    events, dropped = drop_bad_times(
+        whole, chain.source.shape, bad_events, chain.types, finite=True
+    )
+    times = get_end_times(events, chain.source.shape)
+    newest_ms = chain.clock.newest_ms(times)
+    oldest = times.min().item() if len(times) else None
+    passing = _lanes(events) == PASSING
+    if passing.any():
+        events = events.filter(pa.array(~passing))
+    return TaskInput(events, dropped, int(far.sum()), newest_ms, oldest)
+
+
+def _lanes(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    return np.asarray(events.column(KEY_GROUP).to_numpy(), np.int32)
+
+
+def compute_watermark(newest: Iterable[int | None], delay_ms: int | None) -> int | None:
+    """The watermark that the newest events of all tasks bring about; None: it is not known.
+
+    >>> (
+    ...     compute_watermark([None, -7, 5], 10),
+    ...     compute_watermark([None], 10),
+    ...     compute_watermark([5], None),
+    ... )
+    (-5, None, None)
+    """
+    known = [ms for ms in newest if ms is not None]
+    return max(known) - delay_ms if known and delay_ms is not None else None

@@ -1,0 +1,171 @@
+"""The events of a service as columns: their Arrow schema, their times, their objects."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.api import Subscriptions
+from ensue.backends.live_backend import build_source, parse_watermark_delay
+from ensue.backends.live_rows import LiveEventReader
+from ensue.cached import cached_property
+from ensue.errors import EventError, ServiceError
+from ensue.runtime.source_schema import SourceOptions, SourceSchema
+from ensue.runtime.tasks.watermark import is_calendar_time
+from ensue.schema import ValueKind
+from ensue.service.settings import StreamDescription
+from ensue.vector.event_table import StreamSchema, get_end_times
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class EventColumns:
+    """Schema and time handling of the events of a stream."""
+
+    def __init__(self, stream: StreamDescription) -> None:
+        self.stream = stream
+        schema = {name: _type(name, text) for name, text in stream.columns}
+        self.reader = LiveEventReader(pa.schema(schema), stream.time, stream.type, stream.order)
+        self.arguments = SourceOptions(
+            time=stream.time, type=stream.type, order=stream.order, location=stream.location,
+            space=stream.space, bad_events="drop", watermark=stream.watermark,
+        )  # fmt: skip
+        self.source: SourceSchema = build_source(self.reader, self.arguments)
+        parse_watermark_delay(stream.watermark, self.shape)
+        if stream.key is not None and stream.key not in schema:
+            raise EventError(
+                f"key={stream.key!r}: the events have no such column\n"
+                f"  hint: one of {', '.join(schema)}"
+            )
+
+    @property
+    def shape(self) -> StreamSchema:
+        return self.source.shape
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return self.shape.arrow
+
+    @cached_property
+    def calendar(self) -> bool:
+        """Whether times are timestamps or dates, not numbers."""
+        return is_calendar_time(self.shape)
+
+    def subscriptions(self, **more: Any) -> dict[str, Any]:
+        """The arguments for a subscription set over these events."""
+        stream = self.stream
+        return {
+            "time": stream.time, "type": stream.type, "order": stream.order,
+            "location": stream.location, "space": stream.space, **more,
+        }  # fmt: skip
+
+    def alone(self, name: str, text: str, **rest: Any) -> Subscriptions:
+        """Returns a set with one subscription."""
+        subscriptions = Subscriptions(**self.subscriptions())
+        subscriptions.add(name, text, **rest)
+        return subscriptions
+
+    # ---------------------------------------------------------------------------- times
+
+    def seconds(self, events: pa.Table) -> Any:
+        """End times of events as numbers: seconds since 1970, or numeric times unchanged."""
+        times = get_end_times(events, self.shape).astype(np.float64)
+        return times / self._per_second if self.calendar else times
+
+    @property
+    def _per_second(self) -> float:
+        return 1e9 if self.shape.unit == "ns" else 1e6
+
+    def as_seconds(self, time: Any) -> float | None:
+        """Converts a time of the matcher to the same numbers."""
+        if time is None:
+            return None
+        return float(time) / self._per_second if self.calendar else float(time)
+
+    def moment(self, seconds: float) -> Any:
+        """Converts seconds to the time type of a live matcher."""
+        if not self.calendar:
+            return int(seconds) if self.shape.schema.time_kind is ValueKind.INTEGER else seconds
+        time = datetime.fromtimestamp(seconds, UTC)
+        zone = getattr(self.arrow.field(self.shape.schema.end).type, "tz", None)
+        return time if zone else time.replace(tzinfo=None)
+
+    def shown(self, seconds: float | None) -> str | float | None:
+        """Converts seconds to their JSON form."""
+        if seconds is None:
+            return None
+        if self.calendar:
+            return format_time(seconds)
+        return int(seconds) if self.shape.schema.time_kind is ValueKind.INTEGER else seconds
+
+    def parse_time(self, value: Any, what: str) -> float | None:
+        """Parses a time given by a user into seconds, or the numbers of the stream."""
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        try:
+            if isinstance(value, datetime):
+                time = value
+            elif isinstance(value, date):
+                time = datetime(*value.timetuple()[:3])
+            elif not self.calendar:
+                return float(value)
+            else:
+                time = datetime.fromisoformat(str(value))
+            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        except ValueError:
+            form = "2026-01-31T10:00:00Z" if self.calendar else "12.5"
+            raise ServiceError(f"{what}={value!r} is not a time\n  hint: as in {form}") from None
+
+    # ---------------------------------------------------------------------------- places
+
+    def places(self, events: pa.Table) -> tuple[list[Any], list[Any]]:
+        """The x and y of events; the centroid of shapes."""
+        where = self.stream.location
+        if isinstance(where, tuple):
+            x, y = (events.column(name).to_pylist() for name in where)
+            return x, y
+        if where is None:
+            nothing = [None] * events.num_rows
+            return nothing, nothing
+        return _points(events.column(where).to_pylist())
+
+
+def _points(values: list[Any]) -> tuple[list[Any], list[Any]]:
+    import shapely
+
+    texts = [v for v in values if v is not None]
+    read = shapely.from_wkb if texts and isinstance(texts[0], bytes) else shapely.from_wkt
+    centroids = shapely.centroid(read(np.array(values, object), on_invalid="ignore"))
+    x, y = shapely.get_x(centroids), shapely.get_y(centroids)
+    return (
+        [None if np.isnan(v) else float(v) for v in x],
+        [None if np.isnan(v) else float(v) for v in y],
+    )
+
+
+def format_time(seconds: float) -> str:
+    """Formats a time as ISO 8601 in UTC.
+
+    >>> format_time(0.5)
+    '1970-01-01T00:00:00.500000Z'
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    except (ValueError, OverflowError):  # years beyond Python's range, which Arrow supports
+        return f"{np.datetime64(int(seconds), 's')}Z"
+
+
+def _type(name: str, text: str) -> pa.DataType:
+    zone = text.partition(", tz=")
+    try:
+        if zone[1] and zone[0].startswith("timestamp["):
+            return pa.timestamp(zone[0][len("timestamp[") :], zone[2].rstrip("]"))
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise EventError(
+            f"column '{name}' has the unsupported type '{text}'\n"
+            '  hint: "int64", "double", "string", "bool", "timestamp[us]", "date32"'
+        ) from None

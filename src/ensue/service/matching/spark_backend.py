@@ -1,0 +1,348 @@
+"""Matching on Spark: the database records the steps, and a Spark stream matches them.
+
+The database has the order of batches and the version of the set for each. A Structured Streaming
+query processes these steps as a live matcher would, partitioned into key groups; so it finds the
+same matches, independent of the micro-batches.
+
+    FILE-spark/steps/           steps sent to the stream
+    FILE-spark/found/           matches not delivered yet
+    FILE-spark/subscriptions/   the set, for the workers (`catalog_replica.py`)
+    FILE-spark/checkpoint/      Spark's checkpoint
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ensue.api import explain
+from ensue.backends.live_backend import to_engine_time
+from ensue.backends.spark.service_tasks import StepFiles, create_folders
+from ensue.errors import StateError
+from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.member_registry import Usage
+from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.optional_deps import require_extra
+from ensue.planner.limits import MatcherLimits
+from ensue.projection.notification_rows import build_notification_schema
+from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.service.budgets import compute_matcher_limits
+from ensue.service.event_columns import EventColumns
+from ensue.service.matching.catalog_replica import CatalogReplica, replica_ahead_error
+from ensue.service.matching.change_log import MicroBatchAnswer, StepBuilder
+from ensue.service.matching.in_process import count_late_readers
+from ensue.service.matching.match_backend import MatchBackend, MatchResult
+from ensue.service.matching.service_task import ServiceJob
+from ensue.service.matching.spark_transport import SparkQuery, SparkTransport, StreamProgress
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import event_batches as batches
+from ensue.service.store import subscription_store as subscriptions
+
+if TYPE_CHECKING:
+    from ensue.service.service import Service
+
+SETTING = "spark"  # name of the setting with the progress of the stream
+CLOSE_SECONDS = 10.0  # seconds that closing waits for the stream
+
+
+def on_spark(
+    spark: Any = None,
+    *,
+    master: str = "local[2]",
+    lanes: int | None = None,
+    **settings: str,
+) -> Callable[[EventColumns, ServiceLimits, "Service"], MatchBackend]:
+    """Lets Spark find the matches of a service: `ensue.Service(..., matching=on_spark())`.
+
+    `spark` is a session; by default the one of this process is used, or one is started with
+    `master` and `settings`. Subscriptions are partitioned into `lanes` key groups at first use, by
+    default as many as Spark runs tasks concurrently.
+    """
+    with require_extra("a service that matches on Spark", "spark"):
+        from ensue.backends.spark.service_stream import ServiceSession
+    session = ServiceSession.of(spark, {"spark.master": master, **settings})
+    return lambda columns, limits, service: SparkBackend(columns, limits, service, session, lanes)
+
+
+class SparkStreams(Protocol):
+    """A Spark session that runs streams."""
+
+    def tasks(self) -> int:
+        """The number of concurrent tasks."""
+
+    def stream(self, work: ServiceJob, folder: Path, /) -> SparkQuery:
+        """Creates the stream that exchanges files with the service in a folder."""
+
+    def close(self) -> None: ...
+
+
+class SparkBackend:
+    """Orders events in the core thread, and lets a stream match them."""
+
+    def __init__(
+        self,
+        columns: EventColumns,
+        limits: ServiceLimits,
+        service: "Service",
+        session: SparkStreams,
+        lanes: int | None = None,
+    ) -> None:
+        self.columns = columns
+        self.limits = limits
+        self.folder = Path(f"{service.path}-spark").absolute()
+        self.progress = StreamProgress()
+        self._service = service
+        self._session = session
+        self._lanes = lanes
+        self._intake: StepBuilder | None = None  # after the newest batch; None: to be rebuilt
+        self._pump: SparkTransport | None = None
+        self._checking = SubscriptionSet(columns.shape, streaming=True)
+        self._nothing = build_notification_schema(columns.shape).empty_table()
+        self._late_counter: LateEventCounter | None = None
+
+    # ---------------------------------------------------------------------------- recovery
+
+    def load(self, db: Connection) -> None:
+        """Resumes from the state in the database and the folder of the stream."""
+        status = SparkStreamStatus.read(db)
+        self._intake = self._restore_stepping(db)
+        create_folders(self.folder)
+        sent = StepFiles(self.folder).last
+        replica = CatalogReplica(self.folder / "subscriptions", self.columns)
+        replica.require_not_ahead(db)
+        if sent > batches.get_last_position(db):
+            raise replica_ahead_error(self.folder)
+        if status.delivered and not sent:
+            raise StateError(
+                f"the stream of the service is at step {status.delivered}, and its folder "
+                f"{self.folder} is missing\n"
+                "  hint: restore it together with the database, or use a new database"
+            )
+        self.progress.delivered, self.progress.now = status.delivered, status.now
+        self.progress.sent = max(status.delivered, sent)
+        try:
+            lanes, each = self._fix_lanes(db, status), compute_matcher_limits(db, self.limits)
+            work = ServiceJob.over(replica.log, self.columns, lanes, each)
+            self._pump = SparkTransport(
+                self._service.database, self._restore_stepping(db, self.progress.sent), replica,
+                self.folder, self._session.stream(work, self.folder), self._deliver,
+                self.progress, self.limits.snapshot_seconds,
+            )  # fmt: skip
+            self._pump.start()
+        except BaseException:
+            self._session.close()
+            raise
+        self._service.database.committed.append(self._pump.wake)
+
+    def reset(self, db: Connection) -> None:  # noqa: ARG002
+        raise StateError(
+            "the watermark of a service on Spark cannot be reset: it is part of its state\n"
+            "  hint: continue with a new database"
+        )
+
+    def _fix_lanes(self, db: Connection, status: "SparkStreamStatus") -> int:
+        """Determines the number of key groups, which never changes."""
+        lanes = status.lanes or self._lanes or self._session.tasks()
+        if self._lanes not in (None, lanes):
+            raise StateError(
+                f"the stream of the service has {lanes} key groups (lanes), not {self._lanes}\n"
+                "  hint: omit lanes=; the number is fixed at the first start"
+            )
+        SparkStreamStatus(lanes, status.delivered, status.now).keep(db)
+        return lanes
+
+    def _restore_stepping(self, db: Connection, upto: int | None = None) -> StepBuilder:
+        """Restores the stream order at a position, by default after all accepted batches."""
+        stepping = StepBuilder(self.columns)
+        _, _, saved = batches.read_snapshot(db)
+        if saved is not None:
+            stepping.restore(saved)
+        for batch in batches.read_batches_after(db, stepping.position):
+            if upto is not None and batch.position > upto:
+                break
+            stepping.take(batch)
+        return stepping
+
+    def failed(self) -> None:
+        """Discards the order, which is ahead of the database, until the next use."""
+        self._intake = self._late_counter = None
+
+    def _ready(self, db: Connection) -> StepBuilder:
+        if self._intake is None:
+            self._intake = self._restore_stepping(db)
+        return self._intake
+
+    # ---------------------------------------------------------------------------- times
+
+    @property
+    def now(self) -> float | None:
+        return None if self._intake is None else self.columns.as_seconds(self._intake.order.now)
+
+    @property
+    def newest(self) -> float | None:
+        return None if self._intake is None else self.columns.as_seconds(self._intake.order.newest)
+
+    @property
+    def decided(self) -> float | None:
+        return self.columns.as_seconds(self.progress.now)
+
+    @property
+    def trouble(self) -> str | None:
+        if self._pump is not None and not self._pump.alive:
+            return "the thread that sends events to Spark has ended"
+        return self.progress.trouble
+
+    # ---------------------------------------------------------------------------- subscription set
+
+    def check(self, change: SubscriptionChange) -> None:
+        self._checking.check(change, None if self._intake is None else self._intake.order.now)
+
+    def change(self, version: int, changes: Sequence[SubscriptionChange]) -> None:
+        if self._late_counter is not None and not self._late_counter.follow(version, changes):
+            self._late_counter = None
+
+    # ---------------------------------------------------------------------------- events
+
+    def feed(self, db: Connection, events: pa.Table) -> MatchResult:
+        order = self._ready(db).order
+        late = np.asarray(order.late(events), np.bool_)
+        by_subscription: dict[int, int] = {}
+        if late.any():
+            if self._late_counter is None:
+                self._late_counter = LateEventCounter(db, self.columns)
+            by_subscription = self._late_counter.count(events.filter(pa.array(late)))
+            events = events.filter(pa.array(~late))
+        order.take(events)
+        return MatchResult(None, late.tolist(), by_subscription)
+
+    def advance(self, db: Connection, to: float) -> MatchResult:
+        order = self._ready(db).order
+        order.advance(to_engine_time(self.columns.moment(to), self.columns.shape))
+        return MatchResult(None)
+
+    def _deliver(self, answer: MicroBatchAnswer) -> None:
+        """Stores the matches of an answer exactly once; runs in the transport thread."""
+        core, database = self._service.core, self._service.database
+
+        def store(db: Connection) -> SparkStreamStatus:
+            status = SparkStreamStatus.read(db)
+            matches = answer.behind(status.delivered, self._nothing)
+            core.store_matches(db, matches, answer.left_out)
+            if answer.upto > status.delivered:
+                status = SparkStreamStatus(status.lanes, answer.upto, answer.counted[0]["now"])
+                status.keep(db)
+            return status
+
+        status = database.submit(core.job(store)).result()
+        progress = self.progress
+        progress.delivered, progress.now = status.delivered, status.now
+        progress.partial_matches = answer.total("partial_matches")
+        progress.state_bytes = answer.total("state_bytes")
+        progress.held_bytes = answer.held_bytes
+
+    # ---------------------------------------------------------------------------- state
+
+    @property
+    def save_due(self) -> bool:
+        return self.progress.saved is not None
+
+    @property
+    def save_due_at_end(self) -> bool:
+        return self.save_due
+
+    def save(self, db: Connection) -> None:
+        """Writes the stream order after the sent steps."""
+        saved, self.progress.saved = self.progress.saved, None
+        if saved is not None:
+            position, version, data = saved
+            db.execute("DELETE FROM snapshots")
+            db.execute(
+                "INSERT INTO snapshots VALUES (?, ?, ?, ?)", (position, version, time.time(), data)
+            )
+            subscriptions.compact_changes(db, version)
+
+    def blamed(self) -> Mapping[str, float]:
+        return {}  # tasks leave out the subscriptions that make them fail
+
+    @property
+    def state_bytes(self) -> int:
+        return self.progress.state_bytes
+
+    @property
+    def seconds(self) -> float:
+        return 0.0  # workers do not slow down other users
+
+    def forget_seconds(self) -> None:
+        pass
+
+    def usage(self) -> Usage:
+        return Usage(self.progress.held_bytes)
+
+    def explain(self) -> str:
+        replica = CatalogReplica(self.folder / "subscriptions", self.columns)
+        return explain(replica.subscriptions, self.columns.arrow.empty_table())
+
+    def counters(self) -> dict[str, int]:
+        intake, progress = self._intake, self.progress
+        return {
+            "partial_matches": progress.partial_matches,
+            "events_waiting": 0 if intake is None else intake.order.waiting.num_rows,
+            "state_bytes": progress.state_bytes,
+            "steps_delivered": progress.delivered,
+            "stream_failures": progress.failures,
+        }
+
+    def close(self) -> None:
+        pump, self._pump = self._pump, None
+        try:
+            if pump is not None:
+                pump.close(CLOSE_SECONDS)
+        finally:
+            self._session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStreamStatus:
+    """The progress of the stream, as stored in the database."""
+
+    lanes: int | None = None
+    delivered: int = 0  # position up to which matches are in the outbox
+    now: Any = None  # its watermark, in the matcher's time
+
+    @classmethod
+    def read(cls, db: Connection) -> "SparkStreamStatus":
+        row = db.execute("SELECT value FROM settings WHERE name = ?", (SETTING,)).fetchone()
+        return cls() if row is None else cls(**json.loads(row[0]))
+
+    def keep(self, db: Connection) -> None:
+        status = {"lanes": self.lanes, "delivered": self.delivered, "now": self.now}
+        db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (SETTING, json.dumps(status)))
+
+
+class LateEventCounter:
+    """Counts late events by the subscriptions that would have processed them.
+
+    It is created at the first late event, and matches nothing.
+    """
+
+    def __init__(self, db: Connection, columns: EventColumns) -> None:
+        version = subscriptions.get_version(db)
+        self._log = MemoryLog(version, subscriptions.read_set(db, version))
+        self._set = FollowingMatcher(
+            SubscriptionsSpec(self._log, version), columns.source, MatcherLimits(), streaming=True
+        )
+
+    def follow(self, version: int, changes: Sequence[SubscriptionChange]) -> bool:
+        """Applies changes; returns whether they are the next version."""
+        return self._log.append(changes) == version
+
+    def count(self, events: pa.Table) -> dict[int, int]:
+        return count_late_readers([self._set], events)

@@ -1,0 +1,145 @@
+"""Publishing of messages with backpressure: in batches, with retries, one at a time."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from ensue.errors import EventError, ServiceError
+from ensue.service.errors import OverLimitError
+from ensue.service.sources.payloads import Message, MessageBatch, batch_messages, build_batch
+from ensue.service.sources.source import EventReceiver, SourceProgress
+
+_log = logging.getLogger(__name__)
+
+_LEAST, _MOST = 0.1, 15.0  # seconds between attempts
+_SIZES = ("events_per_request", "body_bytes")  # limits that a smaller batch meets
+
+
+def iterate_backoff(most: float = _MOST) -> Iterator[float]:
+    """Yields the seconds before the next attempt: exponential backoff with jitter."""
+    pause = _LEAST
+    while True:
+        yield pause * random.uniform(0.75, 1.25)
+        pause = min(2 * pause, most)
+
+
+async def read_with_retries(
+    read: Callable[[], Awaitable[None]],
+    progress: SourceProgress,
+    explain: Callable[[Exception], str | None],
+) -> None:
+    """Reads again after interruptions; a ServiceError is permanent."""
+    waits = iterate_backoff()
+    task = asyncio.current_task()
+    while True:
+        before = progress.counts["messages"]
+        try:
+            await read()
+        except ServiceError as error:
+            progress.report_problem(str(error))
+            raise
+        except asyncio.CancelledError:
+            if task is None or task.cancelling():
+                raise
+            progress.report_problem("the client gave up: retrying")  # our task was not cancelled
+            progress.count("interruptions")
+        except Exception as error:  # noqa: BLE001 - a temporary failure must not end a source
+            why = explain(error)
+            if why is None:
+                _log.exception("a source failed")
+                progress.count("failures")
+            progress.report_problem(why or f"{type(error).__name__}: retrying")
+            progress.count("interruptions")
+        if progress.counts["messages"] > before:
+            waits = iterate_backoff()
+        await asyncio.sleep(next(waits))
+
+
+async def publish_messages(
+    messages: Sequence[Message],
+    service: EventReceiver,
+    producer: str | None,
+    progress: SourceProgress,
+) -> None:
+    """Returns when the service has accepted or rejected all messages."""
+    for piece in batch_messages(
+        messages if producer is None else _drop_repeated(messages, progress)
+    ):
+        await _publish(piece, service, producer, progress)
+
+
+def _drop_repeated(messages: Sequence[Message], progress: SourceProgress) -> Iterator[Message]:
+    """Drops messages with repeated numbers.
+
+    To the service, consecutive events with the same number belong to one message.
+    """
+    last: int | None = None
+    for message in messages:
+        if last is not None and message.number is not None and message.number <= last:
+            progress.count("repeated")
+            continue
+        last = message.number
+        yield message
+
+
+async def publish_batch(
+    body: bytes,
+    media: str,
+    service: EventReceiver,
+    progress: SourceProgress,
+    *,
+    producer: str | None,
+    sequences: Sequence[int] | None,
+) -> None:
+    """Returns when the service has accepted the events; permanent are an EventError and an
+    OverLimitError about their number or size."""
+    for pause in iterate_backoff():
+        try:
+            await service.publish(body, media=media, producer=producer, sequences=sequences)
+        except OverLimitError as error:
+            if error.limit in _SIZES:
+                raise
+            progress.report_problem(str(error))
+        except ServiceError as error:  # for example a full disk: wait
+            progress.report_problem(str(error))
+        else:
+            progress.clear_problem()
+            progress.count("publishes")
+            return
+        await asyncio.sleep(pause)
+
+
+async def _publish(
+    piece: MessageBatch, service: EventReceiver, producer: str | None, progress: SourceProgress
+) -> None:
+    if piece.body:  # it is empty for lists without events
+        by = producer if piece.sequences is not None else None
+        try:
+            await publish_batch(
+                piece.body, piece.media, service, progress, producer=by, sequences=piece.sequences
+            )
+        except (EventError, OverLimitError) as error:
+            await _split(piece, service, producer, progress, error)
+            return
+    progress.count("messages", len(piece.messages))
+
+
+async def _split(
+    piece: MessageBatch,
+    service: EventReceiver,
+    producer: str | None,
+    progress: SourceProgress,
+    error: Exception,
+) -> None:
+    """Publishes the halves of a rejected batch; a single message becomes a bad event."""
+    if len(piece.messages) == 1:
+        number = piece.messages[0].number
+        where = f"message {number}: " if number is not None else ""
+        progress.put_aside(f"{where}{error}")
+        payload = piece.messages[0].payload
+        await service.put_aside(payload, f"{where}{error}", producer=producer)
+        return
+    middle = len(piece.messages) // 2
+    for half in (piece.messages[:middle], piece.messages[middle:]):
+        await _publish(build_batch(half), service, producer, progress)

@@ -1,0 +1,184 @@
+"""Source for topics of an MQTT broker; a message is acknowledged once its events are committed."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NoReturn
+
+from ensue.errors import ServiceError
+from ensue.service.brokers.mqtt_client import (
+    MqttMessage,
+    MqttSession,
+    MqttSessionError,
+    SessionOptions,
+)
+from ensue.service.endpoints import BrokerAccess, ConfigReader
+from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.sources.payloads import Message
+from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+
+_WEEK = 7 * 86_400
+_LONGEST = (1 << 32) - 1  # seconds; MQTT's value for "never"
+_OVERFLOW = 10_000  # waiting messages of QoS 0, for which MQTT has no flow control
+_OTHER = 30.0  # seconds before a session is taken back from another client
+_SHORT, _OFTEN = 5.0, 5  # consecutive sessions shorter than this many seconds are suspicious
+
+
+def make_mqtt_source(config: Mapping[str, Any]) -> EventSource:
+    """Creates a source from `server` and `topic`, which may contain + and #. The broker stores
+    messages for the client `client` while it is disconnected, for at most `expires` seconds. It
+    publishes `most` messages at a time, or those of `wait` seconds. Optional are `username`,
+    `password`, `tls`, `ca`, and `timeout`."""
+    reader = ConfigReader("MQTT source", config)
+    access = reader.access("mqtt")
+    topic = reader.text("topic", hint="a topic, as in trucks/# or trucks/+/position")
+    if not _is_filter(topic):
+        raise ServiceError(
+            f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the "
+            "rest"
+        )
+    default_client = "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
+    source = MqttSource(
+        access,
+        topic,
+        client=reader.optional("client", hint="a name that no other client has") or default_client,
+        expires=min(reader.whole("expires", _WEEK), _LONGEST),
+        most=reader.whole("most", 500),
+        wait=reader.seconds("wait", 0.02),
+    )
+    reader.done()
+    return source
+
+
+def _is_filter(topic: str) -> bool:
+    """Whether a topic filter is valid in MQTT.
+
+    >>> [_is_filter(topic) for topic in ("a/+/b/#", "+", "a/#/b", "a+/b")]
+    [True, True, False, False]
+    """
+    *front, last = topic.split("/")
+    whole = all("+" not in level or level == "+" for level in (*front, last))
+    return whole and not any("#" in level for level in front) and ("#" not in last or last == "#")
+
+
+class MqttSource:
+    """Reads topics of a broker in a persistent session."""
+
+    def __init__(
+        self,
+        access: BrokerAccess,
+        topic: str,
+        *,
+        client: str,
+        expires: int,
+        most: int,
+        wait: float,
+    ) -> None:
+        self._access = access
+        self._topic = topic
+        self._wanted = SessionOptions(client, expires, at_a_time=2 * most)
+        self._most = most
+        self._wait = wait
+        self._connected_before = False
+        self._short = 0
+        self.name = f"mqtt:{topic}"
+        self.progress = SourceProgress(self.name)
+
+    def __repr__(self) -> str:
+        return f"MqttSource({self._access.shown}, {self._topic!r})"
+
+    async def run(self, service: EventReceiver) -> None:
+        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
+
+    def _explain(self, error: Exception) -> str | None:
+        return error.why if isinstance(error, MqttSessionError) else None
+
+    async def _read(self, service: EventReceiver) -> None:
+        arrivals: asyncio.Queue[MqttMessage] = asyncio.Queue()
+
+        def arrived(arrival: MqttMessage) -> None:
+            if arrival.qos == 0 and arrivals.qsize() >= _OVERFLOW:
+                self.progress.count_missed(
+                    "messages of QoS 0 arrive faster than they can be processed", 1
+                )
+            else:
+                arrivals.put_nowait(arrival)
+
+        session = await MqttSession(self._access, self._wanted, arrived).open()
+        opened = time.monotonic()
+        try:
+            if self._connected_before and not session.resumed:
+                self.progress.count_missed(
+                    "the MQTT broker has dropped the session: messages since then are lost", 0
+                )
+                self.progress.count("sessions_lost")
+            self._connected_before = True
+            await session.subscribe(self._topic)
+            self.progress.clear_problem()
+            while True:
+                batch = await self._receive(arrivals, session)
+                await self._publish(batch, service, session)
+        except MqttSessionError as error:
+            lost = session.lost.done()  # the connection, not only a request
+            await self._interrupted(error, short=lost and time.monotonic() - opened < _SHORT)
+        finally:
+            await session.close()
+
+    async def _interrupted(self, error: MqttSessionError, *, short: bool) -> NoReturn:
+        """Re-raises; two clients of one name would take the session from each other forever."""
+        self._short = self._short + 1 if short else 0
+        if not error.taken_over and self._short < _OFTEN:
+            raise error
+        name = self._wanted.client
+        guess = "" if error.taken_over else f": maybe another client has the name '{name}'"
+        self.progress.report_problem(f"{error.why}{guess}\n  hint: give each its own client=")
+        await asyncio.sleep(_OTHER)
+        raise MqttSessionError(self.progress.trouble or error.why)
+
+    async def _receive(
+        self, arrivals: "asyncio.Queue[MqttMessage]", session: MqttSession
+    ) -> list[MqttMessage]:
+        """Waits for messages: a full batch, or those that arrive within the wait time."""
+        first = asyncio.ensure_future(arrivals.get())
+        try:
+            await asyncio.wait((first, session.lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not first.done():
+                first.cancel()
+        if session.lost.done():
+            raise session.lost.result()  # unacknowledged messages are sent again
+        batch = [first.result()]
+        end = time.monotonic() + self._wait
+        while len(batch) < self._most:
+            while len(batch) < self._most and not arrivals.empty():
+                batch.append(arrivals.get_nowait())
+            await asyncio.sleep(self._wait / 10)
+            # some brokers send more only after acknowledgements
+            if arrivals.empty() or time.monotonic() >= end:
+                break
+        return batch
+
+    async def _publish(
+        self, arrivals: Sequence[MqttMessage], service: EventReceiver, session: MqttSession
+    ) -> None:
+        for producer, group in groupby(arrivals, _producer):
+            batch = list(group)
+            messages = [
+                Message(each.payload, _number(each) if producer else None) for each in batch
+            ]
+            await publish_messages(messages, service, producer, self.progress)
+            for arrival in batch:
+                session.confirm(arrival)
+
+
+def _producer(arrival: MqttMessage) -> str | None:
+    """The producer of a numbered message, with a prefix that is unique among sources."""
+    name = arrival.properties.get("producer")
+    return f"mqtt:{name}" if name and _number(arrival) is not None else None
+
+
+def _number(arrival: MqttMessage) -> int | None:
+    text = arrival.properties.get("sequence", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

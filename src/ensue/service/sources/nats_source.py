@@ -1,0 +1,199 @@
+"""Source for a NATS JetStream stream, from the sequence number in the service's database."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
+
+from ensue.errors import ServiceError
+from ensue.service.brokers.nats_client import NatsConnection, NatsError
+from ensue.service.endpoints import BrokerAccess, ConfigReader
+from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.sources.payloads import Message
+from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+
+_POLL = 5.0  # seconds to wait for messages
+_INACTIVE = 60.0  # seconds after which the server drops an unused consumer
+
+
+def make_nats_source(config: Mapping[str, Any]) -> EventSource:
+    """Creates a source from `servers`, `subject` and `stream`, by default the stream of the
+    subject. It publishes `most` messages at a time, or those of `wait` seconds, and looks for a
+    missing stream every `look` seconds. `name` distinguishes streams of the same name. Optional
+    are `username`, `password`, `token`, `tls`, `ca`, and `timeout`."""
+    reader = ConfigReader("NATS source", config)
+    access = reader.access("nats", token=True)
+    subject = reader.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
+    if not _is_filter(subject):
+        raise ServiceError(
+            f"NATS source: '{subject}' is not a subject\n"
+            "  hint: words separated by dots; * stands for one word, > for the rest"
+        )
+    stream = reader.optional("stream", hint="the name of a stream")
+    if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
+        raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
+    source = NatsSource(
+        access,
+        subject,
+        stream,
+        name=reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}",
+        most=reader.whole("most", 1_000, least=2),
+        wait=reader.seconds("wait", 0.02),
+        look=reader.seconds("look", 10.0),
+    )
+    reader.done()
+    return source
+
+
+def _is_filter(subject: str) -> bool:
+    """Whether a subject filter is valid in NATS.
+
+    >>> [_is_filter(subject) for subject in ("a.*.b", "a.>", "a.>.b", "a..b", "a b")]
+    [True, True, False, False, False]
+    """
+    tokens = subject.split(".")
+    spaced = any(c.isspace() or not c.isprintable() for c in subject)
+    return all(tokens) and not spaced and ">" not in tokens[:-1]
+
+
+class NatsSource:
+    """Reads one subject of a stream, in order."""
+
+    def __init__(
+        self,
+        access: BrokerAccess,
+        subject: str,
+        stream: str | None,
+        *,
+        name: str,
+        most: int,
+        wait: float,
+        look: float,
+    ) -> None:
+        self._access = access
+        self._subject = subject
+        self._stream = stream
+        self._most = most
+        self._wait = wait
+        self._look = look
+        self._poll = min(_POLL, access.timeout / 2)
+        self._next: int | None = None
+        self.name = name
+        self.progress = SourceProgress(name)
+        self.lag: int | None = None  # messages waiting in the stream
+
+    def __repr__(self) -> str:
+        return f"NatsSource({self._access.shown}, {self._subject!r})"
+
+    async def run(self, service: EventReceiver) -> None:
+        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
+
+    def _explain(self, error: Exception) -> str | None:
+        return str(error) if isinstance(error, NatsError) else None
+
+    async def _read(self, service: EventReceiver) -> None:
+        connection = await NatsConnection(self._access).open()
+        try:
+            info = await self._wait_for_stream(connection)
+            if self._next is None:
+                self._next = await service.position(self.name)
+            self._next = self._start(info)
+            await self._follow(connection, info.config.name or "", service)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise NatsError(connection.words(error, self._subject)) from None
+        finally:
+            await connection.close()
+
+    async def _wait_for_stream(self, connection: NatsConnection) -> StreamInfo:
+        """Returns the stream once it exists."""
+        jetstream = connection.jetstream
+        while True:
+            try:
+                name = self._stream
+                if name is None:
+                    name = await connection.ask(
+                        jetstream.find_stream_name_by_subject(self._subject)
+                    )
+                return await connection.ask(jetstream.stream_info(name))
+            except nats.js.errors.NotFoundError:
+                which = f"stream '{self._stream}'" if self._stream else "stream for the subject"
+                add = f"nats stream add {self._stream or 'NAME'} --subjects '{self._subject}'"
+                self.progress.report_problem(
+                    f"NATS at {self._access.shown} has no {which} yet: waiting for it\n"
+                    f"  hint: {add}"
+                )
+            await asyncio.sleep(self._look)
+
+    def _start(self, info: StreamInfo) -> int:
+        """Returns the sequence number to continue at."""
+        position, first, end = self._next, info.state.first_seq, info.state.last_seq + 1
+        stream = info.config.name
+        if position is None:
+            return max(1, first)
+        if position > end:
+            raise ServiceError(
+                f"stream '{stream}' ends at {end}, but was read up to {position}: it seems to be "
+                f"another with the same name\n  hint: use another name, such as name={self.name}-2"
+            )
+        if position < first:
+            missed = first - position
+            why = f"{missed} messages of '{stream}' were deleted, maybe before they were read"
+            self.progress.count_missed(f"{why}: continuing at {first}", missed)
+            return first
+        return position
+
+    async def _follow(
+        self, connection: NatsConnection, stream: str, service: EventReceiver
+    ) -> None:
+        """Reads through a consumer without acknowledgements, so that the position in the database
+        is the only one."""
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self._next,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=_INACTIVE,
+            mem_storage=True,
+        )
+        subscription = await connection.ask(
+            connection.jetstream.pull_subscribe(self._subject, stream=stream, config=config)
+        )
+        self.progress.clear_problem()
+        expected = 1  # the consumer's sequence numbers have no gaps
+        while True:
+            batch = await self._receive(connection, subscription)
+            numbers = [message.metadata.sequence.consumer for message in batch]
+            if numbers != list(range(expected, expected + len(batch))):
+                raise NatsError(
+                    f"NATS at {self._access.shown} skipped messages: they are read again"
+                )
+            expected += len(batch)
+            if batch:
+                await self._publish(batch, service)
+
+    async def _receive(
+        self, connection: NatsConnection, subscription: JetStreamContext.PullSubscription
+    ) -> list[Msg]:
+        """Waits for messages: a full batch, or those that arrive within the wait time."""
+        if connection.lost.done():
+            raise nats.errors.ConnectionClosedError
+        try:
+            first = await connection.ask(subscription.fetch(1, timeout=self._poll))
+        except TimeoutError:
+            await connection.ask(subscription.consumer_info())  # no message, or no server
+            return []
+        try:
+            more = await connection.ask(subscription.fetch(self._most - 1, timeout=self._wait))
+        except TimeoutError:
+            more = []
+        return first + more
+
+    async def _publish(self, batch: Sequence[Msg], service: EventReceiver) -> None:
+        messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
+        await publish_messages(messages, service, self.name, self.progress)
+        self._next = batch[-1].metadata.sequence.stream + 1
+        self.lag = batch[-1].metadata.num_pending

@@ -1,0 +1,262 @@
+"""Audit log, bad events, counters, regions, producer positions and idempotency keys."""
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from sqlite3 import Connection, Row
+from typing import Any
+
+from ensue.service.errors import ConflictError, OverLimitError
+
+ANONYMOUS = 0  # user id of somebody who could not sign in
+MAX_AUDIT_ENTRIES = 1_000  # entries per response
+
+
+def record_action(
+    db: Connection,
+    user: int,
+    action: str,
+    subject: object = "",
+    detail: str = "",
+    *,
+    at: float | None = None,
+) -> None:
+    """Records an action of a user, in the transaction that performs it."""
+    db.execute(
+        "INSERT INTO audit (at, user, action, subject, detail) VALUES (?, ?, ?, ?, ?)",
+        (time.time() if at is None else at, user, action, str(subject), detail),
+    )
+
+
+def read_audit_log(
+    db: Connection, *, user: int | None = None, before: int | None = None, limit: int = 100
+) -> list[Row]:
+    """Reads entries of one user or of all, newest first; `before` continues after an entry."""
+    where, values = ["id < ?"], [before if before is not None else 1 << 62]
+    if user is not None:
+        where.append("audit.user = ?")
+        values.append(user)
+    rows = db.execute(
+        "SELECT audit.*, (SELECT name FROM users WHERE users.id = audit.user) AS name "
+        f"FROM audit WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+        (*values, max(0, min(limit, MAX_AUDIT_ENTRIES))),
+    )
+    return rows.fetchall()
+
+
+def prune_audit_log(db: Connection, before: float) -> int:
+    """Deletes older entries; returns how many."""
+    return db.execute("DELETE FROM audit WHERE at < ?", (before,)).rowcount
+
+
+# -------------------------------------------------------------------------------- bad events
+
+
+def add_bad_events(
+    db: Connection, at: float, user: int, producer: str | None, bad: Iterable[tuple[str, str]]
+) -> None:
+    """Stores rejected events of a producer, given as (reason, event)."""
+    db.executemany(
+        "INSERT INTO bad_events (at, user, producer, reason, event) VALUES (?, ?, ?, ?, ?)",
+        ((at, user, producer, reason, event) for reason, event in bad),
+    )
+
+
+def list_bad_events(
+    db: Connection, *, user: int | None, most: int, before: int = 1 << 62
+) -> list[dict[str, Any]]:
+    """Reads the newest bad events of a user, or of all users."""
+    rows = db.execute(
+        "SELECT b.id, b.at, u.name AS user, b.producer, b.reason, b.event FROM bad_events b "
+        "LEFT JOIN users u ON u.id = b.user "
+        "WHERE (?1 IS NULL OR b.user = ?1) AND b.id < ?2 ORDER BY b.id DESC LIMIT ?3",
+        (user, before, most),
+    )
+    return [dict(row) for row in rows]
+
+
+def prune_bad_events(db: Connection, most: int) -> None:
+    """Deletes all but the newest bad events."""
+    db.execute("DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?", (most,))
+
+
+# -------------------------------------------------------------------------------- counters
+
+SERVICE_COUNTERS = 0  # in place of a subscription: the counters of the service
+
+
+def increment(db: Connection, subscription: int, name: str, by: int = 1) -> None:
+    increment_all(db, [(subscription, name, by)])
+
+
+def increment_all(db: Connection, counted: Iterable[tuple[int, str, int]]) -> None:
+    """Adds to counters, given as (subscription, name, increment)."""
+    db.executemany(
+        "INSERT INTO counters VALUES (?, ?, ?) "
+        "ON CONFLICT (subscription, name) DO UPDATE SET value = value + excluded.value",
+        counted,
+    )
+
+
+def read_counters(db: Connection, subscription: int) -> dict[str, int]:
+    """Reads the counters of a subscription."""
+    rows = db.execute("SELECT name, value FROM counters WHERE subscription = ?", (subscription,))
+    return dict(map(tuple, rows))
+
+
+def sum_counters(db: Connection) -> dict[str, int]:
+    """Reads all counters, summed over subscriptions."""
+    return dict(map(tuple, db.execute("SELECT name, sum(value) FROM counters GROUP BY name")))
+
+
+# -------------------------------------------------------------------------------- regions
+
+
+def put_region(db: Connection, user: int, name: str, text: str) -> None:
+    """Adds a region, or changes its shape."""
+    db.execute(
+        "INSERT INTO regions (user, name, text, created) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (user, name) DO UPDATE SET text = excluded.text",
+        (user, name, text, time.time()),
+    )
+
+
+def list_regions(db: Connection, user: int) -> dict[str, str]:
+    """Reads the regions of a user, by name."""
+    rows = db.execute("SELECT name, text FROM regions WHERE user = ? ORDER BY name", (user,))
+    return dict(map(tuple, rows))
+
+
+def get_region(db: Connection, user: int, name: str) -> Row | None:
+    row: Row | None = db.execute(
+        "SELECT * FROM regions WHERE user = ? AND name = ?", (user, name)
+    ).fetchone()
+    return row
+
+
+def remove_region(db: Connection, user: int, name: str) -> bool:
+    """Deletes a region; returns whether it existed."""
+    cursor = db.execute("DELETE FROM regions WHERE user = ? AND name = ?", (user, name))
+    return cursor.rowcount > 0
+
+
+# -------------------------------------------------------------------------------- producers
+
+
+def get_next_sequence(db: Connection, producer: str, user: int) -> int | None:
+    """The next expected sequence number, or None for a new producer."""
+    row = db.execute(
+        "SELECT next FROM positions WHERE producer = ?", (_qualify(producer, user),)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def set_next_sequence(db: Connection, producer: str, user: int, next: int, at: float) -> None:
+    """Records that events before `next` were accepted."""
+    db.execute(
+        "INSERT INTO positions VALUES (?, ?, ?, ?) ON CONFLICT (producer) "
+        "DO UPDATE SET next = max(next, excluded.next), at = excluded.at",
+        (_qualify(producer, user), user, next, at),
+    )
+
+
+def select_new_events(sequences: Sequence[int], expected: int | None) -> list[int]:
+    """Returns the indexes of events that were not accepted before; gaps are allowed.
+
+    Events of one message share its number and arrive together.
+
+    >>> select_new_events([3, 4, 4, 7], 4)
+    [1, 2, 3]
+    """
+    new: list[int] = []
+    last = None if expected is None else expected - 1
+    for place, number in enumerate(sequences):
+        if last is None or number > last or (new and number == last):
+            new.append(place)
+            last = number
+    return new
+
+
+def list_producers(db: Connection, user: int | None) -> list[dict[str, Any]]:
+    """Lists the producers of a user, or all."""
+    rows = db.execute(
+        "SELECT producer, user, next, at FROM positions WHERE ?1 IS NULL OR user = ?1 "
+        "ORDER BY producer",
+        (user,),
+    )
+    return [{**dict(row), "producer": row["producer"].partition("/")[2]} for row in rows]
+
+
+def _qualify(producer: str, user: int) -> str:
+    """Makes the name of a producer unique among users."""
+    return f"{user}/{producer}"
+
+
+# -------------------------------------------------------------------------------- idempotency keys
+
+KEY_TTL = 86_400.0  # seconds
+MAX_KEY_LENGTH = 255  # characters of a key
+
+
+def compute_digest(*parts: bytes) -> bytes:
+    """Computes the digest that distinguishes requests with the same key.
+
+    >>> compute_digest(b"ab", b"c") == compute_digest(b"a", b"bc")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(b"%d:%b" % (len(part), part))
+    return digest.digest()
+
+
+def find_answer(
+    db: Connection, user: int, key: str, digest: bytes, *, at: float | None = None
+) -> str | None:
+    """Returns the id that the same request created, or None; rejects a different request."""
+    if len(key) > MAX_KEY_LENGTH:
+        raise OverLimitError("key", f"an idempotency key has at most {MAX_KEY_LENGTH} characters")
+    now = time.time() if at is None else at
+    row = db.execute(
+        "SELECT digest, unseal(answer) AS answer FROM keys WHERE user = ? AND key = ? AND at > ?",
+        (user, key, now - KEY_TTL),
+    ).fetchone()
+    if row is None:
+        return None
+    if row["digest"] != digest:
+        raise ConflictError(
+            f"the idempotency key '{key}' was already used for another request\n"
+            "  hint: a key is for one request and its repetitions; use a new one"
+        )
+    return str(row["answer"]).partition("\n")[0]
+
+
+def store_answer(
+    db: Connection, user: int, key: str, digest: bytes, created: str, *, at: float | None = None
+) -> None:
+    """Stores the id of a created object, in the transaction that creates it."""
+    now = time.time() if at is None else at
+    db.execute(
+        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)",
+        (user, key, digest, created, now),
+    )
+
+
+def complete_answer(db: Connection, user: int, key: str, body: str) -> str:
+    """Stores the response body unless one is stored; returns the stored one."""
+    row = db.execute(
+        "SELECT unseal(answer) AS answer FROM keys WHERE user = ? AND key = ?", (user, key)
+    ).fetchone()
+    created, _, known = row["answer"].partition("\n") if row is not None else ("", "", body)
+    if not known:
+        db.execute(
+            "UPDATE keys SET answer = seal(?) WHERE user = ? AND key = ?",
+            (f"{created}\n{body}", user, key),
+        )
+    return known or body
+
+
+def prune_keys(db: Connection, *, at: float | None = None) -> int:
+    """Deletes expired keys; returns how many."""
+    now = time.time() if at is None else at
+    return db.execute("DELETE FROM keys WHERE at <= ?", (now - KEY_TTL,)).rowcount

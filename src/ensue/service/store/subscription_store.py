@@ -1,0 +1,142 @@
+"""Subscriptions, and the changes of the set that is matched."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from sqlite3 import Connection, Row
+from typing import Any
+
+from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
+
+ACTIVE, PAUSED, ENDED = "active", "paused", "ended"
+
+
+def add_subscription(db: Connection, **columns: Any) -> int:
+    """Adds a subscription and returns its id."""
+    names = ", ".join(columns)
+    marks = ", ".join("?" * len(columns))
+    cursor = db.execute(
+        f"INSERT INTO subscriptions ({names}) VALUES ({marks})", tuple(columns.values())
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def change_subscription(db: Connection, id: int, **columns: Any) -> None:
+    sets = ", ".join(f"{name} = ?" for name in columns)
+    db.execute(f"UPDATE subscriptions SET {sets} WHERE id = ?", (*columns.values(), id))
+
+
+def get_subscription(db: Connection, id: int) -> Row | None:
+    row: Row | None = db.execute("SELECT * FROM subscriptions WHERE id = ?", (id,)).fetchone()
+    return row
+
+
+def list_subscriptions(
+    db: Connection, user: int | None, state: str | None, after: int, most: int
+) -> list[Row]:
+    """Reads subscriptions ordered by id: of a user, or of all."""
+    where, values = ["id > ?"], list[Any]([after])
+    if user is not None:
+        where.append("user = ?")
+        values.append(user)
+    where.append("state = ?" if state is not None else "state <> ?")
+    values.append(ENDED if state is None else state)
+    return db.execute(
+        f"SELECT * FROM subscriptions WHERE {' AND '.join(where)} ORDER BY id LIMIT ?",
+        (*values, most),
+    ).fetchall()
+
+
+def get_usage(db: Connection, user: int) -> tuple[int, int]:
+    """The number of subscriptions of a user, and the corners of their regions."""
+    row = db.execute("SELECT subscriptions, corners FROM usage WHERE user = ?", (user,)).fetchone()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+def list_expired(db: Connection, now: float) -> list[int]:
+    """The ids of subscriptions past their expiry time."""
+    rows = db.execute(
+        f"SELECT id FROM subscriptions WHERE expires <= ? AND state <> '{ENDED}'", (now,)
+    )
+    return [row[0] for row in rows]
+
+
+# -------------------------------------------------------------------------------- matched set
+
+
+def get_version(db: Connection) -> int:
+    """The current version of the matched set."""
+    row = db.execute("SELECT value FROM settings WHERE name = 'version'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def store_changes(db: Connection, changes: Sequence[SubscriptionChange]) -> int:
+    """Stores changes as the next version of the set."""
+    version = get_version(db) + 1
+    db.execute("INSERT OR REPLACE INTO settings VALUES ('version', ?)", (str(version),))
+    db.executemany(
+        "INSERT INTO changes (version, kind, subscription, text, language, regions) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (version, c.kind.value, int(c.name), c.text, c.language, json.dumps(dict(c.regions)))
+            for c in changes
+        ),
+    )
+    return version
+
+
+def read_changes_after(
+    db: Connection, version: int, until: int
+) -> Iterator[tuple[int, SubscriptionChange]]:
+    """Reads the changes after `version`, up to and including `until`."""
+    return map(
+        _change,
+        db.execute(
+            "SELECT version, kind, subscription, text, language, regions FROM changes "
+            "WHERE version > ? AND version <= ? ORDER BY id",
+            (version, until),
+        ),
+    )
+
+
+def read_set(db: Connection, version: int) -> Iterator[tuple[int, SubscriptionChange]]:
+    """Yields the set at a version; each subscription with the version that added it."""
+    for added, change in map(_change, read_set_rows(db, version)):
+        options = {"language": change.language, "regions": change.regions}
+        yield added, SubscriptionChange.add(change.name, change.text or "", **options)
+
+
+def read_set_rows(db: Connection, version: int) -> Iterable[Row]:
+    """Reads the rows of the set at a version."""
+    return db.execute(
+        "SELECT c.version, c.kind, c.subscription, c.text, c.language, c.regions FROM changes c "
+        "WHERE c.version <= ?1 AND c.kind <> 1 AND NOT EXISTS (SELECT 1 FROM changes d "
+        "WHERE d.subscription = c.subscription AND d.id > c.id AND d.version <= ?1) ORDER BY c.id",
+        (version,),
+    )
+
+
+def get_added_version(db: Connection, id: int) -> int:
+    """The version that last added a subscription."""
+    row = db.execute(
+        "SELECT max(version) FROM changes WHERE subscription = ? AND kind <> ?",
+        (id, ChangeKind.CANCEL.value),
+    ).fetchone()
+    return int(row[0] or 0)
+
+
+def compact_changes(db: Connection, version: int) -> None:
+    """Deletes changes up to a version that later ones have superseded."""
+    db.execute(
+        "DELETE FROM changes WHERE version <= ?1 AND (kind = 1 OR EXISTS (SELECT 1 FROM changes d "
+        "WHERE d.subscription = changes.subscription AND d.id > changes.id AND d.version <= ?1))",
+        (version,),
+    )
+
+
+def _change(row: Row) -> tuple[int, SubscriptionChange]:
+    kind = ChangeKind(row["kind"])
+    name = str(row["subscription"])
+    if kind is ChangeKind.CANCEL:
+        return row["version"], SubscriptionChange.cancel(name)
+    regions = json.loads(row["regions"] or "{}")
+    return row["version"], SubscriptionChange(kind, name, row["text"], row["language"], regions)

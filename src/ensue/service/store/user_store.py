@@ -1,0 +1,145 @@
+"""Users, their tokens, and console sessions."""
+
+from collections.abc import Container, Iterable
+from sqlite3 import Connection, IntegrityError, Row
+
+from ensue.service.errors import ConflictError
+
+_TOKEN = """
+    SELECT tokens.id AS token, tokens.hash, tokens.scopes, tokens.expires, tokens.revoked,
+        users.id AS user, users.name, users.quotas, users.off
+    FROM tokens JOIN users ON users.id = tokens.user"""
+
+
+# -------------------------------------------------------------------------------- users
+
+
+def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
+    """Adds a user and returns the id."""
+    try:
+        added = db.execute(
+            "INSERT INTO users (name, created, quotas) VALUES (?, ?, ?)", (name, at, quotas)
+        )
+    except IntegrityError:
+        raise ConflictError(
+            f"there is already a user '{name}'\n  hint: choose another name"
+        ) from None
+    return int(added.lastrowid or 0)
+
+
+def get_user(db: Connection, id: int) -> Row | None:
+    return _one(db, "SELECT * FROM users WHERE id = ?", id)
+
+
+def find_user(db: Connection, name: str) -> Row | None:
+    return _one(db, "SELECT * FROM users WHERE name = ?", name)
+
+
+def list_users(db: Connection) -> list[Row]:
+    """All users, in the order in which they were added."""
+    return db.execute("SELECT * FROM users ORDER BY id").fetchall()
+
+
+def change_user(db: Connection, id: int, quotas: str, off: bool) -> None:
+    """Sets quotas; a user who is off cannot use any token."""
+    db.execute("UPDATE users SET quotas = ?, off = ? WHERE id = ?", (quotas, off, id))
+
+
+# -------------------------------------------------------------------------------- tokens
+
+
+def add_token(
+    db: Connection,
+    user: int,
+    *,
+    label: str,
+    hash: bytes,
+    scopes: Iterable[str],
+    at: float,
+    expires: float | None,
+) -> int:
+    """Adds a token by its hash and returns the id."""
+    added = db.execute(
+        "INSERT INTO tokens (user, label, hash, scopes, created, expires) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (user, label, hash, " ".join(scopes), at, expires),
+    )
+    return int(added.lastrowid or 0)
+
+
+def has_tokens(db: Connection) -> bool:
+    """Whether a token was ever created, including expired ones."""
+    return _one(db, "SELECT 1 FROM tokens LIMIT 1") is not None
+
+
+def find_token_by_hash(db: Connection, hash: bytes) -> Row | None:
+    """A token with its user, by its hash."""
+    return _one(db, f"{_TOKEN} WHERE tokens.hash = ?", hash)
+
+
+def get_token(db: Connection, id: int) -> Row | None:
+    return _one(db, "SELECT * FROM tokens WHERE id = ?", id)
+
+
+def list_tokens(db: Connection, user: int) -> list[Row]:
+    """The tokens of a user, the newest first."""
+    rows = db.execute("SELECT * FROM tokens WHERE user = ? ORDER BY id DESC", (user,))
+    return rows.fetchall()
+
+
+def list_valid_tokens(db: Connection, at: float) -> frozenset[int]:
+    """The ids of all valid tokens."""
+    rows = db.execute(
+        "SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
+        "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?)",
+        (at,),
+    )
+    return frozenset(row[0] for row in rows)
+
+
+def list_valid_sessions(db: Connection, tokens: Container[int], at: float) -> frozenset[bytes]:
+    """The hashes of unexpired sessions of these tokens."""
+    rows = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
+    return frozenset(row["hash"] for row in rows if row["token"] in tokens)
+
+
+def revoke_token(db: Connection, id: int, at: float) -> None:
+    """Revokes a token and ends its sessions."""
+    db.execute("UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL", (at, id))
+    db.execute("DELETE FROM sessions WHERE token = ?", (id,))
+
+
+def record_token_use(db: Connection, id: int, at: float) -> None:
+    """Records the last use of a token."""
+    db.execute("UPDATE tokens SET used = ? WHERE id = ?", (at, id))
+
+
+# -------------------------------------------------------------------------------- sessions
+
+
+def add_session(
+    db: Connection, hash: bytes, token: int, csrf: str, at: float, expires: float
+) -> None:
+    """Adds a session by the hash of its cookie, and deletes expired ones."""
+    db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
+    db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (hash, token, csrf, at, expires))
+
+
+def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
+    """A session with its token and user, by the hash of its cookie."""
+    return _one(
+        db,
+        "SELECT found.*, sessions.csrf, sessions.expires AS session_expires, "
+        "sessions.hash AS session_hash "
+        f"FROM sessions JOIN ({_TOKEN}) AS found USING (token) WHERE sessions.hash = ?",
+        hash,
+    )
+
+
+def end_session(db: Connection, hash: bytes) -> None:
+    db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
+
+
+def _one(db: Connection, text: str, *values: object) -> Row | None:
+    row: Row | None = db.execute(text, values).fetchone()
+    return row

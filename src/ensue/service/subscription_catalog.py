@@ -1,0 +1,455 @@
+"""The catalog of subscriptions, regions and targets, and the set that is matched.
+
+Everything is called in the core thread, inside a transaction.
+"""
+
+import json
+import math
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from sqlite3 import Connection
+from typing import Any
+
+from ensue.api import Subscriptions
+from ensue.errors import EnsueError, QueryError, ServiceError
+from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.service import secrets
+from ensue.service.access import get_user_limits
+from ensue.service.errors import ConflictError, NotFoundError, OverLimitError
+from ensue.service.event_columns import EventColumns
+from ensue.service.matching.match_backend import MatchBackend
+from ensue.service.notification_rules import NotificationBuilder, TransactionOutput
+from ensue.service.settings import ServiceLimits
+from ensue.service.store import journal
+from ensue.service.store import subscription_store as store
+from ensue.service.store import target_store as targets
+from ensue.service.store.journal import increment
+from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
+from ensue.service.stream_templates import fill_for_stream
+from ensue.service.subscription_view import SubscriptionRequest, Unset, UserSubscription
+
+_PAIR = re.compile(r"[-+.\dE]+\s+[-+.\dE]+")
+
+
+def count_corners(change: SubscriptionChange) -> int:
+    """Counts the corners of the regions that a subscription names or contains.
+
+    >>> text = "@(CIRCLE (0 0, 5))(ARITH:id = 1)"
+    >>> count_corners(
+    ...     SubscriptionChange.add("a", text, regions={"R": "POLYGON ((0 0, 1 0, 1 1, 0 0))"})
+    ... )
+    5
+    """
+    texts = list(change.regions.values())
+    if change.text is not None:
+        texts.append(change.text)
+    upper = (text.upper() for text in texts)
+    return sum(len(_PAIR.findall(t)) for t in upper if "POLYGON" in t or "CIRCLE" in t)
+
+
+_LONGEST_NAME = 200
+_NAMELESS = "\0"  # until the id is known
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """A subscription that is stored, and not yet part of the matched set."""
+
+    change: SubscriptionChange
+    warnings: tuple[str, ...]
+
+
+class SubscriptionCatalog:
+    """The subscriptions of all users."""
+
+    def __init__(
+        self,
+        columns: EventColumns,
+        matching: MatchBackend,
+        limits: ServiceLimits,
+        noting: NotificationBuilder,
+        shared_regions: Mapping[str, str],
+        transaction: TransactionOutput,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.columns = columns
+        self.matching = matching
+        self.limits = limits
+        self.notification_builder = noting
+        self.shared_regions = dict(shared_regions)
+        self.transaction = transaction
+        self.clock = clock
+        self._reading = Subscriptions(**columns.subscriptions())
+
+    # ---------------------------------------------------------------------------- subscriptions
+
+    def subscribe(
+        self, db: Connection, wanted: SubscriptionRequest, key: str | None, digest: bytes
+    ) -> UserSubscription:
+        """Adds a subscription; a repeated key and request returns the first one."""
+        if key is not None:
+            known = journal.find_answer(db, wanted.user, key, digest)
+            if known is not None:
+                return replace(self._own(db, int(known), wanted.user), repeated=True)
+        added = self.subscribe_all(db, [wanted])[0]
+        if key is not None:
+            journal.store_answer(db, wanted.user, key, digest, str(added.id))
+        journal.record_action(db, wanted.user, "subscribe", f"subscription {added.id}", added.name)
+        return added
+
+    def subscribe_all(
+        self, db: Connection, several: Sequence[SubscriptionRequest]
+    ) -> list[UserSubscription]:
+        """Adds all subscriptions or none, as one version of the set."""
+        users = {wanted.user for wanted in several}
+        known = {user: self._regions_of(db, user) for user in users}
+        added = [self._add(db, wanted, known[wanted.user]) for wanted in several]
+        return self._begin_all(db, added)
+
+    def subscribe_each(
+        self,
+        db: Connection,
+        user: int,
+        several: Sequence[SubscriptionRequest | EnsueError],
+        key: str | None,
+        digest: bytes,
+    ) -> list[UserSubscription | EnsueError]:
+        """Adds the valid subscriptions of a user, as one version of the set.
+
+        The other items are errors. A repeated key and request returns the first answer.
+        """
+        if key is not None:
+            known = journal.find_answer(db, user, key, digest)
+            if known is not None:
+                return [
+                    self._own(db, item, user) if isinstance(item, int) else ServiceError(item)
+                    for item in json.loads(known)
+                ]
+        known_regions = self._regions_of(db, user)
+        outcomes: list[_Added | EnsueError] = []
+        for wanted in several:
+            if isinstance(wanted, EnsueError):
+                outcomes.append(wanted)
+                continue
+            db.execute("SAVEPOINT item")
+            try:
+                outcomes.append(self._add(db, wanted, known_regions))
+            except EnsueError as error:
+                db.execute("ROLLBACK TO item")
+                outcomes.append(error)
+            db.execute("RELEASE item")
+        added = [each for each in outcomes if isinstance(each, _Added)]
+        started = iter(self._begin_all(db, added))
+        results = [next(started) if isinstance(each, _Added) else each for each in outcomes]
+        for result in results:
+            if isinstance(result, UserSubscription):
+                journal.record_action(
+                    db, user, "subscribe", f"subscription {result.id}", result.name
+                )
+        if key is not None:
+            answer = [
+                each.id if isinstance(each, UserSubscription) else str(each) for each in results
+            ]
+            journal.store_answer(db, user, key, digest, json.dumps(answer))
+        return results
+
+    def _regions_of(self, db: Connection, user: int) -> dict[str, str]:
+        return {**self.shared_regions, **journal.list_regions(db, user)}
+
+    def _add(
+        self, db: Connection, wanted: SubscriptionRequest, known: Mapping[str, str]
+    ) -> "_Added":
+        """Stores a subscription and its targets, within the quotas of its user."""
+        warnings: list[str] = []
+        wanted, change = self._read(wanted, known, warnings)
+        id = self._insert(db, wanted, change, count_corners(change), self.clock())
+        for target in wanted.targets:
+            self._add_target(db, id, wanted.user, target.kind, target.config)
+        self._require_quotas(db, {wanted.user})
+        return _Added(replace(change, name=str(id)), tuple(warnings))
+
+    def _begin_all(self, db: Connection, added: Sequence["_Added"]) -> list[UserSubscription]:
+        """Adds stored subscriptions to the matched set."""
+        if not added:
+            return []
+        self._change(db, [each.change for each in added])
+        started = []
+        for each in added:
+            id = int(each.change.name)
+            self._begin(db, id)
+            row = store.get_subscription(db, id)
+            assert row is not None
+            started.append(UserSubscription.of(row, warnings=each.warnings))
+        return started
+
+    def _read(
+        self, wanted: SubscriptionRequest, known: Mapping[str, str], warnings: list[str] | None
+    ) -> tuple[SubscriptionRequest, SubscriptionChange]:
+        """Fills the template of a request and parses it into a change of the set."""
+        if wanted.template is not None:
+            if wanted.text is not None:
+                raise ServiceError("a subscription needs a text or a template, not both")
+            template = fill_for_stream(wanted.template, wanted.values, self.columns)
+            quiet = template.quiet if wanted.quiet is None else wanted.quiet
+            wanted = replace(
+                wanted, text=template.text, quiet=quiet, language="opsl", title=template.title
+            )
+        if not wanted.text or not wanted.text.strip():
+            raise QueryError("a subscription needs a text", hint="OPSL, or the name of a template")
+        name = wanted.name or wanted.title
+        if len(name) > _LONGEST_NAME:
+            raise ServiceError(f"a name has at most {_LONGEST_NAME} characters")
+        for what, value in (("quiet", wanted.quiet), ("expires", wanted.expires)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ServiceError(f"{what}={value!r} is not a time")
+        all_regions = {**known, **wanted.regions}
+        try:
+            change = self._reading.change_of(
+                SubscriptionChange.add, name, wanted.text, all_regions, wanted.language, warnings
+            )
+        except QueryError as error:  # the name tells nothing, there is only this subscription
+            error.problem = error.problem.removeprefix(f"subscription '{name}': ")
+            raise
+        self.matching.check(change)
+        return wanted, change
+
+    def check(
+        self, db: Connection, wanted: SubscriptionRequest
+    ) -> tuple[SubscriptionRequest, SubscriptionChange, list[str]]:
+        """Raises QueryError for an invalid subscription; returns its parsed form and warnings."""
+        warnings: list[str] = []
+        return (*self._read(wanted, self._regions_of(db, wanted.user), warnings), warnings)
+
+    def _insert(
+        self,
+        db: Connection,
+        wanted: SubscriptionRequest,
+        change: SubscriptionChange,
+        corners: int,
+        now: float,
+    ) -> int:
+        template = None
+        if wanted.template is not None:
+            template = json.dumps({"name": wanted.template, "values": dict(wanted.values)})
+        columns = {
+            "user": wanted.user,
+            "text": wanted.text,
+            "language": change.language,
+            "regions": json.dumps(dict(change.regions)),
+            "template": template,
+            "quiet": wanted.quiet,
+            "corners": corners,
+            "created": now,
+            "changed": now,
+            "expires": wanted.expires,
+        }
+        name = wanted.name or ""
+        try:
+            id = store.add_subscription(db, name=name or _NAMELESS, **columns)
+        except sqlite3.IntegrityError:
+            raise ConflictError(
+                f"you already have a subscription '{name}'\n"
+                "  hint: choose another name, or change that one"
+            ) from None
+        if not name:
+            store.change_subscription(db, id, name=f"{wanted.title} {id}")
+        return id
+
+    def _add_target(
+        self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]
+    ) -> int:
+        most = get_user_limits(db, user, self.limits).targets_per_subscription
+        have = db.execute("SELECT count(*) FROM targets WHERE subscription = ?", (id,)).fetchone()
+        if have[0] >= most:
+            raise OverLimitError(
+                "targets_per_subscription", f"a subscription has at most {most} targets"
+            )
+        new = secrets.create_secrets(kind)
+        return targets.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
+
+    def add_target(
+        self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]
+    ) -> int:
+        """Adds a target for the later notifications of a subscription."""
+        self._own(db, id, user)
+        target = self._add_target(db, id, user, kind, config)
+        journal.record_action(db, user, "add target", f"subscription {id}", kind)
+        return target
+
+    def _require_quotas(self, db: Connection, users: set[int]) -> None:
+        for user in users:
+            limits = get_user_limits(db, user, self.limits)
+            count_now, corners_now = store.get_usage(db, user)
+            if count_now > limits.subscriptions_per_user:
+                raise OverLimitError(
+                    "subscriptions_per_user",
+                    f"a user has at most {limits.subscriptions_per_user} subscriptions\n"
+                    "  hint: cancel some, or ask for a higher quota",
+                )
+            if corners_now > limits.corners_per_user:
+                raise OverLimitError(
+                    "corners_per_user",
+                    f"the regions of a user's subscriptions may have at most "
+                    f"{limits.corners_per_user} corners, and these would be {corners_now}\n"
+                    "  hint: simplify the regions, or ask for a higher quota",
+                )
+
+    def _change(self, db: Connection, changes: Sequence[SubscriptionChange]) -> None:
+        """Changes the set; if the rest of the job fails, the matcher is rebuilt at high cost."""
+        version = store.store_changes(db, changes)
+        self.transaction.ahead = True
+        self.matching.change(version, changes)
+
+    def _begin(self, db: Connection, id: int) -> None:
+        """Starts a subscription at the current event time."""
+        self.notification_builder.invalidate(id)
+        notifications, started = self.notification_builder.announce_start(
+            db, id, self.columns.shown(self.matching.now)
+        )
+        store.change_subscription(db, id, started=json.dumps(started))
+        self.transaction.add(notifications)
+
+    def _own(self, db: Connection, id: int, user: int | None) -> UserSubscription:
+        """Returns a subscription if it belongs to the user."""
+        row = store.get_subscription(db, id)
+        if row is None or (user is not None and row["user"] != user):
+            raise NotFoundError(f"there is no subscription {id}")
+        return UserSubscription.of(row)
+
+    def _not_ended(self, db: Connection, id: int, user: int | None) -> UserSubscription:
+        current = self._own(db, id, user)
+        if current.state == ENDED:
+            raise ConflictError(f"subscription {id} has ended: {current.reason}")
+        return current
+
+    def change(
+        self, db: Connection, id: int, user: int, changes: Mapping[str, Any]
+    ) -> UserSubscription:
+        """Changes a subscription; another text or other regions discard its partial matches."""
+        current = self._not_ended(db, id, user)
+        name = changes.get("name", current.name)
+        expires = changes.get("expires", current.expires)
+        quiet = changes.get("quiet", current.quiet)
+        template, values = current.template, current.values
+        text: str | None = changes.get("text", current.text)
+        if "template" in changes or "values" in changes:
+            template = changes.get("template", current.template)
+            values = changes.get("values", current.values)
+            text = None
+        elif "text" in changes:
+            template = None  # the text of the template was edited
+        restart = text is None or not changes.keys().isdisjoint(("text", "regions", "language"))
+        row: dict[str, Any] = {"name": name, "expires": expires, "quiet": quiet}
+        change: SubscriptionChange | None = None
+        if restart:
+            language = None if "text" in changes else current.language
+            wanted = SubscriptionRequest(
+                user, name, text, changes.get("language", language),
+                changes.get("regions", current.regions), template if text is None else None,
+                values or {}, changes.get("quiet"), expires,
+            )  # fmt: skip
+            wanted, change = self._read(wanted, self._regions_of(db, user), None)
+            template_json = None
+            if template:
+                template_json = json.dumps({"name": template, "values": dict(values)})
+            row |= {
+                "text": wanted.text, "language": change.language, "template": template_json,
+                "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
+                "quiet": wanted.quiet if "quiet" in changes or template else quiet,
+            }  # fmt: skip
+        try:
+            store.change_subscription(db, id, **row, changed=self.clock())
+        except sqlite3.IntegrityError:
+            raise ConflictError(f"you already have a subscription '{name}'") from None
+        self.notification_builder.invalidate(id)
+        self._require_quotas(db, {user})
+        journal.record_action(db, user, "change", f"subscription {id}", ", ".join(changes))
+        if change is not None and current.state == ACTIVE:
+            new = SubscriptionChange.replace(
+                str(id), change.text or "", language=change.language, regions=change.regions
+            )
+            self._change(db, [new])
+            self._begin(db, id)
+        return self._own(db, id, user)
+
+    def pause(self, db: Connection, id: int, user: int) -> UserSubscription:
+        """Removes a subscription from the set and discards its partial matches."""
+        if self._not_ended(db, id, user).state == ACTIVE:
+            store.change_subscription(db, id, state=PAUSED, changed=self.clock())
+            self.transaction.add(self.notification_builder.announce_end(db, id, "paused"))
+            journal.record_action(db, user, "pause", f"subscription {id}", "")
+            self._change(db, [SubscriptionChange.cancel(str(id))])
+        return self._own(db, id, user)
+
+    def pause_exceeding(self, db: Connection, ids: Sequence[int], reason: str) -> None:
+        """Pauses subscriptions that exceed a limit, and notifies their users."""
+        for id in ids:
+            row = store.get_subscription(db, id)
+            assert row is not None
+            store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
+            self.transaction.add(
+                self.notification_builder.announce_end(db, id, f"paused: {reason}")
+            )
+            journal.record_action(db, row["user"], "pause", f"subscription {id}", reason)
+            increment(db, id, "paused")
+        self._change(db, [SubscriptionChange.cancel(str(id)) for id in ids])
+
+    def resume(self, db: Connection, id: int, user: int) -> UserSubscription:
+        """Puts a paused subscription back into the set."""
+        current = self._not_ended(db, id, user)
+        if current.state == PAUSED:
+            change = SubscriptionChange.add(
+                str(id), current.text, language=current.language, regions=dict(current.regions)
+            )
+            self.matching.check(change)
+            store.change_subscription(db, id, state=ACTIVE, reason=None, changed=self.clock())
+            journal.record_action(db, user, "resume", f"subscription {id}", "")
+            self._change(db, [change])
+            self._begin(db, id)
+        return self._own(db, id, user)
+
+    def cancel(self, db: Connection, id: int, user: int | None, reason: str) -> UserSubscription:
+        """Ends a subscription."""
+        current = self._own(db, id, user)
+        if current.state == ENDED:
+            return current
+        store.change_subscription(db, id, state=ENDED, reason=reason, changed=self.clock())
+        self.transaction.add(self.notification_builder.announce_end(db, id, reason))
+        self.notification_builder.invalidate(id)
+        db.execute("DELETE FROM quiet WHERE subscription = ?", (id,))
+        journal.record_action(db, current.user, "end", f"subscription {id}", reason)
+        if current.state == ACTIVE:
+            self._change(db, [SubscriptionChange.cancel(str(id))])
+        return self._own(db, id, None)
+
+    # ---------------------------------------------------------------------------- regions
+
+    def put_region(
+        self, db: Connection, user: int, name: str, text: str, *, apply: bool
+    ) -> list[int]:
+        """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
+        before = journal.list_regions(db, user).get(name)
+        journal.put_region(db, user, name, text)
+        journal.record_action(db, user, "put region", f"region {name}", "")
+        changed: list[int] = []
+        if apply and before is not None and before != text:
+            for row in store.list_subscriptions(db, user, None, 0, 1 << 40):
+                own = json.loads(row["regions"])
+                if own.get(name) == before:
+                    self.change(db, row["id"], user, {"regions": {**own, name: text}})
+                    changed.append(row["id"])
+        return changed
+
+    def remove_region(self, db: Connection, user: int, name: str) -> None:
+        """Deletes a region; subscriptions that use it keep its shape."""
+        if not journal.remove_region(db, user, name):
+            raise NotFoundError(f"there is no region '{name}'")
+        journal.record_action(db, user, "remove region", f"region {name}", "")
+
+
+def drop_unset(**changes: Any) -> dict[str, Any]:
+    """Drops the arguments that were not passed."""
+    return {name: value for name, value in changes.items() if not isinstance(value, Unset)}

@@ -1,0 +1,207 @@
+"""Templates for entering, leaving and staying in a region, and for silent objects.
+
+Inside is in the region or on its border, outside is further away than the margin; positions in
+between are ignored. A state counts only if the other one is not reported for the dwell time, and a
+change is from one such state to the other. So jitter at the border, a single wrong position or a
+turn in the yard are not reported, and entering and leaving alternate.
+"""
+
+from dataclasses import replace
+
+from ensue.service.templates.object_filter import ObjectSelection
+from ensue.service.templates.parameters import (
+    DWELL,
+    LONGER_THAN,
+    MARGIN,
+    OBJECT,
+    QUIET,
+    REACH,
+    REGION,
+    WITHIN,
+    ParameterValues,
+    TemplateRegion,
+    format_dwell,
+    write_template,
+)
+from ensue.service.templates.template import Duration, FilledTemplate, Template, format_number
+
+_NOT_SEEN_BEFORE = (
+    "An object is only reported if it was seen on the other side before, for the dwell time and "
+    "no longer ago than 'within'. Silence does not end a state: only a report does."
+)
+ENTERS = Template(
+    "enters",
+    "Enters a region",
+    "An object was outside a region and is now inside. It is reported once it has been inside "
+    f"for the dwell time, and again only after it has left. {_NOT_SEEN_BEFORE}",
+    (REGION, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
+)
+LEAVES = Template(
+    "leaves",
+    "Leaves a region",
+    "An object was inside a region and is now beyond the wider border. It is reported once it "
+    "has been outside for the dwell time, and again only after it has come back. "
+    f"{_NOT_SEEN_BEFORE}",
+    (REGION, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
+)
+STAYS = Template(
+    "stays",
+    "Stays longer than",
+    "An object has entered a region and stays for longer than a time. If it is outside for less "
+    "than the dwell time, it has not left. It is reported once per stay, when the time and the "
+    f"dwell time have passed. {_NOT_SEEN_BEFORE}",
+    (REGION, LONGER_THAN, OBJECT, MARGIN, DWELL, WITHIN, REACH, QUIET),
+)
+
+
+class _Border:
+    """Conditions and descriptions for one region."""
+
+    def __init__(self, given: ParameterValues) -> None:
+        place = given.place("region")
+        assert place is not None
+        self.given = given
+        self.place: TemplateRegion = place
+        self.who: ObjectSelection = given.objects("object")
+        self.margin = given.distance("margin")
+        self.reach = given.distance("reach")  # 0: any
+        self.dwell: Duration = given.length("dwell")
+        self.within: Duration = given.length("within")
+        if 0 < self.reach <= self.margin:
+            raise given.wrong(
+                "reach",
+                f"{given.metres(self.reach)} is not beyond the margin of "
+                f"{given.metres(self.margin)}: nothing would be outside",
+                hint="leave it out, or make it longer",
+            )
+        if self.within.amount <= self.dwell.amount:
+            raise given.wrong(
+                "within",
+                f"{self.within} is not longer than 'dwell', {self.dwell}: nothing would be found",
+                hint="both states last for 'dwell', and the second one begins within 'within'",
+            )
+
+    def inside(self, predicates: str) -> str:
+        return f"@({self.place.name})({predicates})"
+
+    def outside(self, predicates: str) -> str:
+        name = self.place.name
+        text = f"DIST({name}; >; {format_number(self.margin)})({predicates})"
+        return f"DIST({name}; <; {format_number(self.reach)})({text})" if self.reach else text
+
+    @property
+    def away(self) -> str:
+        """Describes where outside is."""
+        text = f"outside {self.place.words}"
+        if self.margin:
+            text = f"more than {self.given.metres(self.margin)} from {self.place.words}"
+        return f"{text} and less than {self.given.metres(self.reach)}" if self.reach else text
+
+    def entering(self) -> list[str]:
+        """Conditions for being outside, then inside; both must last."""
+        conditions = [f"=|($outside;; {self.within})($inside;)"]
+        if self.dwell:
+            back, gone = self.who.same("$outside;"), self.who.same("$inside;")
+            conditions.append(f"!($outside;; {self.dwell})({self.inside(back)})")
+            conditions.append(f"!($inside;; {self.dwell})({self.outside(gone)})")
+        return conditions
+
+    def entered(self) -> list[str]:
+        return [
+            f"$outside; = {self.outside(self.who.first)}",
+            f"$inside; = {self.inside(self.who.same('$outside;'))}",
+        ]
+
+
+def write_enters(given: ParameterValues) -> FilledTemplate:
+    """OPSL for ENTERS."""
+    border = _Border(given)
+    says = (
+        f"Reports when {border.who.one} enters {border.place.words}: was {border.away}"
+        f"{format_dwell(border.dwell)}, then inside{format_dwell(border.dwell)}, at most {border.within} "
+        "later."
+    )
+    title = f"enters {border.place.words}: {border.who.words}"
+    return write_template(
+        given, title, says, border.entering(), border.entered(), border.place, "once"
+    )
+
+
+def write_leaves(given: ParameterValues) -> FilledTemplate:
+    """OPSL for LEAVES."""
+    border = _Border(given)
+    who = border.who
+    conditions = [f"=|($inside;; {border.within})($outside;)"]
+    if border.dwell:
+        gone, back = who.same("$inside;"), who.same("$outside;")
+        conditions.append(f"!($inside;; {border.dwell})({border.outside(gone)})")
+        conditions.append(f"!($outside;; {border.dwell})({border.inside(back)})")
+    definitions = [
+        f"$inside; = {border.inside(who.first)}",
+        f"$outside; = {border.outside(who.same('$inside;'))}",
+    ]
+    says = (
+        f"Reports when {who.one} leaves {border.place.words}: was inside{format_dwell(border.dwell)}, "
+        f"then {border.away}{format_dwell(border.dwell)}, at most {border.within} later."
+    )
+    title = f"leaves {border.place.words}: {who.words}"
+    return write_template(given, title, says, conditions, definitions, border.place, "once")
+
+
+def write_stays(given: ParameterValues) -> FilledTemplate:
+    """OPSL for STAYS."""
+    border = _Border(given)
+    who, longer_than = border.who, given.length("longer_than")
+    conditions, definitions = border.entering(), border.entered()
+    gone = border.outside(who.same("$inside;"))
+    if border.dwell:
+        # leaving just before the time is over is known only a dwell time later
+        conditions.append(f"!($inside;; {longer_than + border.dwell})($left;)")
+        back = border.inside(who.same("$gone;"))
+        definitions.append(f"$left; = !($gone;; {border.dwell})({back})")
+        definitions.append(f"$gone; = {gone}")
+    else:
+        conditions.append(f"!($inside;; {longer_than})({gone})")
+    says = (
+        f"Reports when {who.one} stays in {border.place.words} for longer than {longer_than}: has "
+        f"entered it, and since then was never {border.away}{format_dwell(border.dwell)}."
+    )
+    title = f"longer than {longer_than} in {border.place.words}: {who.words}"
+    return write_template(given, title, says, conditions, definitions, border.place, "once")
+
+
+NOT_SEEN = Template(
+    "not_seen",
+    "Not seen for",
+    "An object has sent no report for longer than a time. It is reported once per silence, when "
+    "the time has passed: a silence lasts by definition, so there is no dwell time. An object "
+    "that was never seen is not reported. If silence is normal somewhere, name a region for it.",
+    (
+        LONGER_THAN,
+        OBJECT,
+        replace(
+            REGION,
+            says="Objects may be silent here: a yard where engines are switched off.",
+            name="unless_in",
+            title="Unless last seen in",
+            required=False,
+        ),
+        replace(MARGIN, says="Objects may also be silent up to this far around that region."),
+        QUIET,
+    ),
+)
+
+
+def write_not_seen(given: ParameterValues) -> FilledTemplate:
+    """OPSL for NOT_SEEN."""
+    who, longer_than = given.objects("object"), given.length("longer_than")
+    yard, margin = given.place("unless_in"), given.distance("margin")
+    last, but = f"({who.first})", ""
+    if yard is not None:
+        last = f"DIST({yard.name}; >; {format_number(margin)}){last}"
+        but = f" The last report was outside {yard.words}"
+        but += f", more than {given.metres(margin)} away." if margin else "."
+    says = f"Reports when {who.one} has sent no report for longer than {longer_than}.{but}"
+    title = f"not seen for {longer_than}: {who.words}"
+    conditions = [f"!($last;; {longer_than})({who.same('$last;')})"]
+    return write_template(given, title, says, conditions, [f"$last; = {last}"], yard)

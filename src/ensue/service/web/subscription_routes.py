@@ -1,0 +1,274 @@
+"""Subscriptions over HTTP."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from sqlite3 import Connection
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from ensue.errors import EnsueError
+from ensue.service.access import ADMIN
+from ensue.service.service import Service
+from ensue.service.store import journal
+from ensue.service.store.journal import read_counters
+from ensue.service.subscription_view import UserSubscription
+from ensue.service.web.guard import QuerySlots, ReadAccess, SubscribeAccess
+from ensue.service.web.problem_details import describe_problem
+from ensue.service.web.region_routes import parse_regions
+from ensue.service.web.request_bodies import (
+    BulkForm,
+    ChangeForm,
+    QueryForm,
+    SubscriptionForm,
+    TrialForm,
+    assume_utc,
+)
+from ensue.service.web.responses import (
+    MEDIA,
+    BulkAnswer,
+    CheckAnswer,
+    NotificationPage,
+    SubscriptionAnswer,
+    SubscriptionPage,
+    TrialAnswer,
+    encode_json,
+    join_bodies,
+)
+from ensue.service.web.sse import After, Page, read_page
+from ensue.service.web.target_routes import list_target_views
+
+
+def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
+    """Adds /check and /trial."""
+    routes = APIRouter(tags=["before subscribing"])
+
+    @routes.post("/check", response_model=CheckAnswer)
+    async def check(form: QueryForm, access: ReadAccess) -> dict[str, Any]:
+        """Checks a subscription; the problem of an invalid one has the position of the error."""
+        warnings = await service.check(**form_arguments(form), user=access.user)
+        return {"ok": True, "warnings": warnings}
+
+    @routes.post("/trial", response_model=TrialAnswer)
+    async def trial(form: TrialForm, access: ReadAccess) -> Response:
+        """Reports how often a subscription would have matched the stored events."""
+        async with turns.one(access.user):
+            result = await service.trial(
+                **form_arguments(form), since=form.since, user=access.user
+            )
+        fields = {
+            "count": result.count,
+            "by_object": result.by_object,
+            "bars": result.bars,
+            "events": result.events,
+            "from": service.columns.shown(result.begin),
+            "to": service.columns.shown(result.end),
+            "seconds": result.seconds,
+            "cut": result.cut,
+        }
+        return join_bodies(fields, "matches", result.matches)
+
+    return routes
+
+
+def form_arguments(form: QueryForm) -> dict[str, Any]:
+    """Converts a form to arguments of the service."""
+    return {
+        "text": form.text,
+        "template": form.template,
+        "values": form.values,
+        "regions": None if form.regions is None else parse_regions(form.regions),
+        "language": form.language,
+    }
+
+
+Id = Annotated[int, Path(description="id of the subscription", ge=0, lt=1 << 63)]
+State = Literal["active", "paused", "ended"]
+KEY = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="chosen by the client; a repeated request gets the first answer",
+    ),
+]
+
+
+def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
+    """Adds /subscriptions."""
+    routes = APIRouter(tags=["subscriptions"])
+
+    async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
+        return (await service.look(lambda db: _shown(db, [subscription], secrets=secrets)))[0]
+
+    @routes.post("/subscriptions", status_code=201, response_model=SubscriptionAnswer)
+    async def subscribe(
+        form: SubscriptionForm,
+        access: SubscribeAccess,
+        request: Request,
+        key: KEY = None,
+    ) -> Response:
+        """Creates a subscription from a text or a template; it sees all later events."""
+        digest = journal.compute_digest(b"subscribe", await request.body())
+        created = await service.subscribe(
+            **_arguments(form),
+            user=access.user,
+            idempotency_key=key,
+            digest=digest,
+            trusted=access.may(ADMIN),
+        )
+        body = orjson.dumps(await shown(created, secrets=True)).decode()
+        if key is not None:
+            first = body
+            body = await service.do(
+                lambda db: journal.complete_answer(db, access.user, key, first)
+            )
+        where = {"location": f"/api/v1/subscriptions/{created.id}"}
+        return Response(body, 201, headers=where, media_type=MEDIA)
+
+    @routes.post("/subscriptions/bulk", response_model=BulkAnswer)
+    async def subscribe_each(
+        form: BulkForm,
+        access: SubscribeAccess,
+        request: Request,
+        key: KEY = None,
+    ) -> Response:
+        """Creates many subscriptions in one transaction, skipping invalid ones.
+
+        The answer has a subscription or a problem for each.
+        """
+        digest = journal.compute_digest(b"bulk", await request.body())
+        requests = [_item(item) for item in form.items]
+        outcomes = iter(
+            await service.subscribe_each(
+                [each for each in requests if not isinstance(each, Exception)],
+                user=access.user,
+                idempotency_key=key,
+                digest=digest,
+                trusted=access.may(ADMIN),
+            )
+        )
+        results = [each if isinstance(each, Exception) else next(outcomes) for each in requests]
+        created = [each for each in results if isinstance(each, UserSubscription)]
+        views = iter(await service.look(lambda db: _shown(db, created, secrets=True)))
+        items = [
+            {"problem": describe_problem(each).content}
+            if isinstance(each, Exception)
+            else {"subscription": next(views)}
+            for each in results
+        ]
+        answer = {"made": len(created), "refused": len(results) - len(created), "items": items}
+        body = orjson.dumps(answer).decode()
+        if key is not None:
+            first = body
+            body = await service.do(
+                lambda db: journal.complete_answer(db, access.user, key, first)
+            )
+        return Response(body, media_type=MEDIA)
+
+    @routes.get("/subscriptions", response_model=SubscriptionPage)
+    async def subscriptions(
+        access: ReadAccess,
+        state: Annotated[
+            State | None, Query(description="by default all that have not ended")
+        ] = None,
+        after: After = 0,
+        limit: Page = 100,
+    ) -> dict[str, Any]:
+        """Lists one's subscriptions, ordered by id."""
+        page = await service.subscriptions(state=state, after=after, limit=limit, user=access.user)
+        items = await service.look(lambda db: _shown(db, page))
+        return {"items": items, "next": page[-1].id if len(page) == limit else None}
+
+    @routes.get("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def subscription(id: Id, access: ReadAccess) -> dict[str, Any]:
+        """Returns a subscription with its counters."""
+        return await shown(await service.subscription(id, user=access.user))
+
+    @routes.patch("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def change(id: Id, form: ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
+        """Changes a subscription; a new text or new regions discard its partial matches."""
+        changes = form.model_dump(exclude_unset=True)
+        if "expires" in changes:
+            changes["expires"] = _aware(form.expires)
+        if form.regions is not None:
+            changes["regions"] = parse_regions(form.regions)
+        for name in ("text", "template", "values", "regions", "name"):
+            if changes.get(name, "") is None:
+                del changes[name]  # null means unchanged
+        return await shown(await service.change(id, **changes, user=access.user))
+
+    @routes.delete("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    async def cancel(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+        """Ends a subscription; its notifications stay until their retention ends."""
+        return await shown(await service.cancel(id, user=access.user))
+
+    @routes.post("/subscriptions/{id}/pause", response_model=SubscriptionAnswer)
+    async def pause(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+        """Pauses a subscription and discards its partial matches."""
+        return await shown(await service.pause(id, user=access.user))
+
+    @routes.post("/subscriptions/{id}/resume", response_model=SubscriptionAnswer)
+    async def resume(id: Id, access: SubscribeAccess) -> dict[str, Any]:
+        """Resumes a paused subscription, starting with the next events."""
+        return await shown(await service.resume(id, user=access.user))
+
+    @routes.get("/subscriptions/{id}/notes", response_model=NotificationPage)
+    async def notes(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> Response:
+        """Lists the notifications of a subscription after a number."""
+        await service.subscription(id, user=access.user)
+        return await read_page(service.reading(access.user, id), after, limit)
+
+    @routes.get("/subscriptions/{id}/explain", response_model=dict[str, str])
+    async def explain(id: Id, access: ReadAccess) -> dict[str, str]:
+        """Explains how a subscription is executed."""
+        return {"text": await service.explain(id, user=access.user)}
+
+    @routes.get("/subscriptions/{id}/why-not", response_model=dict[str, Any])
+    async def why_not(id: Id, access: ReadAccess) -> Response:
+        """Reports how far recent events got, and which condition rejected them."""
+        async with turns.one(access.user):
+            return encode_json(await service.why_not(id, user=access.user))
+
+    return routes
+
+
+def _item(item: dict[str, Any]) -> dict[str, Any] | Exception:
+    """Validates a subscription; returns arguments of the service, or the error."""
+    try:
+        form = SubscriptionForm.model_validate(item)
+        return _arguments(form)
+    except ValidationError as error:
+        return RequestValidationError(error.errors())
+    except EnsueError as error:
+        return error
+
+
+def _arguments(form: SubscriptionForm) -> dict[str, Any]:
+    return {
+        **form_arguments(form),
+        "name": form.name,
+        "expires": _aware(form.expires),
+        "quiet": form.quiet,
+        "targets": [target.model_dump() for target in form.targets],
+    }
+
+
+def _aware(time: float | datetime | None) -> float | datetime | None:
+    return assume_utc(time) if isinstance(time, datetime) else time
+
+
+def _shown(
+    db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False
+) -> list[dict[str, Any]]:
+    """Adds counters and targets to subscriptions."""
+    return [
+        {
+            **each.as_dict(),
+            "counters": read_counters(db, each.id),
+            "targets": list_target_views(db, each.user, each.id, secrets=secrets),
+        }
+        for each in subscriptions
+    ]

@@ -1,0 +1,451 @@
+"""The scalar functions and LIKE on vectors, by the forms in the functions' records."""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ensue.functions import FUNCTIONS
+from ensue.functions.datetime import find_zone, parse_unit
+from ensue.functions.interpreter import compile_like as expression_of
+from ensue.functions.numeric import POWERS_OF_TEN
+from ensue.functions.record import (
+    ArgumentType,
+    ArrowStringForm,
+    DatetimeForm,
+    NumpyForm,
+    RewriteForm,
+    RoutineForm,
+    ScalarFunction,
+)
+from ensue.functions.string import try_compile_regexp as regular
+from ensue.ir.values import to_instant
+from ensue.schema import ValueKind
+from ensue.vector.arrow_numpy import (
+    Bools,
+    Floats,
+    booleans,
+    decode_text,
+    fixed_array,
+    floats,
+    get_raw_values,
+)
+from ensue.vector.arrow_types import Unit
+from ensue.vector.column_values import (
+    Vector,
+    arrow_type,
+    broadcast,
+    create_nulls,
+    from_arrow,
+    to_arrow,
+    truth,
+)
+from ensue.vector.datetime import CALENDARS
+from ensue.vector.geo_functions import PLACE_ROUTINES
+from ensue.vector.operators import (
+    apply_to_texts,
+    combine_validity,
+    compare,
+    concat_texts,
+    get_common_length,
+    limit_years,
+    to_floats,
+)
+
+# ---- numbers
+
+
+def _round(vector: Vector, digits: Vector | None = None) -> Vector:
+    """Round half away from zero."""
+    places = np.zeros(1, np.int64) if digits is None else np.asarray(digits.values)
+    if places.dtype != np.int64:
+        places = np.trunc(places).astype(np.int64)
+    valid = combine_validity(vector.valid, None if digits is None else digits.valid)
+    if vector.kind is ValueKind.INTEGER:
+        whole = np.asarray(vector.values)
+        rounded = _round_integers(whole, places)
+        overflow = (places == -19) & (np.abs(whole / 1e18) >= 5)
+        overflow |= (whole != 0) & (rounded != 0) & ((whole < 0) != (rounded < 0))
+        return Vector(
+            ValueKind.INTEGER,
+            rounded,
+            combine_validity(valid, ~overflow) if overflow.any() else valid,
+        )
+    values = to_floats(vector)
+    if digits is None:
+        return Vector(ValueKind.FLOAT, _to_whole(values), valid)
+    scale = np.array(POWERS_OF_TEN)[np.minimum(np.abs(places), 308)]
+    scaled = values * scale
+    finer = np.where(np.isfinite(scaled), _to_whole(scaled) / scale, values)
+    coarser = _to_whole(values / scale) * scale
+    rounded = np.where(places == 0, _to_whole(values), np.where(places > 0, finer, coarser))
+    return Vector(ValueKind.FLOAT, np.where(np.isfinite(values), rounded, values), valid)
+
+
+def _to_whole(values: Floats) -> Floats:
+    whole = np.trunc(values)
+    return np.where(np.abs(values - whole) >= 0.5, whole + np.copysign(1.0, values), whole)
+
+
+def _round_integers(values: npt.NDArray[Any], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if (places >= 0).all():
+        return values
+    scale = (10 ** np.clip(-places, 0, 18)).astype(np.uint64)
+    magnitude = np.where(values < 0, -values, values).view(np.uint64)
+    whole, rest = magnitude // scale, magnitude % scale
+    away = ((whole + (rest * np.uint64(2) >= scale)) * scale).view(np.int64)
+    signed = np.where(values < 0, -away, away)
+    return np.where(places >= 0, values, np.where(places < -18, 0, signed))
+
+
+# ---- choosing among arguments
+
+
+def _folded(function: str, arguments: Sequence[Vector]) -> Vector:
+    """coalesce, least, greatest: fold the arguments, skipping NULLs."""
+    best = arguments[0]
+    for challenger in arguments[1:]:
+        if challenger.kind is ValueKind.NULL:
+            continue
+        if best.kind is ValueKind.NULL:
+            best = broadcast(challenger, get_common_length(best, challenger))
+            continue
+        a, b = _promoted(best, challenger)
+        replace = np.zeros(1, np.bool_)
+        if function != "coalesce":
+            replace = _prefers("<" if function == "least" else ">", b, a)
+        if a.valid is not None:
+            replace = np.where(a.valid, replace, True)
+        best = choose_values(replace, b, a)
+    return best
+
+
+def _prefers(operator: str, value: Vector, best: Vector) -> Bools:
+    """Where `value` is valid and replaces `best`; any number replaces NaN."""
+    wins: Bools = np.asarray(compare(operator, value, best).values)
+    if best.kind in (ValueKind.FLOAT, ValueKind.DECIMAL):
+        wins = wins | (np.isnan(best.values) & ~np.isnan(value.values))
+    return wins if value.valid is None else wins & value.valid
+
+
+def _promoted(left: Vector, right: Vector) -> tuple[Vector, Vector]:
+    """Both sides in a common kind."""
+    if left.kind is right.kind:
+        return left, right
+    if left.kind.numeric and right.kind.numeric:
+        return (
+            Vector(ValueKind.FLOAT, to_floats(left), left.valid),
+            Vector(ValueKind.FLOAT, to_floats(right), right.valid),
+        )
+    if {left.kind, right.kind} == {ValueKind.TIMESTAMP, ValueKind.DATE}:
+        return (
+            Vector(ValueKind.TIMESTAMP, left.values, left.valid),
+            Vector(ValueKind.TIMESTAMP, right.values, right.valid),
+        )
+    raise TypeError(f"{left.kind.value} and {right.kind.value} have no common kind")
+
+
+def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
+    """`left` where the mask is true, `right` elsewhere; both of the same kind."""
+    length = get_common_length(left, right)
+    length = len(mask) if length == 1 else length
+    left, right = broadcast(left, length), broadcast(right, length)
+    mask = mask if len(mask) == length else np.full(length, bool(mask[0]))
+    valid = None
+    if left.valid is not None or right.valid is not None:
+        yes = np.ones(length, np.bool_)
+        valid = np.where(
+            mask,
+            yes if left.valid is None else left.valid,
+            yes if right.valid is None else right.valid,
+        )
+    if isinstance(left.values, np.ndarray):
+        return Vector(left.kind, np.where(mask, left.values, right.values), valid)
+    a, b = left.values, right.values
+    if left.kind is ValueKind.STRING:
+        a, b = decode_text(a), decode_text(b)
+        if a.type != b.type:
+            a, b = a.cast(pa.large_string()), b.cast(pa.large_string())
+    return Vector(left.kind, pc.if_else(pa.array(mask), a, b), valid)
+
+
+def _nullif(value: Vector, other: Vector) -> Vector:
+    if ValueKind.NULL in (value.kind, other.kind):
+        return value
+    equality = compare("=", value, other)
+    same = np.asarray(equality.values, np.bool_)
+    if equality.valid is not None:
+        same = same & equality.valid
+    return _only(~same, broadcast(value, get_common_length(value, other)))
+
+
+def _only(mask: Bools, vector: Vector) -> Vector:
+    """The values where the mask is true, NULL elsewhere."""
+    length = len(mask) if len(vector) == 1 else len(vector)
+    vector, mask = broadcast(vector, length), np.broadcast_to(mask, length)
+    valid = combine_validity(vector.valid, mask)
+    if isinstance(vector.values, np.ndarray):
+        return Vector(vector.kind, vector.values, valid)
+    texts = decode_text(vector.values)
+    selected = pc.if_else(pa.array(mask), texts, pa.scalar(None, texts.type))
+    return Vector(vector.kind, selected, valid)
+
+
+def _case(arguments: Sequence[Vector]) -> Vector:
+    """CASE: alternating conditions and values, then the ELSE value."""
+    pairs = [arguments[n : n + 2] for n in range(0, len(arguments) - 1, 2)]
+    result = arguments[-1] if len(arguments) % 2 else create_nulls(1)
+    for condition, value in reversed(pairs):
+        holds = truth(condition)
+        if value.kind is ValueKind.NULL is result.kind:
+            result = create_nulls(get_common_length(condition, value, result))
+        elif value.kind is ValueKind.NULL:
+            result = _only(~holds, result)
+        elif result.kind is ValueKind.NULL:
+            result = _only(holds, value)
+        else:
+            result = choose_values(holds, *_promoted(value, result))
+    return result
+
+
+ROUTINES: dict[str, Callable[[Sequence[Vector]], Vector]] = {
+    "round": lambda arguments: _round(*arguments),
+    "coalesce": lambda arguments: _folded("coalesce", arguments),
+    "least": lambda arguments: _folded("least", arguments),
+    "greatest": lambda arguments: _folded("greatest", arguments),
+    "case": _case,
+    "nullif": lambda arguments: _nullif(*arguments),
+    "concat": concat_texts,
+    **PLACE_ROUTINES,
+}
+
+
+# ---------------------------------------------------------------------------- dispatch
+
+
+def call_function(function: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
+    """Call a function on vectors; NULL where an argument is, unless the function handles NULL."""
+    record = FUNCTIONS[function]
+    if not record.sees_null and any(a.kind is ValueKind.NULL for a in arguments):
+        return create_nulls(get_common_length(*arguments))
+    with np.errstate(all="ignore"):
+        match record.vector:
+            case RoutineForm(name=name):
+                return ROUTINES[name](arguments)
+            case NumpyForm() as form if all(a.kind.numeric for a in arguments):
+                return _over_numbers(record, form, arguments)
+            case DatetimeForm(value=value) if _has_constant_unit(record, arguments):
+                return _over_times(record, value, arguments, unit)
+            case ArrowStringForm() as form if _others_are_constants(arguments) and _is_valid(
+                record, arguments
+            ):
+                return _over_texts(record, form, arguments)
+            case RewriteForm():
+                raise AssertionError(f"{function} is not computed by itself")
+            case NumpyForm() | ArrowStringForm() | DatetimeForm() | None:
+                return _one_by_one(record, arguments, unit)
+
+
+# names that the forms may use
+
+
+def _through_arrow(function: Callable[..., pa.Array], *values: Floats) -> Floats:
+    """Call Arrow, which uses the C library like Python; NumPy may differ in the last bit."""
+    return floats(function(*(fixed_array(pa.float64(), v) for v in values)))
+
+
+_NAMES = {"np": np, "pc": pc, "arrow": _through_arrow, **CALENDARS}
+
+
+@cache
+def _written(parameters: str, text: str) -> Callable[..., Any]:
+    form: Callable[..., Any] = eval(f"lambda {parameters}: {text}", dict(_NAMES))
+    return form
+
+
+# ---- numbers
+
+
+def _over_numbers(record: ScalarFunction, form: NumpyForm, arguments: Sequence[Vector]) -> Vector:
+    kind = record.kind([a.kind for a in arguments])
+    whole = kind is ValueKind.INTEGER and all(a.kind is ValueKind.INTEGER for a in arguments)
+    length = get_common_length(*arguments)
+    aligned = [broadcast(a, length) for a in arguments]
+    numbers = [np.asarray(a.values) if whole else to_floats(a) for a in aligned]
+    columns = (*numbers, None, None)[:3]
+    value = form.whole if whole and form.whole is not None else form.value
+    result = _written("x, y, z", value)(*columns)
+    valid = reduce(combine_validity, (a.valid for a in aligned))
+    for null in (form.null, form.whole_null if whole else None):
+        if null is not None:
+            missing: Bools = _written("x, y, z, found", null)(*columns, result)
+            valid = combine_validity(valid, ~missing) if missing.any() else valid
+    return Vector(kind, result.astype(_TYPES[kind], copy=False), valid)
+
+
+_TYPES = {ValueKind.INTEGER: np.int64, ValueKind.FLOAT: np.float64, ValueKind.BOOLEAN: np.bool_}
+
+
+# ---- strings
+
+
+def _others_are_constants(arguments: Sequence[Vector]) -> bool:
+    text, *others = arguments
+    return len(text) != 1 and all(len(other) == 1 and other.valid is None for other in others)
+
+
+def _over_texts(
+    record: ScalarFunction, form: ArrowStringForm, arguments: Sequence[Vector]
+) -> Vector:
+    text, *others = arguments
+    constants = [other.values[0] for other in others]
+    plain = [c.as_py() if isinstance(c, pa.Scalar) else c.item() for c in constants]
+    plain += [None] * (2 - len(plain))
+
+    def apply(texts: pa.Array) -> pa.Array:
+        if form.ascii and not pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
+            distinct = texts.dictionary_encode()
+            results = [record([w, *plain[: len(others)]]) for w in distinct.dictionary.to_pylist()]
+            kind = texts.type if record.gives is ValueKind.STRING else None
+            return pa.array(results, kind).take(distinct.indices)
+        return _written("texts, y, z", form.value)(texts, *plain)
+
+    array: pa.Array = text.values
+    match record.gives:
+        case ValueKind.STRING if types.is_dictionary(array.type):
+            words = apply(decode_text(array.dictionary))
+            coded = pa.DictionaryArray.from_arrays(array.indices, words)
+            return Vector(ValueKind.STRING, coded, text.valid)
+        case ValueKind.STRING:
+            return Vector(ValueKind.STRING, apply(decode_text(array)), text.valid)
+        case ValueKind.BOOLEAN:
+            tested = apply_to_texts(array, lambda texts: booleans(apply(texts)))
+            return Vector(ValueKind.BOOLEAN, tested, text.valid)
+        case ValueKind.INTEGER:
+            count = apply_to_texts(
+                array, lambda texts: get_raw_values(apply(texts).cast(pa.int64()), np.int64)
+            )
+            return Vector(ValueKind.INTEGER, count, text.valid)
+        case _:
+            raise AssertionError(f"{record.name}: no form over texts gives {record.gives}")
+
+
+def _is_valid(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
+    """Whether the regular expression argument, if any, is valid."""
+    if ArgumentType.REGEXP not in record.takes:
+        return True
+    return regular(decode_text(arguments[1].values)[0].as_py()) is not None
+
+
+# ---- times
+
+_UNIT_OR_ZONE = (ArgumentType.UNIT, ArgumentType.ZONE)
+
+
+def _has_constant_unit(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
+    """Whether unit and time zone, where the function takes them, are valid constants."""
+    known: dict[ArgumentType, Callable[[str], object]] = {
+        ArgumentType.UNIT: parse_unit,
+        ArgumentType.ZONE: find_zone,
+    }
+    takes = record.wanted(len(arguments))
+    return all(
+        len(a) == 1 and a.valid is None and known[wanted](decode_text(a.values)[0].as_py())
+        for a, wanted in zip(arguments, takes, strict=True)
+        if wanted in known
+    )
+
+
+def _over_times(
+    record: ScalarFunction, form: str, arguments: Sequence[Vector], unit: Unit
+) -> Vector:
+    takes = record.wanted(len(arguments))
+    pairs = list(zip(arguments, takes, strict=True))
+    constants = [
+        decode_text(a.values)[0].as_py() for a, wanted in pairs if wanted in _UNIT_OR_ZONE
+    ]
+    times = [a for a, wanted in pairs if wanted is ArgumentType.TIME]
+    clocks = [np.asarray(time.values).view(f"M8[{unit}]") for time in times]
+    result = _written("unit, clock, other", form)(*(*constants, None)[:1], *(*clocks, None)[:2])
+    valid = reduce(combine_validity, (time.valid for time in times))
+    if record.gives is ValueKind.TIMESTAMP:
+        result = result.astype(f"M8[{unit}]").astype(np.int64)
+    return limit_years(Vector(record.kind([]), result, valid), unit)
+
+
+# ---- no vectorized form: the interpreter, row by row
+
+
+def _one_by_one(record: ScalarFunction, arguments: Sequence[Vector], unit: Unit) -> Vector:
+    first, *others = arguments
+    kind = record.kind([argument.kind for argument in arguments])
+    if first.kind is ValueKind.STRING and len(first) != 1 and all(len(o) == 1 for o in others):
+        texts = decode_text(first.values).dictionary_encode()  # each distinct word once
+        words = Vector(ValueKind.STRING, texts.dictionary)
+        results = _rows(record, [words, *others], kind, unit)
+        return from_arrow(results.take(texts.indices), unit)
+    return from_arrow(_rows(record, arguments, kind, unit), unit)
+
+
+def _rows(
+    record: ScalarFunction, arguments: Sequence[Vector], kind: ValueKind, unit: Unit
+) -> pa.Array:
+    length = get_common_length(*arguments)
+    columns = [_values(broadcast(argument, length), unit) for argument in arguments]
+    results = [record(row) for row in zip(*columns, strict=True)]
+    if kind in (ValueKind.TIMESTAMP, ValueKind.DATE):
+        results = [_within(r, unit) for r in results]
+    if kind is ValueKind.TIMESTAMP:
+        results = [None if r is None else to_instant(r) for r in results]
+    return pa.array(results, arrow_type(kind, "us"))
+
+
+def _within(time: object, unit: Unit) -> object:
+    """The time, or NULL if nanoseconds do not fit into 64 bits."""
+    if time is None or unit != "ns" or 1678 <= to_instant(time).year < 2262:
+        return time
+    return None
+
+
+def _values(vector: Vector, unit: Unit) -> list[object]:
+    """The values as Python objects; times are cut to microseconds, NULL outside Python's range."""
+    vector = limit_years(vector, unit)
+    if unit == "ns" and vector.kind in (ValueKind.TIMESTAMP, ValueKind.DURATION):
+        vector = Vector(vector.kind, np.asarray(vector.values) // 1_000, vector.valid)
+        unit = "us"
+    return list(to_arrow(vector, unit).to_pylist())
+
+
+# ---- LIKE
+
+
+def match_like(vector: Vector, pattern: str) -> Vector:
+    """LIKE with a constant pattern."""
+    if vector.kind is ValueKind.NULL:
+        return vector
+    return Vector(
+        ValueKind.BOOLEAN,
+        apply_to_texts(vector.values, lambda texts: _alike(texts, pattern)),
+        vector.valid,
+    )
+
+
+def _alike(texts: pa.Array, pattern: str) -> Bools:
+    core = pattern.strip("%")
+    if not re.search(r"[%_\\]", core) and not pattern.endswith("\\"):
+        begins, ends = pattern.startswith("%"), pattern.endswith("%")
+        if begins and ends:
+            return booleans(pc.match_substring(texts, pattern=core))
+        if begins:
+            return booleans(pc.ends_with(texts, pattern=core))
+        if ends:
+            return booleans(pc.starts_with(texts, pattern=core))
+        return booleans(pc.equal(texts, pa.scalar(core, texts.type)))
+    expression = f"(?s)\\A(?:{expression_of(pattern).pattern})\\z"
+    return booleans(pc.match_substring_regex(texts, pattern=expression))

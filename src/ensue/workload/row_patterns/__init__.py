@@ -1,1 +1,0 @@
-"""Clauses of SQL (MATCH_RECOGNIZE) as a kind of work."""

@@ -1,1 +1,0 @@
-"""Subscriptions: very many small questions about one stream, matched together."""

@@ -1,1 +1,0 @@
-"""The table of nodes that subscriptions share, and what is held at them."""
