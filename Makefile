@@ -75,7 +75,7 @@ test-spark: $(DEV_STAMP)
 		$(filter-out $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
 # What finds most in the least time: the languages, the plans, every behaviour in this process.
-QUICK := $(addprefix tests/,behaviours languages algebra plan architecture)
+QUICK := $(addprefix tests/,behaviours parser analyzer planner architecture)
 check: $(DEV_STAMP)  ## lint, and the tests that find most: a minute and a half
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
@@ -147,7 +147,7 @@ bench-peers: java $(DEV_STAMP)  ## the same queries on Apache Flink (in an envir
 	$(BIN)/python -m benchmarks.peers.run
 	$(BIN)/python -m benchmarks.peers.esper.run
 
-PAPERS := negation operators user_operators dense several drift hierarchies towers tower_spark \
+PAPERS := negation operators user_operators dense several drift hierarchies definitions definitions_spark \
 	live_archive partial_matches archive_probe archive_stream history routing shapes \
 	subscriptions subscriptions_spark
 bench-papers: java $(DEV_STAMP)  ## the papers' experiments: tables and plots in benchmarks/results

@@ -26,7 +26,7 @@ WARM = 3_000  # events before the clock starts
 FEEDS = {1: 10_000, 100: 200_000, 10_000: 1_000_000}  # events by the size of a feed
 Report = dict[str, Any]
 
-_TOWER = """
+_HIERARCHY = """
     EVENT Rise AS SEQ(A a, B b)
         WHERE skip_till_next_match(a, b) { [symbol] and b.price > a.price } WITHIN 60 seconds
         RETURN b.price AS price;
@@ -61,7 +61,7 @@ CASES = (
             for least in range(1_000, 2_000, 100)
         },
     ),
-    Case("hierarchy of two levels", _TOWER),
+    Case("hierarchy of two levels", _HIERARCHY),
 )
 
 

@@ -1,7 +1,7 @@
 """Ways to keep state in Python on Structured Streaming: `python -m benchmarks.state_forms`.
 
 What Spark itself costs, with nothing matched: rows as they are or packed into one Arrow block for
-each lane and task, into each of the stateful operators that PySpark has; then state of several
+each key group and task, into each of the stateful operators that PySpark has; then state of several
 sizes, written and read, with and without changelog checkpointing. The figures in
 docs/architecture.md come from benchmarks/results/state_forms.json.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
-LANES = os.cpu_count() or 1
+KEY_GROUPS = os.cpu_count() or 1
 COUNTED = "rows long, write_ms double, read_ms double"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -48,7 +48,7 @@ def main() -> int:
         from ensue.backends.spark.session import get_or_create_session
 
         session = get_or_create_session()
-        session.conf.set("spark.sql.shuffle.partitions", str(LANES))
+        session.conf.set("spark.sql.shuffle.partitions", str(KEY_GROUPS))
         session.conf.set(PROVIDER, ROCKSDB)
         forms = _forms(session, Path(name), sizes)
         stores = _stores(session, Path(name), state)
@@ -67,7 +67,7 @@ def _forms(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> lis
         files = in_files(events(size * (FIRST + 3), FEW_KEYS), here / "events", size)
         for packed in (False, True):
             for operator, piped in OPERATORS.items():
-                frame = _lanes(stream_of(session, here / "events", files), packed)
+                frame = _key_groups(stream_of(session, here / "events", files), packed)
                 kind = f"{'packed' if packed else 'rows'}, {operator}"
                 console.print(f"{size:,}: {kind} ...", style="dim")
                 reports = run(piped(frame, packed), here / kind.replace(" ", "-"))
@@ -90,17 +90,21 @@ def _stores(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> li
     for changelog in ("true", "false"):
         session.conf.set(CHANGELOG, changelog)
         for size in sizes:
-            console.print(f"{size} MB a lane, changelog {changelog} ...", style="dim")
-            frame = _lanes(stream_of(session, folder / "small", files), packed=True)
+            console.print(f"{size} MB a key group, changelog {changelog} ...", style="dim")
+            frame = _key_groups(stream_of(session, folder / "small", files), packed=True)
             checkpoint = folder / f"store-{size}-{changelog}"
             reports = timed(run(_by_rows(frame, True, size << 20), checkpoint))
             seen = [p["observedMetrics"]["seen"] for p in reports]
             found.append(
                 {
-                    "megabytes_a_lane": size,
+                    "megabytes_a_key_group": size,
                     "changelog": changelog == "true",
-                    "write_ms_per_mb": statistics.median(s.write_ms for s in seen) / LANES / size,
-                    "read_ms_per_mb": statistics.median(s.read_ms for s in seen) / LANES / size,
+                    "write_ms_per_mb": statistics.median(s.write_ms for s in seen)
+                    / KEY_GROUPS
+                    / size,
+                    "read_ms_per_mb": statistics.median(s.read_ms for s in seen)
+                    / KEY_GROUPS
+                    / size,
                     "seconds": statistics.median(
                         p["durationMs"]["triggerExecution"] / 1_000 for p in reports
                     ),
@@ -113,11 +117,13 @@ def _stores(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> li
 # ------------------------------------------------------------------------------ pipelines
 
 
-def _lanes(stream: "DataFrame", packed: bool) -> "DataFrame":
+def _key_groups(stream: "DataFrame", packed: bool) -> "DataFrame":
     from pyspark.sql import functions as sql
 
-    lane = sql.pmod(sql.xxhash64("symbol"), sql.lit(LANES)).cast("int").alias("lane")
-    frame = stream.withWatermark("ts", "1 second").select("*", lane)
+    key_group = (
+        sql.pmod(sql.xxhash64("symbol"), sql.lit(KEY_GROUPS)).cast("int").alias("key_group")
+    )
+    frame = stream.withWatermark("ts", "1 second").select("*", key_group)
     if not packed:
         return frame
 
@@ -126,12 +132,12 @@ def _lanes(stream: "DataFrame", packed: bool) -> "DataFrame":
         if not kept:
             return
         table = pa.Table.from_batches(kept)
-        lanes = table.column("lane").to_numpy()
-        for number in range(LANES):
-            blob = serialize_table(table.filter(pa.array(lanes == number)))
-            yield pa.record_batch({"lane": pa.array([number], pa.int32()), "blob": [blob]})
+        key_groups = table.column("key_group").to_numpy()
+        for number in range(KEY_GROUPS):
+            blob = serialize_table(table.filter(pa.array(key_groups == number)))
+            yield pa.record_batch({"key_group": pa.array([number], pa.int32()), "blob": [blob]})
 
-    return frame.mapInArrow(pack, "lane int, blob binary")
+    return frame.mapInArrow(pack, "key group int, blob binary")
 
 
 def _observed(frame: "DataFrame") -> "DataFrame":
@@ -150,7 +156,7 @@ def _by_rows(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFrame
             return sum(deserialize_table(bytes(r.blob)).num_rows for r in rows)
         return sum(1 for _ in rows)
 
-    found = frame.groupBy("lane").transformWithState(
+    found = frame.groupBy("key_group").transformWithState(
         _processor(count, lambda *values: Row(**dict(zip(NAMES, values, strict=True))), write),
         COUNTED,
         "append",
@@ -165,7 +171,7 @@ def _by_pandas(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFra
             return sum(deserialize_table(bytes(b)).num_rows for f in frames for b in f["blob"])
         return sum(len(f) for f in frames)
 
-    found = frame.groupBy("lane").transformWithStateInPandas(
+    found = frame.groupBy("key_group").transformWithStateInPandas(
         _processor(
             count, lambda *values: pd.DataFrame([dict(zip(NAMES, values, strict=True))]), write
         ),
@@ -188,7 +194,7 @@ def _by_group_state(frame: "DataFrame", packed: bool) -> "DataFrame":
         state.update((b"x" * 1_000,))
         yield pd.DataFrame([dict(zip(NAMES, (rows, 0.0, 0.0), strict=True))])
 
-    found = frame.groupBy("lane").applyInPandasWithState(
+    found = frame.groupBy("key_group").applyInPandasWithState(
         count, COUNTED, "data binary", "append", GroupStateTimeout.NoTimeout
     )
     return _observed(found)

@@ -1,7 +1,7 @@
 """Structured Streaming: `python -m benchmarks.streaming [--quick]`.
 
 Throughput beside the same pipeline with an identity function in place of the matcher: the same
-source, packing, lanes and unpacking, and as many bytes of state written. Events a second by size
+source, packing, key groups and unpacking, and as many bytes of state written. Events a second by size
 of micro-batch and number of keys. The latency of small micro-batches. And the naive way, one
 state for each key. Each micro-batch is a folder's next files; compilation and the first
 micro-batches are outside the clock. Matches are compared with those of a batch run.
@@ -165,8 +165,8 @@ def _throughput(session: "SparkSession", folder: Path, size: int, symbols: int) 
     }
 
 
-def _chain(stream: "DataFrame", text: str, lanes: int) -> Any:
-    """What runs in the lanes of a match."""
+def _chain(stream: "DataFrame", text: str, key_groups: int) -> Any:
+    """What runs in the key groups of a match."""
     from ensue.backends.spark.arrow_types import arrow_schema
     from ensue.runtime.options import RunOptions
     from ensue.runtime.query_spec import QuerySpec
@@ -175,7 +175,7 @@ def _chain(stream: "DataFrame", text: str, lanes: int) -> Any:
 
     source = SourceSchema(arrow_schema(stream.schema), "ts", "type")
     asked = (QuerySpec(ensue.parse(text)),)
-    return Workload(asked, source, RunOptions(streaming=True), lanes).chains[0]
+    return Workload(asked, source, RunOptions(streaming=True), key_groups).chains[0]
 
 
 def _identity(stream: "DataFrame", text: str, write: int) -> "DataFrame":
@@ -252,8 +252,8 @@ def _latency(session: "SparkSession", folder: Path, batches: int) -> Report:
         "p50": statistics.median(seconds),
         "p99": seconds[min(len(seconds) - 1, int(len(seconds) * 0.99))],
         "where_seconds": where,
-        "lanes_busy_seconds": statistics.median(o.busy_us / 1e6 for o in observed),
-        "lanes_matching_seconds": statistics.median(o.matching_us / 1e6 for o in observed),
+        "key_groups_busy_seconds": statistics.median(o.busy_us / 1e6 for o in observed),
+        "key_groups_matching_seconds": statistics.median(o.matching_us / 1e6 for o in observed),
     }
 
 

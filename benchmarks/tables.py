@@ -143,7 +143,7 @@ def live_sheet(reports: Sequence[Report]) -> Sheet:
 
 
 def per_key_sheet(reports: Sequence[Report]) -> Sheet:
-    """Lanes beside one state for each key."""
+    """Key groups beside one state for each key."""
     return Sheet(
         "Structured Streaming: our tasks compared with one state for each key (the naive way)",
         ("rows a micro-batch, keys", "tasks", "one state a key", "ratio"),
@@ -170,8 +170,8 @@ def latency_sheet(reports: Sequence[Report]) -> Sheet:
             ("p50", f"{said['p50']:.2f}"),
             ("p99", f"{said['p99']:.2f}"),
             *((f"of it {name} (median)", f"{seconds:.3f}") for name, seconds in where if seconds),
-            ("all tasks, state included", f"{said['lanes_busy_seconds']:.3f}"),
-            ("of it matching", f"{said['lanes_matching_seconds']:.3f}"),
+            ("all tasks, state included", f"{said['key_groups_busy_seconds']:.3f}"),
+            ("of it matching", f"{said['key_groups_matching_seconds']:.3f}"),
         ),
     )
 

@@ -1,10 +1,10 @@
 """What tests share: one Spark session, all runners through one call, patterns against strings.
 
 A test that takes `matched` or `runner` runs by the reference semantics, in this process, live in
-this process (event by event), and in this process as a stream (the lanes of the Spark runner, cut,
+this process (event by event), and in this process as a stream (the key groups of the Spark runner, cut,
 delayed and forgotten), one after the other within one test. The kernels of its queries are
 generated and not compiled: that would take a second or two for each query. What keeps no state
-between events is marked `stateless` and does without the lanes. Marked `@pytest.mark.everywhere`
+between events is marked `stateless` and does without the key groups. Marked `@pytest.mark.everywhere`
 a test runs on Spark, too, marked `@pytest.mark.streams` also on a streaming DataFrame, which takes
 some seconds; with `slow=True` what takes longest is left to `make test-slow`: Spark for the one,
 the stream for the other. `pytest --everywhere` runs all of them on Spark, batch and streaming, but
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[GAPS] = set()
-    config.addinivalue_line("markers", "stateless: needs no run in lanes, which keep state")
+    config.addinivalue_line("markers", "stateless: needs no run in key groups, which keep state")
     config.addinivalue_line("markers", "everywhere(slow): also runs on Spark")
     config.addinivalue_line("markers", "streams(slow): also on Spark, batch and streaming")
     config.addinivalue_line("markers", "first_rounds(n): of the rounds behind, the rest are slow")
@@ -313,16 +313,16 @@ class Live:
         return pa.concat_tables(found)
 
 
-class Lanes:
-    """A stream in this process: cut into pieces, lanes forgotten and built anew between them."""
+class KeyGroups:
+    """A stream in this process: cut into pieces, key groups forgotten and built anew between them."""
 
-    name = "lanes"
+    name = "key_groups"
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.backends.input_tables import read_event_table
         from ensue.runtime.options import AccessOptions, open_archives
         from ensue.vector.event_table import drop_bad_times
-        from support import lanes
+        from support import key_groups
 
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)
@@ -333,9 +333,9 @@ class Lanes:
         order = (order,) if isinstance(order, str) else tuple(order)
         past = [options.pop(name, None) for name in ("archives", "archive", "access", "latency")]
         table, shape = read_event_table(events, **options, order=order)
-        job = lanes.workload_of(
+        job = key_groups.workload_of(
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
-            location=location, space=space, by_type=shape.by_type, lanes=2, emit_timeouts=timeouts,
+            location=location, space=space, by_type=shape.by_type, key_groups=2, emit_timeouts=timeouts,
             flat=plain_columns,
             pasts=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
         )  # fmt: skip
@@ -346,7 +346,9 @@ class Lanes:
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         calls = count()
-        stream = lanes.Stream(job, lateness(usable, shape), forget=lambda: next(calls) % 3 == 1)
+        stream = key_groups.Stream(
+            job, lateness(usable, shape), forget=lambda: next(calls) % 3 == 1
+        )
         for piece in pieces(usable, 3):
             stream.feed(piece)
             stream.pause()
@@ -487,7 +489,7 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
         case _:
             # only what is generated: the loops that all queries share stay compiled
             monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-            kept = () if request.node.get_closest_marker("stateless") else (Lanes(),)
+            kept = () if request.node.get_closest_marker("stateless") else (KeyGroups(),)
             return InTurn(Semantics(), Local(), Live(), *kept)
 
 

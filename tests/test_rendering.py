@@ -15,7 +15,7 @@ CLAUSE = (
     "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS d PATTERN (A B+)"
     " DEFINE B AS price > PREV(price))"
 )
-TOWER = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
+HIERARCHY = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
 
 
 class Seen(HTMLParser):
@@ -60,8 +60,11 @@ def test_a_picture_is_the_text_of_an_svg():
     ("query", "said"),
     [
         (lambda: ensue.parse("SEQ(A a, B b) WITHIN 5"), "PATTERN SEQ(A a, B b)\nWITHIN 5"),
-        (lambda: ensue.parse(TOWER), "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 5;\n\nPATTERN"),
-        (lambda: ensue.parse(TOWER).definitions[0], "EVENT Pair AS\nPATTERN SEQ(A a, B b)"),
+        (
+            lambda: ensue.parse(HIERARCHY),
+            "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 5;\n\nPATTERN",
+        ),
+        (lambda: ensue.parse(HIERARCHY).definitions[0], "EVENT Pair AS\nPATTERN SEQ(A a, B b)"),
         (lambda: ensue.pattern("A a").then("B b"), "PATTERN"),
         (lambda: ensue.parse(CLAUSE), "MATCH_RECOGNIZE"),
         (lambda: ensue.parse("A a JOIN ARCHIVE old A b RANGE 9 BEFORE START"), "JOIN ARCHIVE old"),

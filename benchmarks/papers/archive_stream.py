@@ -4,7 +4,7 @@ Cars pass points. A micro-batch has 100,000 passes, 1,000 of them at a toll, and
 where the car was in the last six hours:
 
 - *no archive*: the tolls alone.
-- *archive*: `JOIN ARCHIVE`, read in the lanes' tasks: for the live matches of a micro-batch
+- *archive*: `JOIN ARCHIVE`, read in the key groups' tasks: for the live matches of a micro-batch
   (grouped), or once (eager).
 - *Spark's join*: the tolls, joined by Spark with the same table in `foreachBatch`.
 - *both types*: a query that looks at all passes; *writing*: and archives them.

@@ -1,15 +1,15 @@
 """Hierarchies of events: the EH-Tree against the flattened NFA, the paper's four experiments (H8).
 
 `python -m benchmarks.papers.hierarchies [--quick]`. Both run the same flat query over the same
-events and must find the same matches: the EH-Tree as a join tree with the tower's modules, the NFA
+events and must find the same matches: the EH-Tree as a join tree with the hierarchy's modules, the NFA
 as runs. Instance stacks, which keep events and no runs, are measured beside them.
 
-The tower: each module is a sequence of L parts, of which one in the middle is the box of the next
+The hierarchy: each module is a sequence of L parts, of which one in the middle is the box of the next
 level; the innermost has L events. That makes H * (L - 1) + 1 events in the flat pattern. The paper
 lets modules begin and end with a simple event; what happens if the box comes first or last is
 measured apart. All modules have the window T, as in the paper's analysis.
 
-The stream: 25 event types, one for each place in a tower of 5 levels and 5 parts, so that H and L
+The stream: 25 event types, one for each place in a hierarchy of 5 levels and 5 parts, so that H and L
 change the query and never the stream; three events at each time. An event meets its own constraint
 with p = 70 %. The paper does not say how events of a module belong together; here they have the
 same `id`, one of 10, and the ids of different modules are independent. So a lower complex event
@@ -73,7 +73,7 @@ class Case:
     box: str = "middle"  # or first, or last
 
     def query(self) -> tuple[str, tuple[HierarchyModule, ...]]:
-        """The tower as one flat query, and its modules."""
+        """The hierarchy as one flat query, and its modules."""
         place = {"first": 0, "middle": self.length // 2, "last": self.length - 1}[self.box]
         conditions: list[str] = []
         modules: list[HierarchyModule] = []

@@ -11,11 +11,11 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.machine import sentence
+from benchmarks.papers.definitions import sheets as definition_sheets
+from benchmarks.papers.definitions_spark import sheets as spark_sheets
 from benchmarks.papers.live_archive import sheets as live_archive_sheets
 from benchmarks.papers.partial_matches import sheets as partial_sheets
 from benchmarks.papers.subscription_sheets import sheets as subscription_sheets
-from benchmarks.papers.tower_spark import sheets as spark_sheets
-from benchmarks.papers.towers import sheets as tower_sheets
 from benchmarks.readme import TABLES, replace_block
 
 ROOT = Path(__file__).parents[2]
@@ -268,16 +268,16 @@ def _hierarchy(row: dict[str, Any]) -> Iterator[str]:
     yield f"{row['matches']:,}"
 
 
-def towers(result: dict[str, Any]) -> Iterator[str]:
+def definitions(result: dict[str, Any]) -> Iterator[str]:
     yield "## A hierarchy of three levels, fused and by hand"
     yield "A load followed by errors is trouble, trouble and a restart are a failure, two failures"
     yield "are the match. *By hand*: one `ensue.match` per level, with a table between the levels."
     yield "*Planner*: with measured statistics. *Subscribed*: every level delivered."
     yield ""
-    for sheet in tower_sheets(result):
+    for sheet in definition_sheets(result):
         yield sheet.markdown()
     yield ""
-    for row in result["towers"]:
+    for row in result["hierarchies"]:
         yield f'The planner\'s hierarchy on the stream "{row["stream"]}":'
         yield ""
         yield "```text"
@@ -286,7 +286,7 @@ def towers(result: dict[str, Any]) -> Iterator[str]:
         yield ""
 
 
-def tower_spark(result: dict[str, Any]) -> Iterator[str]:
+def definitions_spark(result: dict[str, Any]) -> Iterator[str]:
     yield "## A hierarchy on Spark: a key change, and every level"
     yield "The same hierarchy and the same matches, with one key for all levels, or with a shuffle to"
     yield "another key below the top (one cut) and below the middle (two cuts)."
@@ -435,8 +435,8 @@ SECTIONS = {
     "several": several,
     "drift": drift,
     "hierarchies": hierarchies,
-    "towers": towers,
-    "tower_spark": tower_spark,
+    "definitions": definitions,
+    "definitions_spark": definitions_spark,
     "partial_matches": partial_matches,
     "archive_probe": archive_probe,
     "subscriptions": subscriptions,

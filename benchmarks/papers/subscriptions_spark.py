@@ -46,7 +46,7 @@ console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 RESULTS = Path(__file__).parent.parent / "results" / "papers_subscriptions_spark.json"
 FEW = 1_000
 FIRST = 3  # micro-batches that are not counted: workers start, and map the tables
-LANES = os.cpu_count() or 1
+KEY_GROUPS = os.cpu_count() or 1
 NUMBER, PLACE = 424_242, "POLYGON ((0 0, 1 0, 1 1, 0 0))"  # what is filled in
 KINDS = (  # a text, and how many of ten are so
     (4, "=|(A; 50)(A), A = (STRING:kind = 'truck', ARITH:id = 424242)"),
@@ -116,7 +116,7 @@ def kept(folder: Path, count: int, source: Any) -> None:
         )
         for number, kind, place in asked(count)
     )  # fmt: skip
-    fleets = SubscriptionSetLoader.of(source, streaming=True, lanes=LANES, stream="")
+    fleets = SubscriptionSetLoader.of(source, streaming=True, key_groups=KEY_GROUPS, stream="")
     fleet = fleets.empty()
     trees: list[Subscription] = [parse_subscription(text, {"R": PLACE}) for text in texts]
     for number, kind, place in asked(count):
@@ -147,7 +147,7 @@ def measured(
     kept(folder / "set", count, source)
     made = perf_counter() - begun
     fleet = ensue.Subscriptions(**COLUMNS, folder=folder / "set")
-    matches = ensue.match(frame, fleet, watermark=0, lanes=LANES)
+    matches = ensue.match(frame, fleet, watermark=0, key_groups=KEY_GROUPS)
     at: list[float] = []
     used: list[float] = []
 
@@ -205,7 +205,7 @@ def main() -> int:
     found = []
     with tempfile.TemporaryDirectory(prefix="ensue-subscriptions-") as name:
         session = get_or_create_session({"spark.driver.memory": "2g"})
-        session.conf.set("spark.sql.shuffle.partitions", str(LANES))
+        session.conf.set("spark.sql.shuffle.partitions", str(KEY_GROUPS))
         for count in (FEW, many):
             found.append(
                 measured(session, Path(name) / str(count), count, batches, options.events)

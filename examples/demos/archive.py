@@ -159,7 +159,7 @@ class _Scene:
         passes = sources.read_kafka(self.session, self.address, TOPIC, columns)
         archives = {"passes": ensue.archive(self.archive)}
         return ensue.match(
-            passes, SPEEDING, time="ts", watermark="2 minutes", lanes=2,
+            passes, SPEEDING, time="ts", watermark="2 minutes", key_groups=2,
             archives=archives, archive="passes",
         )  # fmt: skip
 

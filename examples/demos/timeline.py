@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from html import escape
 
 _WIDTH, _HEIGHT = 1000, 430
-_LEFT, _RIGHT, _TOP, _LANE = 140, 960, 110, 56
-_LANES = ("SHELF", "FITTING_ROOM", "COUNTER", "EXIT")
+_LEFT, _RIGHT, _TOP, _KEY_GROUP = 140, 960, 110, 56
+_KEY_GROUPS = ("SHELF", "FITTING_ROOM", "COUNTER", "EXIT")
 _COLOURS = {
     "SHELF": "#2f6f9f", "FITTING_ROOM": "#8a5fbf", "COUNTER": "#2e8b57", "EXIT": "#c0392b",
 }  # fmt: skip
@@ -43,7 +43,7 @@ class _Clock:
 
 
 def timeline(tag: str, readings: Sequence[Reading], gone: datetime) -> str:
-    """An SVG with a lane for each kind of antenna and the theft marked in it."""
+    """An SVG with a key group for each kind of antenna and the theft marked in it."""
     before = [r for r in readings if r.reader == "SHELF" and r.time < gone]
     taken = max(r.time for r in before)
     first, last = min(r.time for r in readings), max(r.time for r in readings)
@@ -53,7 +53,7 @@ def timeline(tag: str, readings: Sequence[Reading], gone: datetime) -> str:
         _heading(tag, taken, gone),
         *_axis(clock),
         *_theft(clock, taken, gone),
-        *(_lane(n, name) for n, name in enumerate(_LANES)),
+        *(_key_group(n, name) for n, name in enumerate(_KEY_GROUPS)),
         *(_dot(clock, reading) for reading in readings),
         *_labels(clock, readings, taken, gone),
         *_legend(),
@@ -73,11 +73,11 @@ def timeline(tag: str, readings: Sequence[Reading], gone: datetime) -> str:
 
 
 def _y(reader: str) -> float:
-    return _TOP + _LANES.index(reader) * _LANE + _LANE / 2
+    return _TOP + _KEY_GROUPS.index(reader) * _KEY_GROUP + _KEY_GROUP / 2
 
 
 def _bottom() -> float:
-    return _TOP + len(_LANES) * _LANE
+    return _TOP + len(_KEY_GROUPS) * _KEY_GROUP
 
 
 def _text(x: float, y: float, text: str, *, size: int = 13, more: str = "") -> str:
@@ -109,11 +109,11 @@ def _axis(clock: _Clock) -> list[str]:
     return parts
 
 
-def _lane(number: int, name: str) -> str:
-    top = _TOP + number * _LANE
+def _key_group(number: int, name: str) -> str:
+    top = _TOP + number * _KEY_GROUP
     label = name.replace("_", " ").capitalize()
     return f'<line x1="{_LEFT}" y1="{top}" x2="{_RIGHT}" y2="{top}" stroke="#cccccc"/>\n' + _text(
-        30, top + _LANE / 2 + 5, label, size=14, more='font-weight="bold"'
+        30, top + _KEY_GROUP / 2 + 5, label, size=14, more='font-weight="bold"'
     )
 
 

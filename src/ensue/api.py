@@ -211,7 +211,7 @@ def parse(
 ) -> Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery:
     """Parses a text into a query; a QueryError points at a mistake.
 
-    A text that has or uses definitions gives a `Tower`, one with JOIN ARCHIVE a `Correlation`,
+    A text that has or uses definitions gives a `Hierarchy`, one with JOIN ARCHIVE a `Archive join`,
     one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
     it, others to `folder`. `language` is recognised by default. `regions` are the texts of regions
     that an OPSL text names. `params`, `definitions` and `operators` are as for `match`.
@@ -345,7 +345,7 @@ def match(
     progress: "Progress | bool | None" = None,
     watermark: "Watermark | None" = None,
     late_events: str = "count",
-    lanes: int | None = None,
+    key_groups: int | None = None,
     max_ahead: "MaxAhead" = "usual",
     statistics: Statistics | None = None,
     off: Sequence[str] | str = (),
@@ -422,7 +422,7 @@ def match(
             withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
-        lanes: The number of key groups that partitions are hashed into, each with its own state;
+        key groups: The number of key groups that partitions are hashed into, each with its own state;
             by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
         max_ahead: How far ahead of the clock an event may be, such as "1 hour". Events further
             ahead are dropped and counted, since they would advance the watermark and make all
@@ -496,7 +496,12 @@ def match(
             "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
         )
     limits = MatcherLimits.given(
-        max_matches, max_partial_matches, memory, lanes=_is_spark(events), evict=evict, shed=shed
+        max_matches,
+        max_partial_matches,
+        memory,
+        per_core=_is_spark(events),
+        evict=evict,
+        shed=shed,
     )
     specs = _read_queries(query, operators, definitions, folder, params)
     columns = _columns_of(
@@ -508,7 +513,7 @@ def match(
         bad_events=bad_events,
         watermark=watermark,
         late_events=late_events,
-        lanes=lanes,
+        key_groups=key_groups,
         max_ahead=max_ahead,
     )
     planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
@@ -518,7 +523,7 @@ def match(
     pasts = open_archives(archives, archive, streaming=runner.STREAMING)
     coming = describe_input(frame, streaming=runner.STREAMING)
     options = replace(options, streaming=runner.STREAMING, coming=coming)
-    workload = Workload(specs, source, options, runner.lanes(frame, arguments), late, pasts)
+    workload = Workload(specs, source, options, runner.key_groups(frame, arguments), late, pasts)
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
     results = convert_result(events, results)
@@ -537,7 +542,7 @@ def sql(
     access: str | None = None,
     latency: str | int | float | None = None,
     watermark: "Watermark | None" = None,
-    lanes: int | None = None,
+    key_groups: int | None = None,
     max_matches: int | None = None,
     memory: int | str | None = None,
 ) -> Any:
@@ -564,7 +569,7 @@ def sql(
         spark: A session whose tables and views the query can use as well.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
-        lanes: The number of key groups that the partitions of a stream are hashed into.
+        key groups: The number of key groups that the partitions of a stream are hashed into.
         max_matches: A limit for each clause, as for `match`.
         memory: A limit for each clause, as for `match`.
         archives: Tables of past events, each from `ensue.archive`. A clause over one that is
@@ -589,7 +594,7 @@ def sql(
 
     if isinstance(text, Path):
         text = _text_of(text)
-    arguments = SourceOptions(time="", watermark=watermark, lanes=lanes)
+    arguments = SourceOptions(time="", watermark=watermark, key_groups=key_groups)
     limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
     MatcherLimits.given(**limits)  # raises errors before anything runs
     return run(
@@ -628,7 +633,7 @@ def _archived(
             relation, query, time=get_time_column(clause), order=get_tie_columns(clause) or (),
             archives=archives, archive=own, access=access, latency=latency,
             watermark=arguments.watermark if _runner(relation).STREAMING else None,
-            lanes=arguments.lanes, **limits,
+            key_groups=arguments.key_groups, **limits,
         )  # fmt: skip
 
     return SqlArchives(dict(archives), own, join)
@@ -657,7 +662,7 @@ def _match_clause(
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
     planning = _planning(
-        None, (), None, limits=MatcherLimits.given(**limits, lanes=_is_spark(relation))
+        None, (), None, limits=MatcherLimits.given(**limits, per_core=_is_spark(relation))
     )
     options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
@@ -665,7 +670,7 @@ def _match_clause(
     if not runner.STREAMING:  # a query may join a stream with tables
         arguments = replace(arguments, watermark=None)
     frame, source = runner.read(relation, arguments)
-    workload = Workload((QuerySpec(query),), source, options, runner.lanes(frame, arguments))
+    workload = Workload((QuerySpec(query),), source, options, runner.key_groups(frame, arguments))
     return next(iter(runner.run(workload, frame, arguments).values()))
 
 

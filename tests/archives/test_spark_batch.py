@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ensue
-from support.correlations import random_story
+from support.archive_joins import random_story
 from support.streams import STAMPS, WHOLE, Nature
 
 pytestmark = pytest.mark.spark

@@ -118,7 +118,7 @@ def _many(count: int = 300, seed: int = 0) -> pa.Table:
 
 
 def test_a_commit_comes_once_however_often_it_is_tried(archive: FileArchive) -> None:
-    added = write_files(archive, _many(), 0, "lane-0")
+    added = write_files(archive, _many(), 0, "key group-0")
     again = [AddedFile.read(one.text()) for one in added]
     assert archive.read(EVERY).events.num_rows == 0, "files that no commit has named are read"
     assert commit(pickle.loads(pickle.dumps(archive)), again, "query", 7)

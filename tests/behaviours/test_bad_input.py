@@ -77,12 +77,12 @@ def test_of_several_queries_each_says_which_events_matter():
         ensue.match(events, [QUERY, "SEQ(X x)"], time="at", type="type")
 
 
-def test_of_a_tower_all_levels_say_which_events_matter():
-    tower = "EVENT Both AS SEQ(A a, B b) WITHIN 5; SEQ(Both x) WITHIN 9"
+def test_of_a_hierarchy_all_levels_say_which_events_matter():
+    hierarchy = "EVENT Both AS SEQ(A a, B b) WITHIN 5; SEQ(Both x) WITHIN 9"
     options = {"time": "at", "type": "type"}
-    assert ensue.match(with_times(1.0, None, 3.0, types="AXB"), tower, **options).num_rows == 1
+    assert ensue.match(with_times(1.0, None, 3.0, types="AXB"), hierarchy, **options).num_rows == 1
     with pytest.raises(EventError, match="no usable time"):
-        ensue.match(with_times(1.0, None, 3.0, types="AAB"), tower, **options)
+        ensue.match(with_times(1.0, None, 3.0, types="AAB"), hierarchy, **options)
 
 
 @pytest.mark.in_process("on Spark it shows in a task")
@@ -164,7 +164,7 @@ def test_a_query_that_is_no_text():
         ensue.match(EVENTS, 3, time="at", type="type")
 
 
-@pytest.mark.parametrize("name", ["__ordinal", "__lane", "__time", "__type", "__at"])
+@pytest.mark.parametrize("name", ["__ordinal", "__key_group", "__time", "__type", "__at"])
 def test_a_column_with_a_name_of_ours_is_refused(runner, name):
     events = EVENTS.append_column(name, pa.array(["u", "v"]))
     with pytest.raises(EventError, match=f"a column '{name}', a name that Ensue uses"):

@@ -212,8 +212,8 @@ def test_several_tables_several_queries_several_levels_are_of_the_common_kind(ma
     tables = {name: made(EVENTS.select(["at", "x"])) for name in ("A", "B")}
     found = ensue.match(tables, {"one": "A a", "two": "SEQ(A a, B b)"}, time="at")
     assert {name: type(table) for name, table in found.items()} == {"one": kind, "two": kind}
-    tower = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
-    levels = ensue.match(tables, tower, time="at", levels="all")
+    hierarchy = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
+    levels = ensue.match(tables, hierarchy, time="at", levels="all")
     assert {type(table) for table in levels.values()} == {kind}
     assert len(levels) == 2
 

@@ -115,10 +115,10 @@ def test_several_queries_are_bounded_together(uncompiled: None) -> None:
         match(events("A" * 9 + "B"), queries, max_matches=100)  # type: ignore[arg-type]
 
 
-def test_a_layer_of_a_tower_is_bounded(uncompiled: None) -> None:
-    tower = "EVENT Many AS SEQ(A+ a[], B b) WITHIN 1000 RETURN b.t AS at; SEQ(Many m, C c)"
+def test_a_layer_of_a_hierarchy_is_bounded(uncompiled: None) -> None:
+    hierarchy = "EVENT Many AS SEQ(A+ a[], B b) WITHIN 1000 RETURN b.t AS at; SEQ(Many m, C c)"
     with pytest.raises(ensue.LimitError, match="the query Many finds more matches"):
-        match(events("A" * 9 + "BC"), tower, max_matches=100)
+        match(events("A" * 9 + "BC"), hierarchy, max_matches=100)
 
 
 def test_an_adaptive_query_is_bounded(uncompiled: None) -> None:
@@ -243,14 +243,14 @@ def test_statistics_warn_where_there_is_no_table_to_look_at() -> None:
 def job(query: str, table: pa.Table, **limits: Any) -> Workload:
     from ensue.planner.limits import MatcherLimits
     from ensue.planner.planner_options import PlannerOptions
-    from support.lanes import workload_of
+    from support.key_groups import workload_of
 
     planning = PlannerOptions(limits=MatcherLimits.given(**limits))
     return workload_of(query, table.schema, "t", "type", planning=planning)
 
 
 def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> None:
-    from support.lanes import Stream, tables_of
+    from support.key_groups import Stream, tables_of
 
     table = events("AABXX" + "A" * 8 + "BXAB")
     pieces = [table.slice(0, 5), table.slice(5, 10), table.slice(15)]
@@ -267,10 +267,10 @@ def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> Non
     assert sorted(stream.finish()["match_id"].to_pylist()) == sorted(whole["match_id"].to_pylist())
 
 
-def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(
+def test_a_key_group_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(
     uncompiled: None,
 ) -> None:
-    from support.lanes import Stream
+    from support.key_groups import Stream
 
     table = events("AABAX" + "A" * 8 + "BXAB")
     query = "SEQ(A+ a[], B b) WITHIN 12"
@@ -282,7 +282,7 @@ def test_a_lane_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew
 
 
 def test_a_stream_hands_its_matches_over(uncompiled: None) -> None:
-    from support.lanes import Stream
+    from support.key_groups import Stream
 
     table = events("AAAB" * 30)
     stream = Stream(job("SEQ(A+ a[], B b) WITHIN 3", table, max_matches=8), 0)
@@ -318,7 +318,9 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
 
     def run(*, once: bool = True, **limits: Any) -> Any:
         frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-        found = ensue.match(frame, query, time="t", type="type", watermark=0, lanes=1, **limits)
+        found = ensue.match(
+            frame, query, time="t", type="type", watermark=0, key_groups=1, **limits
+        )
         return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=once)
 
     run(max_matches=100)

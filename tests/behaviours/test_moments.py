@@ -121,7 +121,7 @@ def test_what_is_refused(text, problem):
 
 
 def test_not_on_spark_yet():
-    from support.lanes import workload_of
+    from support.key_groups import workload_of
 
     job = workload_of(ensue.parse(QUIET), SCHEMA, "at", "type", ())
     with pytest.raises(QueryError, match="does not run on Spark yet"):

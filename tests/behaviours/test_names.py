@@ -28,7 +28,7 @@ def analyzed(**given):
         lambda **given: ensue.match(EVENTS, QUERY, **NAMES, **given),
         lambda **given: ensue.match(EVENTS, [QUERY], **NAMES, **given),
     ],
-    ids=["explain", "analyze", "explain a tower", "picture", "statistics", "match", "several"],
+    ids=["explain", "analyze", "explain a hierarchy", "picture", "statistics", "match", "several"],
 )
 def test_one_name_of_an_order(call, monkeypatch):
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
@@ -44,9 +44,9 @@ def test_one_rule_to_leave_out():
 
 
 def test_one_level():
-    tower = f"EVENT X AS {QUERY}; EVENT Y AS SEQ(X x, B b) WITHIN 9; Y y"
-    found = ensue.match(EVENTS, tower, **NAMES, levels="X")
-    assert list(found) == list(ensue.match(EVENTS, tower, **NAMES, levels=["X"]))
+    hierarchy = f"EVENT X AS {QUERY}; EVENT Y AS SEQ(X x, B b) WITHIN 9; Y y"
+    found = ensue.match(EVENTS, hierarchy, **NAMES, levels="X")
+    assert list(found) == list(ensue.match(EVENTS, hierarchy, **NAMES, levels=["X"]))
 
 
 def test_one_field_that_an_operator_reads():

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import ensue
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
 
@@ -73,14 +73,16 @@ def test_a_repeat_needs_no_window_on_a_stream():
     times = [0, 6, 12, 18, 24, 60, 66]
     events = pa.table({"t": times, "type": ["A"] * 7, "host": ["h"] * 7})
     query = "dedup(A a, 10) d WHERE [host] RETURN d.start AS at"
-    stream = Stream(workload_of(query, events.schema, "t", "type", lanes=2, streaming=True), 0)
+    stream = Stream(
+        workload_of(query, events.schema, "t", "type", key_groups=2, streaming=True), 0
+    )
     for k in range(7):
         stream.feed(events.slice(k, 1))
         stream.pause()
     assert sorted(stream.finish()["at"].to_pylist()) == [0, 60]
     pair = "follows(A a, A b) d WHERE [host]"
     with pytest.raises(ensue.QueryError, match="without a window"):
-        _ = workload_of(pair, events.schema, "t", "type", lanes=2, streaming=True).chains
+        _ = workload_of(pair, events.schema, "t", "type", key_groups=2, streaming=True).chains
 
 
 def test_the_period_is_inclusive(matched):

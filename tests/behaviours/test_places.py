@@ -269,12 +269,12 @@ def test_a_column_called_location_is_returned_as_it_is(runner):
 def test_complex_events_and_their_members_have_places(location, condition, expected):
     table = events("ABCC", [(0, 0), (2, 0), (1, 0), (9, 9)])
     places = [f"POINT ({x} {y})" for x, y in [(0, 0), (2, 0), (1, 0), (9, 9)]]
-    tower = (
+    hierarchy = (
         "EVENT Meeting AS SEQ(A a, B b) WHERE distance(a.location, b.location) < 3 WITHIN 9;\n"
         f"SEQ(Meeting m, C c) WHERE {condition} WITHIN 9 RETURN c.t AS t"
     )
     given = {"time": "t", "type": "type", "location": location}
-    found = ensue.match(table.append_column("place", pa.array(places)), tower, **given)
+    found = ensue.match(table.append_column("place", pa.array(places)), hierarchy, **given)
     assert sorted(found.column("t").to_pylist()) == expected
 
 

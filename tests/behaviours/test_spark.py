@@ -1,4 +1,4 @@
-"""What is particular to Spark DataFrames: laziness, schema, lanes."""
+"""What is particular to Spark DataFrames: laziness, schema, key groups."""
 
 import gc
 import warnings
@@ -93,7 +93,7 @@ def test_mistakes_show_at_the_call_not_in_a_task(spark, trades):
         ensue.match(frame, "SEQ(A a, B b)", time="ts", type="type", bad_events="x")
 
 
-# ------------------------------------------------------------------------------- lanes
+# ------------------------------------------------------------------------------- key groups
 
 
 def test_many_keys(spark):

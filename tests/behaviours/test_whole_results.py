@@ -18,7 +18,7 @@ EVENTS = pa.table(
         "p": [1.0, 2.0, 3.0, math.nan, -0.0, None],
     }
 )
-ENDLESS = ("live", "lanes", "stream")
+ENDLESS = ("live", "key_groups", "stream")
 
 
 @pytest.fixture

@@ -177,11 +177,11 @@ def test_the_zone_of_what_is_given():
 
 
 def test_levels_keep_the_zone():
-    tower = """EVENT Night AS E a WHERE hour(a.ts) < 4
+    hierarchy = """EVENT Night AS E a WHERE hour(a.ts) < 4
             RETURN a.ts AS at, date_trunc('day', a.ts) AS day;
         SEQ(Night n) WHERE hour(n.at) = 1 and hour(n.day) = 0 and hour(n.start) = 1
         RETURN n.at AS at, hour(n.at) AS hour"""
-    found = ensue.match(events(), tower, time="ts").to_pylist()
+    found = ensue.match(events(), hierarchy, time="ts").to_pylist()
     zone = ZoneInfo("Europe/Zurich")
     assert [row["at"] for row in found] == [t for t in TURNS if t.astimezone(zone).hour == 1]
 

@@ -188,7 +188,7 @@ def test_a_line_for_logs_knows_times_that_are_numbers(report):
 
 
 @pytest.fixture
-def two_lanes(spark):
+def two_key_groups(spark):
     """Few tasks: most of the time of so small a stream is theirs."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
@@ -197,7 +197,9 @@ def two_lanes(spark):
 
 
 @pytest.mark.spark
-def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_lanes, folder, tmp_path):
+def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(
+    run, two_key_groups, folder, tmp_path
+):
     whole = ensue.match(events(0, 40), QUERY, time="ts", type="kind").to_pylist()
     found, state = tmp_path / "found", tmp_path / "state"
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute")
@@ -213,7 +215,7 @@ def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_lanes, fol
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
+def test_a_stream_that_begins_with_a_history(run, two_key_groups, folder, tmp_path):
     past, found = tmp_path / "past", tmp_path / "found"
     past.mkdir()
     pa.parquet.write_table(events(0, 60), past / "1.parquet")
@@ -231,7 +233,7 @@ def test_a_stream_that_begins_with_a_history(run, two_lanes, folder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_matches_are_printed_as_they_come(run, two_lanes, folder):
+def test_matches_are_printed_as_they_come(run, two_key_groups, folder):
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
     code, out, err = run(*options)
     assert code == 0, err
@@ -243,7 +245,7 @@ def test_matches_are_printed_as_they_come(run, two_lanes, folder):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_an_event_without_time_ends_the_stream_in_two_lines(run, two_lanes, folder):
+def test_an_event_without_time_ends_the_stream_in_two_lines(run, two_key_groups, folder):
     bad = events(0, 3).set_column(0, "ts", pa.nulls(3, pa.timestamp("us", "UTC")))
     pa.parquet.write_table(bad, folder / "2.parquet")
     code, out, err = run(
@@ -266,7 +268,7 @@ def test_a_source_that_cannot_be_read_is_named(run, spark, tmp_path):
 
 @pytest.mark.spark
 def test_folders_that_do_not_fit_are_named_before_anything_starts(
-    run, two_lanes, folder, tmp_path
+    run, two_key_groups, folder, tmp_path
 ):
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
     state, found = tmp_path / "state", tmp_path / "found"
@@ -303,7 +305,7 @@ def test_a_column_level_of_several_levels_needs_folders(tmp_path):
 
 
 @pytest.mark.spark
-def test_a_schema_that_cannot_be_read(run, two_lanes, folder):
+def test_a_schema_that_cannot_be_read(run, two_key_groups, folder):
     code, _, err = run("--stream", folder, "--watermark", "1 s", "--schema", "ts", "--time", "ts")
     assert code == 3
     assert "hint: write it like" in err

@@ -15,7 +15,7 @@ from ensue.svg import DIM, INK, Canvas
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SCALE = 30  # of a unit of time or place, in pixels
 TAKEN, LEFT, SHADE, EDGE = "#2563eb", "#ffffff", "#dbeafe", "#93b4e8"
-LANE = 34  # from one row of events to the next
+KEY_GROUP = 34  # from one row of events to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _time_line(canvas: Canvas, line: Line) -> None:
     found = asked.found()
     taken = {position for match in found for position in match.members}
     letters = sorted({name[0] for name in asked.names})
-    height = LANE * len(letters)
+    height = KEY_GROUP * len(letters)
     last = max(9.5, *(event.end + 0.5 for event in asked.events))
     canvas.text((0, -14), line.text, mono=True, bold=True)
     if line.since is not None and line.until is not None:
@@ -152,7 +152,7 @@ def _time_line(canvas: Canvas, line: Line) -> None:
         canvas.line((tick * SCALE, height), (tick * SCALE, height + 5))
         canvas.text((tick * SCALE, height + 18), str(tick), anchor="middle", size=11, color=DIM)
     for position, (event, name) in enumerate(zip(asked.events, asked.names, strict=True)):
-        y = letters.index(name[0]) * LANE + LANE / 2
+        y = letters.index(name[0]) * KEY_GROUP + KEY_GROUP / 2
         fill = TAKEN if position in taken else LEFT
         if event.end > event.start:
             width = (event.end - event.start) * SCALE

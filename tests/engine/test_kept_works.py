@@ -17,7 +17,7 @@ from ensue.codegen import kernel_cache as cache
 from ensue.ir.expression import Literal
 from ensue.ir.traversal import rewrite_expr
 from ensue.ir.user_operator import _KNOWN
-from ensue.parser import definitions as towers
+from ensue.parser import definitions as hierarchies
 from ensue.runtime import workload as kept_works
 from ensue.runtime.source_schema import SourceSchema
 
@@ -47,13 +47,13 @@ def planned() -> int:
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cache, "interpreted", True)  # nothing here needs machine code
-    operators, definitions = dict(_KNOWN), dict(towers._registered)
+    operators, definitions = dict(_KNOWN), dict(hierarchies._registered)
     kept_works._works.cache_clear()
     yield
     _KNOWN.clear()
     _KNOWN.update(operators)
-    towers._registered.clear()
-    towers._registered.update(definitions)
+    hierarchies._registered.clear()
+    hierarchies._registered.update(definitions)
     kept_works._works.cache_clear()
 
 
@@ -171,10 +171,10 @@ def test_limits_are_those_of_the_call() -> None:
 
 
 def test_levels_are_those_of_the_call() -> None:
-    tower = "EVENT Pair AS SEQ(A a, B b) WITHIN 1; SEQ(Pair p, C c) WITHIN 10"
-    assert matched(events(), tower).num_rows == 2
-    assert set(matched(events(), tower, levels="all")) == {"Pair", ""}
-    assert matched(events(), tower).num_rows == 2
+    hierarchy = "EVENT Pair AS SEQ(A a, B b) WITHIN 1; SEQ(Pair p, C c) WITHIN 10"
+    assert matched(events(), hierarchy).num_rows == 2
+    assert set(matched(events(), hierarchy, levels="all")) == {"Pair", ""}
+    assert matched(events(), hierarchy).num_rows == 2
     assert planned() == 2
 
 

@@ -1,4 +1,4 @@
-"""Numbers for the places of events that come together from many lanes."""
+"""Numbers for the places of events that come together from many key groups."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The EH-Tree: a join tree with the modules of a tower gives the matches of the flat query."""
+"""The EH-Tree: a join tree with the modules of a hierarchy gives the matches of the flat query."""
 
 from collections import Counter
 from random import Random
@@ -21,7 +21,7 @@ from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.vector.event_table import create_schema
-from support.modules import random_tower
+from support.modules import random_hierarchy
 from support.saving import restored
 from support.streams import PLAIN, WHOLE, Nature, random_events, random_nature, random_slices
 
@@ -69,12 +69,12 @@ def planted(random: Random, text: str, nature: Nature) -> pa.Table:
     return events.set_column(events.column_names.index("type"), "type", pa.array(kinds))
 
 
-# ------------------------------------------------------------------------------- random towers
+# ------------------------------------------------------------------------------- random hierarchies
 
 
-def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
+def assert_random_hierarchy_is_exact(random: Random, *, cut: bool) -> str:
     nature = random_nature(random)
-    text, modules = random_tower(random, nature)
+    text, modules = random_hierarchy(random, nature)
     off = random.choice(LEFT_OUT)
     outcome = "nothing"
     for _ in range(3):
@@ -104,12 +104,14 @@ def assert_random_tower_is_exact(random: Random, *, cut: bool) -> str:
 @pytest.mark.parametrize("cut", [False, True], ids=["fed", "interrupted"])
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(50))
-def test_random_towers_are_exact(round, cut, monkeypatch):
+def test_random_hierarchies_are_exact(round, cut, monkeypatch):
     outcomes = Counter()
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
-            outcomes[assert_random_tower_is_exact(Random(f"tower {cut} {seed}"), cut=cut)] += 1
+            outcomes[
+                assert_random_hierarchy_is_exact(Random(f"hierarchy {cut} {seed}"), cut=cut)
+            ] += 1
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
@@ -119,12 +121,12 @@ def test_random_towers_are_exact(round, cut, monkeypatch):
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_some_random_towers_are_exact_compiled(seed, monkeypatch):
+def test_some_random_hierarchies_are_exact_compiled(seed, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 4)
-    assert_random_tower_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
+    assert_random_hierarchy_is_exact(Random(f"compiled {seed}"), cut=bool(seed % 2))
 
 
-# ------------------------------------------------------------------------------- chosen towers
+# ------------------------------------------------------------------------------- chosen hierarchies
 
 NESTED = (
     "SEQ(A a, SEQ(B b, SEQ(C c, D d), B e), A f) "
@@ -152,7 +154,7 @@ def engine_of(text: str, events: pa.Table, modules=(OUTER, INNER), off=()) -> En
     return engine
 
 
-def test_the_tree_has_the_shape_of_the_tower():
+def test_the_tree_has_the_shape_of_the_hierarchy():
     prepared = prepared_for(NESTED, letters("ABCD"), (INNER, OUTER))
     assert isinstance(prepared.plan.structure, JoinTree)
     assert tree_shape(prepared.plan.structure.root) == (("a", (("b", ("c", "d")), "e")), "f")

@@ -268,7 +268,9 @@ def test_a_negated_complex_event_has_a_kernel_of_its_own():
     assert "# The kernel of\n#   PATTERN SEQ(B b, C c)" in told
 
 
-def test_every_level_of_a_tower_shows_its_kernel():
-    tower = f"EVENT Pair AS {PAIR} RETURN a.x AS x; SEQ(Pair p, Pair q) WHERE q.x > p.x WITHIN 9"
-    told = ensue.explain(tower, EVENTS, time="t", type="type", off="top_down", kernel=True)
+def test_every_level_of_a_hierarchy_shows_its_kernel():
+    hierarchy = (
+        f"EVENT Pair AS {PAIR} RETURN a.x AS x; SEQ(Pair p, Pair q) WHERE q.x > p.x WITHIN 9"
+    )
+    told = ensue.explain(hierarchy, EVENTS, time="t", type="type", off="top_down", kernel=True)
     assert told.count("# The kernel of") == 2

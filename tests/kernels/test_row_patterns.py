@@ -28,15 +28,15 @@ JUDGED = (
 def test_rows_alone_decide(block):
     for seed in range(block * 25, block * 25 + 25):
         rng = random.Random(seed)
-        recognition, table = a_clause(rng, "alone"), some_rows(rng, 30)
-        assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed
+        row_pattern, table = a_clause(rng, "alone"), some_rows(rng, 30)
+        assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed
 
 
 @pytest.mark.parametrize("text", JUDGED)
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(4))
 def test_the_match_so_far_decides(text, block):
-    recognition = check_row_pattern(read_clause_text(f"({text})"), COLUMNS)
+    row_pattern = check_row_pattern(read_clause_text(f"({text})"), COLUMNS)
     for seed in range(block * 15, block * 15 + 15):
         table = some_rows(random.Random(seed), 25)
-        assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed
+        assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed

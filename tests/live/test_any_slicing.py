@@ -12,12 +12,12 @@ from ensue.codegen import kernel_cache as cache
 from ensue.errors import EventError, QueryError
 from support.edges import random_edges
 from support.groups import random_groups
+from support.hierarchies import random_hierarchy
 from support.live import by_output, fed, rows
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
-from support.stages import EVENTS, TOWERS, readings, shuffled
+from support.stages import EVENTS, HIERARCHIES, readings, shuffled
 from support.streams import Nature, random_events, random_nature
-from support.towers import random_tower
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
@@ -160,25 +160,25 @@ def test_several_queries(seed):
 
 @pytest.mark.first_rounds(10)
 @pytest.mark.parametrize("seed", range(200))
-def test_a_random_tower(seed):
+def test_a_random_hierarchy(seed):
     random = Random(seed)
     nature, events, options = random_case(random, 12)
     options |= {"levels": random.choice([None, "all"]), "trace": random.random() < 0.3}
     options["emit_timeouts"] = random.random() < 0.2
-    check(random, events, random_tower(random, nature), nature, **options)
+    check(random, events, random_hierarchy(random, nature), nature, **options)
 
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("name", TOWERS)
-def test_a_tower_of_many_keys(name, seed):
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_a_hierarchy_of_many_keys(name, seed):
     random = Random(seed)
     lasting = seed % 3 == 2
     events = readings(random, 60, lasting=lasting)
     options = EVENTS | {"time": ("begin", "t") if lasting else "t", "levels": "all"}
     if lasting:
         events = events.sort_by([("t", "ascending"), ("begin", "ascending")])
-    assert check(random, events, TOWERS[name], Nature(), **options) >= 0
+    assert check(random, events, HIERARCHIES[name], Nature(), **options) >= 0
 
 
 def test_most_random_cases_have_matches():

@@ -125,8 +125,8 @@ def test_several_queries_and_levels_give_a_dict():
     live = live_of({"pairs": PAIR, "gone": ABSENCE})
     found = live.feed([event(1, "A"), event(2, "B")])
     assert {name: table.num_rows for name, table in found.items()} == {"pairs": 1, "gone": 0}
-    tower = "EVENT Two AS SEQ(A a, B b) WHERE [k] WITHIN 10; SEQ(Two x, A c) WITHIN 10"
-    live = live_of(tower, levels="all")
+    hierarchy = "EVENT Two AS SEQ(A a, B b) WHERE [k] WITHIN 10; SEQ(Two x, A c) WITHIN 10"
+    live = live_of(hierarchy, levels="all")
     live.feed([event(1, "A"), event(2, "B")])
     assert {n: t.num_rows for n, t in live.feed(event(3, "A")).items()} == {"Two": 0, "": 1}
 

@@ -20,5 +20,5 @@ def uncompiled(monkeypatch):
 def test_clauses_find_what_they_mean(how, block, uncompiled):
     for seed in range(block * 40, block * 40 + 40):
         rng = random.Random(seed)
-        recognition, table = a_clause(rng, how), some_rows(rng)
-        assert outcome(found, recognition, table) == outcome(meant, recognition, table), seed
+        row_pattern, table = a_clause(rng, how), some_rows(rng)
+        assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed

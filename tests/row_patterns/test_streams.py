@@ -18,7 +18,7 @@ from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.tasks.backfill import BackfillCut
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import sort_events
-from support.lanes import Stream, delayed, workload_of
+from support.key_groups import Stream, delayed, workload_of
 from support.row_patterns import a_clause, some_rows, streamed_clause, tied_rows, written
 
 NO_WAY_ON = "no way on"
@@ -34,25 +34,25 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def whole(recognition: RowPatternQuery, table: pa.Table) -> list[str] | str:
+def whole(row_pattern: RowPatternQuery, table: pa.Table) -> list[str] | str:
     try:
         return rows_of(
-            compile_clause(recognition, table.schema, MatcherLimits(), ids=True).whole(table)
+            compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).whole(table)
         )
     except SkipError:
         return NO_WAY_ON
 
 
-def matcher_of(recognition: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()):
-    clause = compile_clause(recognition, table.schema, MatcherLimits(), ids=True)
+def matcher_of(row_pattern: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()):
+    clause = compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True)
     return RowPatternMatcher(clause, SourceSchema(table.schema, "id", order=order))
 
 
 def streamed(
-    rng: random.Random, recognition: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()
+    rng: random.Random, row_pattern: RowPatternQuery, table: pa.Table, order: tuple[str, ...] = ()
 ) -> list[str] | str:
     """What comes out piece by piece: time passes between pieces, and it moves on by its bytes."""
-    matcher = matcher_of(recognition, table, order)
+    matcher = matcher_of(row_pattern, table, order)
     times = table["id"].to_pylist()
     found, at = [], 0
     try:
@@ -68,7 +68,7 @@ def streamed(
                 found.append(late)
             if rng.random() < 0.3:
                 saved = matcher.save()
-                matcher = matcher_of(recognition, table, order)
+                matcher = matcher_of(row_pattern, table, order)
                 matcher.restore(saved)
             assert matcher.state_bytes >= 0
             assert matcher.partial_matches >= 0
@@ -84,9 +84,9 @@ def streamed(
 def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)
-        recognition = written(a_clause(rng, how, streaming=True))
+        row_pattern = written(a_clause(rng, how, streaming=True))
         table = some_rows(rng, 16)
-        assert streamed(rng, recognition, table) == whole(recognition, table), seed
+        assert streamed(rng, row_pattern, table) == whole(row_pattern, table), seed
 
 
 @pytest.mark.first_rounds(1)
@@ -95,18 +95,18 @@ def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
 def test_rows_of_one_time_and_equal_rows_too(how, block):
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)
-        recognition, table, order = streamed_clause(rng, how), tied_rows(rng), ()
-        if rng.random() < 0.5 and len(recognition.order) > 1:
-            names = tuple(by.expr.name for by in recognition.order[1:])
-            if not any(by.descending for by in recognition.order):
+        row_pattern, table, order = streamed_clause(rng, how), tied_rows(rng), ()
+        if rng.random() < 0.5 and len(row_pattern.order) > 1:
+            names = tuple(by.expr.name for by in row_pattern.order[1:])
+            if not any(by.descending for by in row_pattern.order):
                 order = names
         shape = SourceSchema(table.schema, "id", order=order).shape
-        assert streamed(rng, recognition, sort_events(table, shape), order) == whole(
-            recognition, table
+        assert streamed(rng, row_pattern, sort_events(table, shape), order) == whole(
+            row_pattern, table
         ), seed
 
 
-# ------------------------------------------------------------------------- live, and in lanes
+# ------------------------------------------------------------------------- live, and in key groups
 
 
 def a_bounded_clause(rng: random.Random, how: str) -> RowPatternQuery:
@@ -126,10 +126,10 @@ def a_bounded_clause(rng: random.Random, how: str) -> RowPatternQuery:
 def test_live_with_rows_out_of_order(how, block):
     for seed in range(block * 30, block * 30 + 30):
         rng = random.Random(seed)
-        recognition, table = written(a_clause(rng, how, streaming=True)), some_rows(rng, 16)
+        row_pattern, table = written(a_clause(rng, how, streaming=True)), some_rows(rng, 16)
         delay = rng.randint(0, 5)
         arrival = sorted(range(table.num_rows), key=lambda row: row + rng.uniform(0, delay))
-        live = ensue.live(recognition, schema=table.schema, watermark=delay)
+        live = ensue.live(row_pattern, schema=table.schema, watermark=delay)
         found, at = [], 0
         try:
             while at < table.num_rows:
@@ -138,26 +138,26 @@ def test_live_with_rows_out_of_order(how, block):
                 at += count
                 if rng.random() < 0.3:
                     saved = live.save()
-                    live = ensue.live(recognition, schema=table.schema, watermark=delay)
+                    live = ensue.live(row_pattern, schema=table.schema, watermark=delay)
                     live.restore(saved)
             assert not live.late
             found.append(live.finish())
             told = rows_of(pa.concat_tables(found))
         except SkipError:
             told = NO_WAY_ON
-        assert told == whole(recognition, table), seed
+        assert told == whole(row_pattern, table), seed
 
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(10))
-def test_lanes_that_are_forgotten_and_built_anew(how, block):
+def test_key_groups_that_are_forgotten_and_built_anew(how, block):
     for seed in range(block * 20, block * 20 + 20):
         rng = random.Random(seed)
         clauses = [a_bounded_clause(rng, how) for _ in range(rng.choice([1, 1, 2]))]
         table = some_rows(rng, 16)
         asked = clauses[0] if len(clauses) == 1 else dict(enumerate(clauses))
-        workload = workload_of(asked, table.schema, "id", None, lanes=2)
+        workload = workload_of(asked, table.schema, "id", None, key_groups=2)
         again = Workload.read(workload.texts)
         assert again.texts == workload.texts
         arriving, delay = delayed(rng, table, workload.source)
@@ -184,7 +184,7 @@ def test_lanes_that_are_forgotten_and_built_anew(how, block):
 def test_a_stream_that_begins_with_a_history():
     clause = ensue.parse(RISING % "")
     for cut in (0, 7, 20, 39):
-        stream = Stream(workload_of(clause, ROWS.schema, "t", None, lanes=2), 0)
+        stream = Stream(workload_of(clause, ROWS.schema, "t", None, key_groups=2), 0)
         stream.begin_with(ROWS.slice(0, cut), BackfillCut(cut))
         stream.feed(ROWS.slice(max(0, cut - 1)))
         assert rows_of(stream.finish()) == rows_of(ensue.match(ROWS, clause))

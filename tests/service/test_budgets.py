@@ -12,7 +12,7 @@ from ensue.service.access import add_user
 from ensue.service.errors import IntakeStoppedError
 from ensue.service.store.journal import read_counters
 from support.http_service import web
-from support.service_lanes import Here, answered, on
+from support.service_key_groups import Here, answered, on
 from support.services import HERE, LEFT, POINTS, all_notes, crashed, matches, point, run, service
 
 # Every subset of the events is a partial match.
@@ -302,7 +302,7 @@ def test_processor_time_is_bounded_where_others_wait_for_it(tmp_path):
 @pytest.mark.parametrize(
     ("greedy", "lost"), [(GREEDY, 0.4), (PAIRS, 0.0)], ids=["a pattern, repeated", "opsl"]
 )
-def test_lanes_go_on_without_the_one_that_makes_them_fail(tmp_path, greedy, lost):
+def test_key_groups_go_on_without_the_one_that_makes_them_fail(tmp_path, greedy, lost):
     chance = random.Random(3)
 
     async def story():
@@ -343,7 +343,7 @@ def test_lanes_go_on_without_the_one_that_makes_them_fail(tmp_path, greedy, lost
     run(story)
 
 
-def test_too_many_matches_found_by_lanes_pause_the_one_that_has_most(tmp_path):
+def test_too_many_matches_found_by_key_groups_pause_the_one_that_has_most(tmp_path):
     async def story():
         limits = {"matches_per_publish": 15}
         async with service(tmp_path / "a.db", limits=limits, matching=on(Here())) as s:

@@ -1,6 +1,6 @@
 """Matching on Spark: the same notes as in the process of the service, whatever happens to it.
 
-Most of it is tried without Spark: a stream in this process does with its lanes what Spark does,
+Most of it is tried without Spark: a stream in this process does with its key groups what Spark does,
 and may be stopped, repeated or begun anew between any two things that it does.
 """
 
@@ -33,7 +33,7 @@ from ensue.service.matching.spark_backend import SparkBackend, on_spark
 from ensue.service.settings import StreamDescription
 from ensue.service.store import event_batches as batches
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
-from support.service_lanes import Here, answered, on
+from support.service_key_groups import Here, answered, on
 from support.services import HERE, LEFT, all_notes, matches, point, run, service
 from support.shelves import forget_live
 
@@ -137,7 +137,7 @@ def in_process(path, done, **columns):
 def test_the_same_notes_as_in_process(tmp_path, quick, seed, watermark):
     done = script(seed, ordered=watermark is None)
     expected = in_process(tmp_path / "a.db", done, watermark=watermark)
-    here = Here(lanes=3, broken=OUT_OF_ORDER)
+    here = Here(key_groups=3, broken=OUT_OF_ORDER)
 
     async def story():
         async with service(tmp_path / "b.db", watermark=watermark, matching=on(here)) as s:
@@ -360,7 +360,7 @@ def test_a_stream_that_fails_is_said_and_started_again(tmp_path, quick):
     assert run(story) == ("out of order", 0, 1, True)
 
 
-def test_counters_say_what_lanes_hold_and_how_far_they_are(tmp_path):
+def test_counters_say_what_key_groups_hold_and_how_far_they_are(tmp_path):
     async def story():
         async with service(tmp_path / "a.db", watermark=2, matching=on(Here())) as s:
             await s.subscribe(LEFT.format(id=1))
@@ -446,24 +446,24 @@ def test_the_file_and_the_folder_of_its_stream_belong_together(tmp_path):
         run(opened)
 
 
-def test_the_number_of_lanes_stays(tmp_path):
-    async def story(lanes):
-        async with service(tmp_path / "a.db", matching=on(Here(lanes))):
+def test_the_number_of_key_groups_stays(tmp_path):
+    async def story(key_groups):
+        async with service(tmp_path / "a.db", matching=on(Here(key_groups))):
             pass
 
     run(partial(story, 2))
-    with pytest.raises(StateError, match=r"has 2 key groups \(lanes\), not 3"):
+    with pytest.raises(StateError, match=r"has 2 key groups, not 3"):
         run(partial(story, 3))
 
 
 def test_steps_that_are_missing_are_noticed(tmp_path):
     columns = EventColumns(StreamDescription.read(service(tmp_path / "a.db")._given.text))
     work = ServiceJob.over(CatalogReplica(tmp_path / "set", columns).log, columns, 1)
-    lane = work.lane(0)
-    lane.take([(3, StreamStep(3, 0, 0, 1, alone=True).head, b"")])
-    lane.take([(2, StreamStep(2, 0, 0, 1, alone=True).head, b"")])  # it had that
+    task = work.task(0)
+    task.take([(3, StreamStep(3, 0, 0, 1, alone=True).head, b"")])
+    task.take([(2, StreamStep(2, 0, 0, 1, alone=True).head, b"")])  # it had that
     with pytest.raises(StateError, match="is at step 3, to continue after 5"):
-        lane.take([(7, StreamStep(7, 5, 0, 1, alone=True).head, b"")])
+        task.take([(7, StreamStep(7, 5, 0, 1, alone=True).head, b"")])
 
 
 # ------------------------------------------------------------------------------ how much
@@ -556,7 +556,7 @@ def test_a_large_set_is_opened_from_its_snapshot(tmp_path, monkeypatch):
     assert any((tmp_path / "a.db-spark" / "subscriptions" / "snapshots").iterdir())
 
 
-def test_a_lane_goes_on_from_its_snapshot_and_its_log(tmp_path, monkeypatch):
+def test_a_key_group_goes_on_from_its_snapshot_and_its_log(tmp_path, monkeypatch):
     monkeypatch.setattr("ensue.backends.spark.service_tasks.SMALL", 2_000)
     done = script(31, steps=60)
     expected = in_process(tmp_path / "a.db", done)
@@ -585,7 +585,7 @@ def test_the_same_notes_on_spark(tmp_path, spark):
     expected = in_process(tmp_path / "a.db", done, watermark=3)
 
     async def story():
-        matching = on_spark(spark, lanes=2)
+        matching = on_spark(spark, key_groups=2)
         for piece in (done[:30], done[30:]):
             async with service(tmp_path / "b.db", watermark=3, matching=matching) as s:
                 await play(s, piece)
@@ -606,7 +606,7 @@ from ensue.service.store import batches
 path, first, done = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 
 async def story():
-    matching = on_spark(lanes=2, **{"spark.driver.memory": "1g"})
+    matching = on_spark(key_groups=2, **{"spark.driver.memory": "1g"})
     async with service(path, watermark=3, matching=matching) as s:
         print("ready", flush=True)
         for number, (what, *rest) in enumerate(done[first:], first):

@@ -1,4 +1,4 @@
-"""Queries and towers in one call: each has the matches that it has alone, on every runner."""
+"""Queries and hierarchies in one call: each has the matches that it has alone, on every runner."""
 
 import os
 import warnings
@@ -12,7 +12,7 @@ import ensue
 from ensue.backends.spark.frames import WholeStreamWarning
 from ensue.errors import QueryError
 from ensue.runtime.workload import Workload
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 
 EVENTS = {"time": "t", "type": "type", "order": "row"}
 RISE = "EVENT Rise AS SEQ(A a, A b) WHERE [k] and b.x > a.x WITHIN 5 RETURN b.x AS x, a.u AS u;"
@@ -59,7 +59,7 @@ def _uncompiled(monkeypatch):
 
 
 @pytest.mark.usefixtures("_uncompiled")
-def test_queries_and_towers_together_have_the_matches_they_have_alone():
+def test_queries_and_hierarchies_together_have_the_matches_they_have_alone():
     table = events()
     found = ensue.match(table, ASKED, operators=[NEAR], **EVENTS)
     assert list(found) == list(ASKED)
@@ -69,10 +69,10 @@ def test_queries_and_towers_together_have_the_matches_they_have_alone():
 
 
 @pytest.mark.usefixtures("_uncompiled")
-def test_levels_of_several_towers_go_by_the_names_of_both():
+def test_levels_of_several_hierarchies_go_by_the_names_of_both():
     table = events()
-    towers = {name: ASKED[name] for name in ("pairs", "twice", "stopped")}
-    found = ensue.match(table, towers, levels="all", **EVENTS)
+    hierarchies = {name: ASKED[name] for name in ("pairs", "twice", "stopped")}
+    found = ensue.match(table, hierarchies, levels="all", **EVENTS)
     assert list(found) == ["pairs", "twice.Rise", "twice", "stopped.Rise", "stopped"]
     for name in ("twice", "stopped"):
         for output, wanted in alone(name, table, levels="all").items():
@@ -82,7 +82,7 @@ def test_levels_of_several_towers_go_by_the_names_of_both():
 
 
 @pytest.mark.usefixtures("_uncompiled")
-def test_timed_out_partial_matches_of_queries_and_towers():
+def test_timed_out_partial_matches_of_queries_and_hierarchies():
     table = events()
     asked = {name: ASKED[name] for name in ("pairs", "twice")}
     found = ensue.match(table, asked, emit_timeouts=True, **EVENTS)
@@ -97,18 +97,18 @@ def test_a_list_goes_by_the_names_that_all_give_themselves():
     assert list(ensue.match(events(), [named[0], ASKED["twice"]], **EVENTS)) == [0, 1]
 
 
-def test_an_error_in_one_of_several_towers_says_in_which():
+def test_an_error_in_one_of_several_hierarchies_says_in_which():
     bad = f"{RISE} SEQ(Rise x, C c) WHERE x.colour = 3"
     with pytest.raises(QueryError, match="query 'bad': unknown field 'colour'"):
         ensue.match(events(), {"good": ASKED["pairs"], "bad": bad}, **EVENTS)
 
 
-def test_towers_that_define_a_name_alike_share_its_layer():
+def test_hierarchies_that_define_a_name_alike_share_its_layer():
     workload = workload_of(
         {name: ASKED[name] for name in ("twice", "stopped")}, events().schema, "t", "type"
     )
     (work,) = workload.works
-    assert [layer.layer.name for layer in work.tower.layers].count("Rise") == 1
+    assert [layer.layer.name for layer in work.hierarchy.layers].count("Rise") == 1
     assert Workload.read(workload.texts).texts == workload.texts
 
 
@@ -116,7 +116,9 @@ def test_towers_that_define_a_name_alike_share_its_layer():
 def test_late_events_are_delivered_once_whatever_the_keys():
     texts = {name: ASKED[name] for name in ("pairs", "by user", "stopped")}
     table = events()
-    workload = workload_of(texts, table.schema, "t", "type", ("row",), deliver_late=True, lanes=2)
+    workload = workload_of(
+        texts, table.schema, "t", "type", ("row",), deliver_late=True, key_groups=2
+    )
     assert len(workload.chains) == 3
     stream = Stream(workload, 2)
     stream.feed(table.slice(0, 40))
@@ -149,7 +151,7 @@ def test_one_pass_over_a_dataframe(spark):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_one_stream_of_queries_and_towers_with_late_events(spark, tmp_path):
+def test_one_stream_of_queries_and_hierarchies_with_late_events(spark, tmp_path):
     source, table = tmp_path / "events", events()
     source.mkdir()
     for number, piece in enumerate((table.slice(0, 40), events(20, seed=7), table.slice(40))):
@@ -158,7 +160,7 @@ def test_one_stream_of_queries_and_towers_with_late_events(spark, tmp_path):
     schema = spark.read.parquet(str(source)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     found = ensue.match(
-        reader.parquet(str(source)), ASKED, operators=[NEAR], watermark=2, lanes=2,
+        reader.parquet(str(source)), ASKED, operators=[NEAR], watermark=2, key_groups=2,
         late_events="deliver", **EVENTS,
     )  # fmt: skip
     late: list[pa.Table] = []

@@ -11,10 +11,10 @@ from ensue.errors import QueryError
 from ensue.operators.match import shared_engine as watcher
 from ensue.operators.match.shared_engine import TableScan
 from ensue.parser.pattern_parser import parse
-from ensue.runtime.tasks import task_state as lane_state
+from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.timeout_rewrite import compile_with_timeouts
 from ensue.vector.event_table import create_schema
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 from support.matching import match_in_order
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
@@ -90,7 +90,7 @@ def test_a_set_of_one_query():
 
 
 def streamed(random: Random, texts: list[str], nature: Nature, events: pa.Table) -> list:
-    """The results of a set of queries on lanes: cut, forgotten and built anew."""
+    """The results of a set of queries on key groups: cut, forgotten and built anew."""
     stream = Stream(
         workload_of(texts, events.schema, nature.columns, "type"),
         0,
@@ -111,7 +111,9 @@ def test_random_sets_on_streams(seed, dense, monkeypatch):
 
 def check_stream(seed, dense, monkeypatch):
     monkeypatch.setattr(watcher, "DENSE", dense)
-    monkeypatch.setattr(lane_state, "SMALL", seed % 2 * 4_000)  # snapshots, or logs and snapshots
+    monkeypatch.setattr(
+        key_group_state, "SMALL", seed % 2 * 4_000
+    )  # snapshots, or logs and snapshots
     random = Random(seed)
     nature = random_nature(random)
     events = random_events(random, 14, nature)

@@ -15,7 +15,7 @@ from ensue.runtime.timeout_rewrite import compile_with_timeouts
 from ensue.runtime.workload import Workload
 from ensue.vector import evaluation as vectors
 from ensue.vector.event_table import create_schema
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 
 HERE = {"time": "t", "type": "type"}
 
@@ -214,7 +214,7 @@ def test_a_job_of_several_queries_is_read_again_with_all_operators():
     assert {one.name: one.query for one in again.asked} == named
 
 
-def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
+def test_key_groups_of_several_queries_come_with_the_functions_of_their_operators():
     from numba import cloudpickle
 
     op = ensue.operator("rising", q=lambda a, b, by: b.x - a.x > by, known=False)
@@ -226,7 +226,7 @@ def test_lanes_of_several_queries_come_with_the_functions_of_their_operators():
     functions = [o.q for chain in came for one in chain.asked for o in one.operators]
     assert functions
     assert op.q not in functions
-    job.__dict__["chains"] = tuple(came)  # the lanes have only what came
+    job.__dict__["chains"] = tuple(came)  # the key groups have only what came
     stream = Stream(job, 0)
     stream.feed(events().slice(0, 5))
     stream.feed(events().slice(5))

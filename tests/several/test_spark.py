@@ -11,7 +11,7 @@ import pytest
 import ensue
 from ensue.backends.spark.frames import WholeStreamWarning, warn_of_whole_streams
 from ensue.errors import EventError, QueryError
-from support.lanes import workload_of
+from support.key_groups import workload_of
 
 CLOSE = ensue.operator("near_rows", q=lambda a, b, by: b.row - a.row <= by, known=False)
 EVENTS = {"time": "t", "type": "type", "order": "row", "operators": [CLOSE]}

@@ -13,7 +13,7 @@ from ensue.errors import EventError, QueryError
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.tasks.task_state import TaskCache
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 from support.shelves import forget_live
 
 pytestmark = [
@@ -47,10 +47,14 @@ def random_events(random: Random, count: int) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def stream_of(query: Any, given: dict[str, Any], structure: Any = None, lanes: int = 1, **more):
-    limits = MatcherLimits.given(lanes=True, **given)
+def stream_of(
+    query: Any, given: dict[str, Any], structure: Any = None, key_groups: int = 1, **more
+):
+    limits = MatcherLimits.given(per_core=True, **given)
     planning = PlannerOptions(structure=structure, limits=limits)
-    return Stream(workload_of(query, SCHEMA, "t", "type", lanes=lanes, planning=planning), **more)
+    return Stream(
+        workload_of(query, SCHEMA, "t", "type", key_groups=key_groups, planning=planning), **more
+    )
 
 
 def in_pieces(random: Random, stream: Stream, events: pa.Table) -> pa.Table:

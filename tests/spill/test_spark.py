@@ -1,4 +1,4 @@
-"""A stream on Spark whose lanes store keys: its store gets the segments, a restart goes on."""
+"""A stream on Spark whose key groups store keys: its store gets the segments, a restart goes on."""
 
 import os
 from collections import Counter
@@ -40,7 +40,7 @@ def test_keys_go_to_disk_and_to_the_store(spark, tmp_path):
         os.utime(path, (number + 1, number + 1))
         stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         matches = ensue.match(
-            stream.parquet(str(folder)), QUERY, time="t", type="type", watermark=1, lanes=1,
+            stream.parquet(str(folder)), QUERY, time="t", type="type", watermark=1, key_groups=1,
             memory=memory,
         )  # fmt: skip
         return ensue.start(

@@ -43,7 +43,7 @@ def test_a_stream_of_long_ago_sheds_all_and_one_of_now_nothing(spark, tmp_path, 
         os.utime(path, (number + 1, number + 1))
     events = spark.readStream.schema(spark.createDataFrame(pieces[0].slice(0, 1)).schema)
     events = events.option("maxFilesPerTrigger", 1).parquet(str(folder))
-    given: dict[str, Any] = {"time": "t", "type": "type", "watermark": "1 second", "lanes": 2}
+    given: dict[str, Any] = {"time": "t", "type": "type", "watermark": "1 second", "key_groups": 2}
     with pytest.raises(EventError, match="sheds nothing"):
         ensue.start(
             ensue.match(events, QUERY, **given), tmp_path / "matches",

@@ -3,7 +3,7 @@
     python driver.py FOLDER MASTER SINK KIND
 
 FOLDER has the events, one file a micro-batch, and gets the checkpoint and the table of matches; of
-several queries, or levels of a tower, each has a table of its own in it. With a folder `past` in
+several queries, or levels of a hierarchy, each has a table of its own in it. With a folder `past` in
 it the stream begins with that.
 """
 
@@ -20,7 +20,7 @@ QUERY = """
     WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x }
     WITHIN 8 seconds"""
 # Pairs are found by k, and what is made of them by the parity of their rows: a change of key.
-TOWER = """
+HIERARCHY = """
     EVENT Pair AS SEQ(A a, B b)
     WHERE skip_till_next_match(a, b) { [k] and b.x > a.x } WITHIN 4 seconds
     RETURN a.side AS side, a.row AS first, b.row AS last;
@@ -44,7 +44,7 @@ RISES = """=|(A; 4 seconds)(B), A = (STRING:type = 'A', ARITH:k = {k}),
     B = (STRING:type = 'B', ARITH:k = {k}, ARITH:x > {x})"""
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {  # what is asked, and how
     "flat": (QUERY, {}),
-    "tower": (TOWER, {"levels": "all"}),
+    "hierarchy": (HIERARCHY, {"levels": "all"}),
     "several": (SEVERAL, {}),
     "archive": (ARCHIVED, {}),
     "spilling": (QUERY, {}),

@@ -87,7 +87,7 @@ def wanted(live: pa.Table, query: str, **options) -> list[str]:
 
 def matched(source, query=TRAVEL, archives=None, **options):
     return ensue.match(
-        source.frame(), query, archives=archives, order="row", watermark=2, lanes=2, **NAMED,
+        source.frame(), query, archives=archives, order="row", watermark=2, key_groups=2, **NAMED,
         **options,
     )  # fmt: skip
 

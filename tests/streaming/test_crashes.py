@@ -63,7 +63,7 @@ def events(count: int) -> pa.Table:
             "x": random.integers(0, 10, count),
             "side": random.choice(["left", "right"], count),
             "row": np.arange(count),
-            # wide enough for snapshots of lanes, and for copies that workers leave each other
+            # wide enough for snapshots of key groups, and for copies that workers leave each other
             "note": [f"{number:04}" * 250 for number in range(count)],
         }
     )
@@ -495,8 +495,8 @@ def test_killed_drivers_with_a_delta_table(crashing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["tower", "several"])
-def test_killed_drivers_of_a_tower_and_of_several_queries(crashing, kind):
+@pytest.mark.parametrize("kind", ["hierarchy", "several"])
+def test_killed_drivers_of_a_hierarchy_and_of_several_queries(crashing, kind):
     """Stateful operators that stand behind or beside each other, and a table for each output."""
     random = Random(23)
     stream = crashing(files=8, kind=kind)
@@ -546,12 +546,17 @@ def test_twenty_kills_of_a_stream_that_writes_its_archive(crashing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["flat", "tower"])
+@pytest.mark.parametrize("kind", ["flat", "hierarchy"])
 def test_killed_drivers_of_a_stream_that_begins_with_a_history(crashing, kind):
-    """In the batch job, when its lanes are written, in delivery, in the first micro-batches."""
+    """In the batch job, when its key groups are written, in delivery, in the first micro-batches."""
     random = Random(24)
     stream = crashing(files=10, kind=kind, known=5)
-    for at in ("lanes/_temporary", "lanes/_SUCCESS", "manifest/_SUCCESS", "delivered/_SUCCESS"):
+    for at in (
+        "key_groups/_temporary",
+        "key_groups/_SUCCESS",
+        "manifest/_SUCCESS",
+        "delivered/_SUCCESS",
+    ):
         stream.kill_history(random, at)
     assert stream.last < stream.files
     stream.kill_driver(random)

@@ -27,7 +27,7 @@ __all__ = ["run", "session", "source"]  # fixtures
 
 pytestmark = pytest.mark.spark
 
-TOWER = """
+HIERARCHY = """
     EVENT Pair AS SEQ(A a, B b) WHERE [k] WITHIN 10 seconds RETURN a.type AS type;
     SEQ(Pair x, Pair y) WHERE [type] WITHIN 20 seconds"""
 ONE_KEY = """
@@ -52,7 +52,7 @@ def test_names_that_sinks_go_by_are_refused_where_they_are_written(source):
         with pytest.raises(QueryError, match=f"'{variable}'"):
             source.match(f"SEQ(A {variable}, B b) WHERE [k] WITHIN 10 seconds")
     with pytest.raises(QueryError, match="match_id"):
-        source.match(TOWER + " RETURN x.start AS match_id")
+        source.match(HIERARCHY + " RETURN x.start AS match_id")
     assert source.match(f"{PAIRS} RETURN a.row AS end").isStreaming
 
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_not_for_another_kind_of_query(source, run, tmp_path):
     source.add("A0p A1q B2p")
     run(source.match())
     source.add("A3p")
-    for query in (TOWER, {"one": PAIRS, "other": PAIRS.replace("[k]", "[type]")}):
+    for query in (HIERARCHY, {"one": PAIRS, "other": PAIRS.replace("[k]", "[type]")}):
         with pytest.raises(StateError, match="the checkpoint belongs to another") as raised:
             run(source.match(query), tmp_path / "other")
         assert "hint: use the checkpoint this stream began with" in str(raised.value)

@@ -1,6 +1,6 @@
 """A history, then the stream: together the matches of one batch run, wherever the cut is.
 
-What Spark does around lanes is done here in process, see `support.lanes`; Spark itself is in
+What Spark does around key groups is done here in process, see `support.lanes`; Spark itself is in
 `test_spark_history.py`.
 """
 
@@ -14,15 +14,15 @@ import pytest
 import ensue
 from ensue.errors import QueryError, StateError
 from ensue.runtime.tasks import backfill as past
-from ensue.runtime.tasks import task_state as lane_state
+from ensue.runtime.tasks import task_state as key_group_state
 from ensue.runtime.tasks.backfill import BackfillCut
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import get_end_times
-from support.lanes import Stream, workload_of
+from support.key_groups import Stream, workload_of
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
 from support.seeds import in_blocks
-from support.stages import TOWERS, job_of, readings
+from support.stages import HIERARCHIES, job_of, readings
 from support.streams import random_events, random_nature, random_slices
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -86,7 +86,7 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
     streams = 0
     for seed in seeds:
         random = Random(seed)
-        monkeypatch.setattr(lane_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
+        monkeypatch.setattr(key_group_state, "SMALL", random.choice((0, 2_000, 1 << 20)))
         monkeypatch.setattr(past, "PART", random.choice((100, 4 << 20)))
         nature = random_nature(random)
         writer = random.choice((random_query, random_query, random_repeats, random_negations))
@@ -96,7 +96,7 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
         try:
             job = workload_of(
                 text, events.schema, nature.columns, "type", ("row",),
-                lanes=random.randint(1, 3), emit_timeouts=timeouts,
+                key_groups=random.randint(1, 3), emit_timeouts=timeouts,
             )  # fmt: skip
             _ = job.chains
         except QueryError:
@@ -110,14 +110,14 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
     assert streams > len(seeds) / 2
 
 
-@pytest.mark.parametrize("name", TOWERS)
+@pytest.mark.parametrize("name", HIERARCHIES)
 def test_stages_one_behind_the_other_go_over_the_seam(name):
     for seed in range(3):
         random = Random(seed)
         events = readings(random, 60)
         events = events.append_column("row", pa.array(range(60)))
-        job = job_of(TOWERS[name], events, streaming=True, order=("row",))
-        wanted = ensue.match(events, TOWERS[name], time="t", type="type", order="row")
+        job = job_of(HIERARCHIES[name], events, streaming=True, order=("row",))
+        wanted = ensue.match(events, HIERARCHIES[name], time="t", type="type", order="row")
         found = seamed(random, events, job).finish()
         assert ids(found) == ids(wanted), f"{name} {seed}"
 
@@ -143,7 +143,7 @@ def test_several_queries_go_over_the_seam():
 
 def stream_of(text: str, delay: int = 1, **options) -> Stream:
     arrow = pa.schema({"t": pa.int64(), "type": pa.string(), "k": pa.int64()})
-    return Stream(workload_of(text, arrow, "t", "type", lanes=2, **options), delay)
+    return Stream(workload_of(text, arrow, "t", "type", key_groups=2, **options), delay)
 
 
 def rows(*given: tuple[int, str]) -> pa.Table:
@@ -188,7 +188,7 @@ def test_a_pending_negation_of_the_history_fires_in_time():
     assert stream.finish()["start"].to_pylist() == [1]
 
 
-def test_time_that_passes_without_events_for_a_lane_also_ends_its_windows():
+def test_time_that_passes_without_events_for_a_key_group_also_ends_its_windows():
     stream = stream_of("SEQ(A a, !B b) WHERE [k] WITHIN 10")
     stream.begin_with(rows((1, "A")), BackfillCut(5))
     stream.feed(pa.table({"t": [4, 40], "type": ["X", "X"], "k": [2, 2]}))
@@ -225,7 +225,7 @@ def test_events_out_of_order_are_no_gap():
     assert stream.before_cut == 1
 
 
-def test_a_gap_is_still_seen_when_the_lane_was_built_anew():
+def test_a_gap_is_still_seen_when_the_key_group_was_built_anew():
     stream = stream_of(PAIR, delay=10)
     stream.forget = lambda: True
     stream.begin_with(rows((1, "A")), BackfillCut(5))

@@ -6,14 +6,14 @@ import pytest
 import ensue
 from ensue.runtime.job_fingerprint import register_job
 from ensue.runtime.workload import Workload
-from support.lanes import workload_of
+from support.key_groups import workload_of
 
 ARROW = pa.schema({"t": pa.int64(), "k": pa.string(), "x": pa.int64()})
 
 
 def job(op: ensue.UserOperator) -> Workload:
     query = ensue.parse(f"SEQ({op.name}(A a, B b) r, C c) WITHIN 5", operators=[op])
-    return workload_of(query, ARROW, "t", "k", lanes=2)
+    return workload_of(query, ARROW, "t", "k", key_groups=2)
 
 
 def test_a_job_reads_back_with_its_operators():

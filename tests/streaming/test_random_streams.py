@@ -1,7 +1,7 @@
 """Random queries on streaming DataFrames, cut and delayed at random: the matches of the batch run.
 
 One in every test run; `pytest --everywhere` runs more. The same without Spark, by the
-hundred, is in `test_lanes.py`.
+hundred, is in `test_key_groups.py`.
 """
 
 import os

@@ -42,7 +42,7 @@ def events(text: str, *, first: int = 0) -> pa.Table:
 
 @pytest.fixture
 def session(spark: Any) -> Any:
-    """Two lanes are enough here."""
+    """Two key groups are enough here."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield spark
@@ -450,5 +450,5 @@ def test_mistakes_of_start(session, source, tmp_path):
         ensue.start(matches, tmp_path / "table", late=tmp_path / "late", **place)
     with pytest.raises(EventError, match="late_events must be 'count' or 'deliver'"):
         source.match(late_events="keep")
-    with pytest.raises(EventError, match="lanes"):
-        source.match(lanes=0)
+    with pytest.raises(EventError, match="key_groups"):
+        source.match(key_groups=0)

@@ -29,7 +29,7 @@ EVENTS = {"time": "ts", "type": "type", "order": "row"}
 FALL = (
     "SEQ(A a, B+ b[], !C c) WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x } WITHIN 8"
 )
-TOWER = """
+HIERARCHY = """
     EVENT Pair AS SEQ(A a, B b)
     WHERE skip_till_next_match(a, b) { [k] and b.x > a.x } WITHIN 12
     RETURN a.side AS side, a.row AS first, b.row AS last;
@@ -89,7 +89,7 @@ class Case:
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         stream = reader.parquet(str(self.folder / "events"))
         watermark = "2 seconds" if pa.types.is_timestamp(self.table["ts"].type) else 2
-        given = self.options | {"watermark": watermark, "lanes": 2} | options
+        given = self.options | {"watermark": watermark, "key_groups": 2} | options
         return ensue.match(stream, self.query, **given)
 
     def start(self, history: Any = None, output: Any = None, **options: Any) -> Any:
@@ -123,15 +123,15 @@ def test_a_stream_goes_on_where_its_history_ends(spark, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", [TOWER, SEVERAL], ids=["tower", "several"])
+@pytest.mark.parametrize("query", [HIERARCHY, SEVERAL], ids=["hierarchy", "several"])
 def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, monkeypatch):
     monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)
-    options = {"levels": "all"} if query is TOWER else {}
+    options = {"levels": "all"} if query is HIERARCHY else {}
     case = Case(spark, tmp_path, events(), query, **options)
     case.start(flush=False)
     case.add(1, KNOWN + 15, COUNT)
     case.start()
-    names = ["Pair", "matches"] if query is TOWER else list(SEVERAL)
+    names = ["Pair", "matches"] if query is HIERARCHY else list(SEVERAL)
     wanted = ensue.match(case.table, query, **case.options)
     for name, table in zip(names, wanted.values(), strict=True):
         assert ids(pq.read_table(tmp_path / "table" / name)) == ids(table)
@@ -330,7 +330,7 @@ def test_a_history_by_event_type(spark, tmp_path):
         for kind, part in parts.items()
     }
     given = {"time": "ts", "order": "row"}
-    matches = ensue.match(frames, FALL, **given, watermark=3, lanes=2)
+    matches = ensue.match(frames, FALL, **given, watermark=3, key_groups=2)
     ensue.start(
         matches, tmp_path / "table", checkpoint=tmp_path / "checkpoint", history=history,
         once=True, flush=True,

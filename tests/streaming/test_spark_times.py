@@ -162,9 +162,9 @@ def test_an_event_without_time_of_no_type_that_matters_does_not_stop_a_stream(st
     streams.begin_anew()
     assert streams.run(frame, queries, watermark=5)[0] == [(0, 2), (0, 2)]
     streams.begin_anew()
-    tower = "EVENT Both AS SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN a.row AS row; "
-    tower += "SEQ(Both x) WHERE [row] WITHIN 9"
-    assert len(streams.run(frame, tower, watermark=5)[0]) == 1
+    hierarchy = "EVENT Both AS SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN a.row AS row; "
+    hierarchy += "SEQ(Both x) WHERE [row] WITHIN 9"
+    assert len(streams.run(frame, hierarchy, watermark=5)[0]) == 1
 
 
 # ------------------------------------------------------------------------ ahead of the clock
@@ -244,18 +244,18 @@ def test_a_micro_batch_that_is_repeated_leaves_out_the_same_events(streams):
 
 
 @pytest.mark.slow
-def test_the_bound_holds_for_several_queries_towers_and_streams_by_type(streams):
+def test_the_bound_holds_for_several_queries_hierarchies_and_streams_by_type(streams):
     rows = [(at(100), "A", "p"), (FAR, "A", None), (at(104), "B", "p"), (FAR, "B", "p")]
     frame = streams.frame(INSTANTS, rows, [(at(200), "X", "p")])
     options = {"watermark": "10 seconds"}
     queries = {"one": SECONDS, "two": "SEQ(A a, B b) WITHIN 9 seconds"}
     found, progress = streams.run(frame, queries, **options)
     assert found == [(0, 2), (0, 2)]
-    assert sum(p.ahead for p in progress) == 2  # though each query has lanes of its own
+    assert sum(p.ahead for p in progress) == 2  # though each query has key groups of its own
     streams.begin_anew()
-    tower = "EVENT Both AS SEQ(A a, B b) WHERE [k] WITHIN 9 seconds RETURN a.row AS row; "
-    tower += "SEQ(Both x) WHERE [row] WITHIN 9 seconds"
-    found, progress = streams.run(frame, tower, **options)
+    hierarchy = "EVENT Both AS SEQ(A a, B b) WHERE [k] WITHIN 9 seconds RETURN a.row AS row; "
+    hierarchy += "SEQ(Both x) WHERE [row] WITHIN 9 seconds"
+    found, progress = streams.run(frame, hierarchy, **options)
     assert (len(found), sum(p.ahead for p in progress)) == (1, 2)
     streams.begin_anew()
     frames = {

@@ -5,7 +5,7 @@ import pytest
 
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from support.lanes import Stream
+from support.key_groups import Stream
 from support.spreading import EVENTS, counting
 
 
@@ -20,10 +20,10 @@ def counted(table):
 
 
 @pytest.mark.parametrize("forget", [False, True])
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, lanes):
+@pytest.mark.parametrize("key_groups", [1, 3])
+def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, key_groups):
     log = CatalogLog(tmp_path)
-    stream = Stream(counting(tmp_path, lanes=lanes), delay_ms=0, forget=lambda: forget)
+    stream = Stream(counting(tmp_path, key_groups=key_groups), delay_ms=0, forget=lambda: forget)
     log.append(
         [
             SubscriptionChange.add("one", "a"),
@@ -53,9 +53,9 @@ def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, lanes):
     assert silent == ["none"]
 
 
-def test_an_event_for_several_lanes_counts_once_and_is_late_once(tmp_path):
+def test_an_event_for_several_key_groups_counts_once_and_is_late_once(tmp_path):
     CatalogLog(tmp_path).append([SubscriptionChange.add(f"s{k}", "a") for k in range(20)])
-    stream = Stream(counting(tmp_path, lanes=4, deliver_late=True), delay_ms=0)
+    stream = Stream(counting(tmp_path, key_groups=4, deliver_late=True), delay_ms=0)
     stream.feed(events((1, "a"), (9, "a"), (9, "x")))
     stream.feed(events((10, "a"), (3, "a"), (4, "x")))
     stream.finish()

@@ -86,7 +86,9 @@ def test_no_events_at_all(spark):
 @pytest.mark.slow
 def test_a_stream_gives_what_is_found_here(spark, tmp_path):
     events, fleet = trucks(), fleet_of(texts())
-    matches = ensue.match(stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, lanes=3)
+    matches = ensue.match(
+        stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, key_groups=3
+    )
     ensue.start(
         matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True
     )
@@ -99,7 +101,7 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
         time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=tmp_path / "set"
     )
     parts = cut(trucks(), 9)
-    matches = ensue.match(stream(spark, tmp_path, parts), fleet, watermark=0, lanes=2)
+    matches = ensue.match(stream(spark, tmp_path, parts), fleet, watermark=0, key_groups=2)
     found = []
 
     def deliver(batch, number):

@@ -16,7 +16,7 @@ import ensue
 from ensue.runtime.tasks.watermark import WatermarkClock
 from ensue.schema import ValueKind
 from ensue.vector.event_table import get_end_times
-from support.lanes import Stream, tables_of, workload_of
+from support.key_groups import Stream, tables_of, workload_of
 from support.streams import random_slices
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -105,7 +105,7 @@ def compare(world: str, random: Random) -> None:
     types = "".join(random.choice("AABBCX") for _ in range(count))
     events = a_table(times, types, [random.randint(0, 1) for _ in range(count)], type)
     text = f"{random.choice(QUERIES)} WITHIN {window_of(type, step, random.randint(1, 6))}"
-    job = workload_of(text, events.schema, "t", "type", ("row",), lanes=2)
+    job = workload_of(text, events.schema, "t", "type", ("row",), key_groups=2)
     late = np.array([random.choice((0, 0, 1, 3)) * step for _ in times])
     order = np.argsort(np.asarray(times, float) - times[0] + late, kind="stable")
     arriving = events.take(pa.array(order))
@@ -134,11 +134,13 @@ def test_what_is_late_is_late_also_where_spark_has_no_watermark(world):
     type, begin, step = WORLDS[world]
     schema = a_table([begin], "A", [0], type).schema
     text = f"SEQ(A a, B b) WHERE [k] WITHIN {window_of(type, step, 50)}"
-    job = workload_of(text, schema, "t", "type", ("row",), lanes=2, deliver_late=True)
+    job = workload_of(text, schema, "t", "type", ("row",), key_groups=2, deliver_late=True)
     delay = 10 * int(step) // job.source.clock.per_ms
     for crash in (False, True):
         stream = Stream(job, delay, forget=lambda crash=crash: crash)
-        stream.feed(a_table([begin + 50 * step], "X", [0], type))  # for one of the lanes alone
+        stream.feed(
+            a_table([begin + 50 * step], "X", [0], type)
+        )  # for one of the key groups alone
         stream.feed(a_table([begin + 40 * step, begin + 40 * step - delay], "AA", [0, 0], type))
         stream.feed(a_table([begin + 39 * step - 1] * 2, "AA", [0, 1], type))
         stream.feed(a_table([begin + 55 * step], "B", [0], type))

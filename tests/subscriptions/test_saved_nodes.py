@@ -25,7 +25,7 @@ def changed(random, tables, alive, count):
         else:
             name = f"s{random.random()}"
             subscription = random_subscription(random, NO_PLACES)
-            alive[name] = [table.add(name, subscription, since=0, lane=0) for table in tables]
+            alive[name] = [table.add(name, subscription, since=0, key_group=0) for table in tables]
 
 
 def same(a, b):
@@ -33,7 +33,7 @@ def same(a, b):
         size = {"edge": a._edge.count, "user": a._user.count, "test": a._test.count,
                 "test_time": a._test.count, "test_number": a._test.count,
                 "select": a.subscriptions, "since": a.subscriptions,
-                "lane": a.subscriptions}.get(name, a.size)  # fmt: skip
+                "key_group": a.subscriptions}.get(name, a.size)  # fmt: skip
         assert (x[:size] == y[:size]).all(), name
 
 
@@ -68,34 +68,34 @@ def test_an_opened_table_goes_on_like_the_saved_one(tmp_path, seed):
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 5, 200])
-def test_subscriptions_are_dealt_out_to_lanes(lanes):
-    random = Random(lanes)
+@pytest.mark.parametrize("key_groups", [1, 2, 5, 200])
+def test_subscriptions_are_dealt_out_to_key_groups(key_groups):
+    random = Random(key_groups)
     dealt, split = Nodes(), Nodes()
-    dealt.table.split(lanes)
+    dealt.table.split(key_groups)
     subscriptions = [random_subscription(random, NO_PLACES) for _ in range(15)]
     for number, subscription in enumerate([*subscriptions, *subscriptions]):
         for nodes in (dealt, split):
-            nodes.add(number, subscription, lane=None)
-    split.table.split(lanes)
+            nodes.add(number, subscription, key_group=None)
+    split.table.split(key_groups)
     same(dealt.table, split.table)
-    of = dealt.table.arrays().lane[:30]
+    of = dealt.table.arrays().key_group[:30]
     assert (of[:15] == of[15:]).all()  # equal ones are together
-    assert of.max() < lanes
-    assert lanes == 1 or len(set(of.tolist())) > 1
+    assert of.max() < key_groups
+    assert key_groups == 1 or len(set(of.tolist())) > 1
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_all_lanes_together_find_what_one_finds(lanes):
+@pytest.mark.parametrize("key_groups", [1, 3])
+def test_all_key_groups_together_find_what_one_finds(key_groups):
     random = Random(3)
     whole = Nodes()
-    parts = [Nodes(lane=lane) for lane in range(lanes)]
+    parts = [Nodes(key_group=key_group) for key_group in range(key_groups)]
     for nodes in parts:
-        nodes.table.split(lanes)
+        nodes.table.split(key_groups)
     for number in range(20):
         subscription = random_subscription(random, NO_PLACES)
         for nodes in (whole, *parts):
-            nodes.add(number, subscription, lane=None)
+            nodes.add(number, subscription, key_group=None)
     events = random_events(random, 14)
     found = sorted([*whole.feed(events, {}), *whole.finish()])
     apart = [match for nodes in parts for match in (*nodes.feed(events, {}), *nodes.finish())]

@@ -150,15 +150,15 @@ def test_state_is_saved_and_restored(seed):
         assert found.get(name, Counter()) == expected, text
 
 
-def test_lanes_share_the_work():
+def test_key_groups_share_the_work():
     random = Random(7)
     events = random_events(random, 60)
     shape = shape_of_stream(events, PLAIN)
     texts = {f"s{k}": KLEENE.format(k % 3 - 1, k % 2 - 2, k % 5) for k in range(12)}
     whole = told([matcher_of(shape, texts).feed_events(events)])
     parts = [
-        told([matcher_of(shape, texts, lane=lane, lanes=3).feed_events(events)])
-        for lane in range(3)
+        told([matcher_of(shape, texts, key_group=key_group, key_groups=3).feed_events(events)])
+        for key_group in range(3)
     ]
     assert sum(map(len, parts)) == len(whole) > 3
     assert {name: found for part in parts for name, found in part.items()} == whole

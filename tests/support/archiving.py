@@ -12,7 +12,7 @@ from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_writer import AddedFile
 from ensue.runtime.tasks.wire_format import ARCHIVED, PackedTable, unpack_table
 from ensue.runtime.workload import Workload
-from support.lanes import Stream
+from support.key_groups import Stream
 from support.shelves import forget_live
 
 POINTS = ("tasks", "delivery", "archive")  # behind which an attempt may be killed
@@ -87,15 +87,15 @@ class ArchivingStream(Stream):
         return list(self.sink.values())
 
     def recent(self) -> pa.Table:
-        """The events that lanes have released and not archived."""
+        """The events that tasks have released and not archived."""
         from ensue.runtime.tasks.task import Task
         from ensue.runtime.tasks.task_state import rebuild_task
 
         found = []
         for place, store in self.stores.items():
             head, chain = store.head(), self.workload.chains[place[0]]
-            lane = Task(chain) if head is None else rebuild_task(store, head, chain)
-            past = getattr(lane.matcher, "past", None)
-            pasts = [past] if past is not None else lane.matcher.pasts.values()
+            task = Task(chain) if head is None else rebuild_task(store, head, chain)
+            past = getattr(task.matcher, "past", None)
+            pasts = [past] if past is not None else task.matcher.pasts.values()
             found += [table for past in pasts if past.own for table in past.recent]
         return pa.concat_tables([self.archive.shape.arrow.empty_table(), *found])

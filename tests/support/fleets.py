@@ -56,13 +56,13 @@ class Nodes:
     regions: Any = None
     space: int = 0
     points: bool = True
-    lane: int = -1
+    key_group: int = -1
     fits: Any = None
 
     def __post_init__(self) -> None:
         self.tried = Tried(fits=self.fits)
         self.table = NetworkTable(np.int64, self.regions, self.tried)
-        self.state = NetworkState(self.table, np.int64, self.space, self._regions, self.lane)
+        self.state = NetworkState(self.table, np.int64, self.space, self._regions, self.key_group)
         self.names: dict[int, Any] = {}
 
     def _regions(self) -> RegionTable:
@@ -70,11 +70,13 @@ class Nodes:
             return self.regions.table
         return RegionTable(np.zeros((1, 10)), np.zeros((1, 2)))
 
-    def add(self, name: Any, subscription: Subscription, since: int = 0, lane: int = 0) -> int:
+    def add(
+        self, name: Any, subscription: Subscription, since: int = 0, key_group: int = 0
+    ) -> int:
         units = TimeUnits(lambda length: 0 if length is None else length.amount,  # type: ignore[union-attr]
                       lambda moment: moment.at, self.points)  # type: ignore[arg-type, return-value]  # fmt: skip
         roots = plan_network(subscription, units)
-        number = self.table.subscribe(roots, subscription.select, since, lane)
+        number = self.table.subscribe(roots, subscription.select, since, key_group)
         self.names[number] = name
         return number
 

@@ -55,7 +55,7 @@ class Told:
         return pa.concat_tables([self.past, self.live]) if self.own else self.past
 
     @cached_property
-    def correlation(self) -> ArchiveJoinQuery:
+    def archive_join(self) -> ArchiveJoinQuery:
         query, kinds = parse_sql(self.text), get_field_kinds(SCHEMA)
 
         def resolved(clause):
@@ -68,7 +68,7 @@ class Told:
     def meant(self) -> Counter:
         """What the judge says."""
         schema = create_schema(SCHEMA, time="ts", type=None, order=("row",)).schema
-        asked = check_archive_join(self.correlation, schema, {"old": schema})
+        asked = check_archive_join(self.archive_join, schema, {"old": schema})
         rows = join_matches(asked, _events(self.live), {"old": _events(self.whole)})
         return Counter(tuple(value_of(r.expr, row.binding) for r in asked.returns) for row in rows)
 

@@ -1,4 +1,4 @@
-"""Random queries over complex events: towers of one definition for some of the types.
+"""Random queries over complex events: hierarchies of one definition for some of the types.
 
 Every choice is taken from the generator that is passed in, as in `support.queries`.
 """
@@ -19,7 +19,7 @@ WRITERS = (random_query, random_repeats, random_repeats)
 def random_lifted(
     random: Random, nature: Nature = PLAIN, writers: Sequence[Writer] = WRITERS
 ) -> str:
-    """The text of a tower whose query on top is any query, with complex events P and perhaps Q.
+    """The text of a hierarchy whose query on top is any query, with complex events P and perhaps Q.
 
     >>> print(random_lifted(Random(7)))
     EVENT P AS SEQ(A m) RETURN m.x AS x, m.y AS y, m.s AS s, m.k AS k; AND(A+ a1[], P+ p2[])

@@ -1,4 +1,4 @@
-"""Random flat queries with the modules of a tower: nested parts, each with a window of its own.
+"""Random flat queries with the modules of a hierarchy: nested parts, each with a window of its own.
 
 Every choice is taken from the generator that is passed in, as in `support.queries`.
 """
@@ -15,7 +15,7 @@ MOST_EVENTS = 7  # variables of a query
 SECOND = 1_000_000_000
 
 
-def random_tower(
+def random_hierarchy(
     random: Random, nature: Nature = PLAIN
 ) -> tuple[str, tuple[HierarchyModule, ...]]:
     """The text of a flat query, and the modules that its parts come from.

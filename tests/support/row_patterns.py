@@ -259,12 +259,12 @@ def tied_rows(rng: random.Random) -> pa.Table:
     return table
 
 
-def recognized(table: pa.Table, recognition: RowPatternQuery) -> pa.Table:
+def recognized(table: pa.Table, row_pattern: RowPatternQuery) -> pa.Table:
     """The table that a clause gives by its meaning: keys, row, measures, under their own names.
 
     Of ids, which have no meaning, there are none.
     """
-    clause = check_row_pattern(recognition, get_field_kinds(table.schema))
+    clause = check_row_pattern(row_pattern, get_field_kinds(table.schema))
     order = [by.expr.name for by in clause.order]
     keys = [key.column for key in clause.partition]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -279,32 +279,32 @@ def recognized(table: pa.Table, recognition: RowPatternQuery) -> pa.Table:
     return pa.Table.from_pylist(found) if found else pa.table({})
 
 
-def meant(recognition: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
+def meant(row_pattern: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
     """The rows that a clause gives by its meaning: its key, its row, its measures."""
-    keys = [key.column for key in recognition.partition]
+    keys = [key.column for key in row_pattern.partition]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in sorted(table.to_pylist(), key=lambda row: row["id"]):
         partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
     found = []
     for key, rows in partitions.items():
-        for place, measures in build_output_rows(recognition, rows):
-            of = () if recognition.rows is RowsPerMatch.ONE else (rows[place]["id"],)
+        for place, measures in build_output_rows(row_pattern, rows):
+            of = () if row_pattern.rows is RowsPerMatch.ONE else (rows[place]["id"],)
             found.append((*key, *of, *measures))
     return found
 
 
-def found(recognition: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
+def found(row_pattern: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]]:
     """The same as it is found, by a finder of its own."""
-    plan = RowPatternPlan(recognition, get_field_kinds(table.schema))
-    keys = [key.column for key in recognition.partition]
-    partitions = partition_rows(table, keys, recognition.order)
+    plan = RowPatternPlan(row_pattern, get_field_kinds(table.schema))
+    keys = [key.column for key in row_pattern.partition]
+    partitions = partition_rows(table, keys, row_pattern.order)
     result = RowPatternProjection(plan, table.schema)
     whole = result.whole(
         partitions, RowMatchFinder(plan).find(partitions, SearchState.whole(partitions.bounds))
     )
-    names = [*(key.name for key in recognition.partition)]
-    names += [] if recognition.rows is RowsPerMatch.ONE else ["id"]
-    names += [measure.name for measure in recognition.measures]
+    names = [*(key.name for key in row_pattern.partition)]
+    names += [] if row_pattern.rows is RowsPerMatch.ONE else ["id"]
+    names += [measure.name for measure in row_pattern.measures]
     return [tuple(row[name] for name in names) for row in whole.to_pylist()]
 
 

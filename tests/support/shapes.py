@@ -52,13 +52,13 @@ def prepared(text: str, shape: StreamSchema) -> CompiledQuery:
 
 
 def matcher_of(
-    shape: StreamSchema, texts: dict[str, str], *, lane: int = -1, lanes: int = 1
+    shape: StreamSchema, texts: dict[str, str], *, key_group: int = -1, key_groups: int = 1
 ) -> SubscriptionMatcher:
     """A matcher for subscriptions that were all there from the beginning."""
-    fleet = SubscriptionSet(shape, lanes=lanes)
+    fleet = SubscriptionSet(shape, key_groups=key_groups)
     for name, text in texts.items():
         fleet.take(SubscriptionChange.add(name, text, language="patterns"), 1)
-    matcher = SubscriptionMatcher(fleet, MatcherLimits(), lane)
+    matcher = SubscriptionMatcher(fleet, MatcherLimits(), key_group)
     matcher.version = 1
     return matcher
 

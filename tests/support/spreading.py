@@ -36,8 +36,8 @@ READS, LIMITS = InputFilter(None), MatcherLimits()
 ADDED = pa.schema({"__who": pa.list_(pa.string())})
 
 
-def lane_of(name, lanes):
-    return zlib.crc32(name.encode()) % lanes
+def key_group_of(name, key_groups):
+    return zlib.crc32(name.encode()) % key_groups
 
 
 def asked_at(log, version):
@@ -59,20 +59,20 @@ class CountingStage:
     limits: MatcherLimits = LIMITS
     added: pa.Schema = ADDED
 
-    def spread(self, events, lanes, batch):
+    def spread(self, events, key_groups, batch):
         log = CatalogLog(self.folder)
         number = (
             pin_version(log, batch.stream, batch.number) if batch is not None else self.version
         )
         wanted = {}
         for name, (came, value) in asked_at(log, number).items():
-            names = wanted.setdefault(value, {}).setdefault(lane_of(name, lanes), [])
+            names = wanted.setdefault(value, {}).setdefault(key_group_of(name, key_groups), [])
             names.append(f"{name}@{came}")
         rows, places, who = [], [], []
         for row, value in enumerate(events.column("k").to_pylist()):
-            for lane, names in wanted.get(value, {}).items():
+            for key_group, names in wanted.get(value, {}).items():
                 rows.append(row)
-                places.append(lane)
+                places.append(key_group)
                 who.append(names)
         version = None
         if batch is not None:
@@ -82,11 +82,11 @@ class CountingStage:
         added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
         return RoutedEvents(np.array(rows, np.int64), np.array(places, np.int64), added, version)
 
-    def lane_matcher(self, lane, lanes):
-        return Counting(self, lane, lanes)
+    def task_matcher(self, key_group, key_groups):
+        return Counting(self, key_group, key_groups)
 
-    def lane_matched(self, given, lane, lanes):
-        matcher = Counting(self, lane, lanes)
+    def match_key_group(self, given, key_group, key_groups):
+        matcher = Counting(self, key_group, key_groups)
         matcher.renew(SubscriptionVersion(self.version, 0))
         found = [*matcher.feed(given), *matcher.finish()]
         return [pa.concat_tables(found)]
@@ -102,8 +102,8 @@ class CountingStage:
 
 
 class Counting:
-    def __init__(self, stage, lane, lanes):
-        self.stage, self.lane, self.lanes = stage, lane, lanes
+    def __init__(self, stage, key_group, key_groups):
+        self.stage, self.key_group, self.key_groups = stage, key_group, key_groups
         self.counts, self.version = {}, 0
 
     def renew(self, version):
@@ -114,7 +114,7 @@ class Counting:
                 self.counts = {k: n for k, n in self.counts.items() if k not in gone}
             if (
                 change.kind is not ChangeKind.CANCEL
-                and lane_of(change.name, self.lanes) == self.lane
+                and key_group_of(change.name, self.key_groups) == self.key_group
             ):
                 self.counts[f"{change.name}@{came}"] = 0
         self.version = version.number
@@ -169,12 +169,12 @@ def _table(rows):
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, RESULT, strict=True)], RESULT)
 
 
-def counting(folder, *, lanes=2, version=None, deliver_late=False):
+def counting(folder, *, key_groups=2, version=None, deliver_late=False):
     """The workload of one such stage, as far as runners ask for it."""
     source = SourceSchema(EVENTS, "at")
     stage = CountingStage(str(folder), version)
     text = json.dumps({"format": 2, "asked": [{"name": None, "number": 0, "query": "counting"}]})
-    chain = Pipeline((), source, (stage,), lanes, text, deliver_late)
+    chain = Pipeline((), source, (stage,), key_groups, text, deliver_late)
     return SimpleNamespace(
         chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,
         works=(), asked=(), deliver_late=deliver_late,

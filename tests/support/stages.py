@@ -1,4 +1,4 @@
-"""A tower whose key changes, stage by stage in this process, as Spark does it."""
+"""A hierarchy whose key changes, stage by stage in this process, as Spark does it."""
 
 import random
 from typing import Any
@@ -10,7 +10,7 @@ from ensue.backends.spark.batch import match_packed
 from ensue.runtime.stage import ARRIVAL
 from ensue.runtime.tasks.wire_format import PackedTable, pack_events
 from ensue.runtime.workload import Workload
-from support.lanes import tables_of, workload_of
+from support.key_groups import tables_of, workload_of
 
 EVENTS = {"time": "t", "type": "type"}
 
@@ -62,7 +62,7 @@ TIMES = """
         WHERE [machine] and s.start - x.seen > 1 WITHIN 20
     RETURN s.start AS begun, s.end AS ended, x.end AS risen
 """
-TOWERS = {
+HIERARCHIES = {
     "factory": FACTORY, "waiting": WAITING, "two keys": TWO_KEYS, "no key": NO_KEY,
     "one key": ONE_KEY, "one cut": ONE_CUT, "times": TIMES,
 }  # fmt: skip
@@ -96,25 +96,25 @@ def shuffled(rng: random.Random, events: pa.Table, delay: float) -> pa.Table:
     return events.take(sorted(range(len(times)), key=lambda k: (late[k], k)))
 
 
-def job_of(text: Any, events: pa.Table, *, lanes: int = 3, **options: Any) -> Workload:
-    """The workload of a tower over some events."""
+def job_of(text: Any, events: pa.Table, *, key_groups: int = 3, **options: Any) -> Workload:
+    """The workload of a hierarchy over some events."""
     given = EVENTS | {k: options.pop(k) for k in ("time", "type") if k in options}
     streaming = options.pop("streaming", False)
     return workload_of(
-        text, events.schema, given["time"], given["type"], lanes=lanes, streaming=streaming,
+        text, events.schema, given["time"], given["type"], key_groups=key_groups, streaming=streaming,
         **options,
     )  # fmt: skip
 
 
 def staged(workload: Workload, events: pa.Table) -> dict[Any, pa.Table]:
-    """The matches of each output, over lanes that know nothing of each other."""
+    """The matches of each output, over key groups that know nothing of each other."""
     numbered = events.append_column(ARRIVAL, pa.array(np.arange(events.num_rows)))
     delivered: list[PackedTable] = []
     for chain in workload.chains:
         sent = list(pack_events(chain, numbered))
         for number in range(len(chain.stages)):
-            for lane in range(chain.lanes_of(number)):
-                mine = [p.blob for p in sent if (p.stage, p.lane) == (number, lane)]
+            for key_group in range(chain.count_key_groups(number)):
+                mine = [p.blob for p in sent if (p.stage, p.key_group) == (number, key_group)]
                 sent += match_packed(chain, number, mine) if mine else ()
         delivered += [p for p in sent if p.stage == len(chain.stages)]
     return {o.name: tables_of(delivered, o.number, o.schema) for o in workload.outputs}

@@ -14,21 +14,25 @@ from ensue.ir.traversal import get_kleene_variables, iterate_atoms
 from ensue.schema import EventType, Schema, ValueKind
 
 
-def merge_hierarchies(towers: Mapping[str, Hierarchy]) -> list[tuple[Hierarchy, tuple[str, ...]]]:
+def merge_hierarchies(
+    hierarchies: Mapping[str, Hierarchy],
+) -> list[tuple[Hierarchy, tuple[str, ...]]]:
     """Merges labelled hierarchies in which every name means the same.
 
     Returns the merged hierarchies, each with one top query per label, and their labels.
     """
-    facts = {label: _facts(tower) for label, tower in towers.items()}
+    facts = {label: _facts(hierarchy) for label, hierarchy in hierarchies.items()}
     groups: list[list[str]] = []
-    for label in towers:
+    for label in hierarchies:
         for group in groups:
             if _order(facts[member] for member in (*group, label)) is not None:
                 group.append(label)
                 break
         else:
             groups.append([label])
-    return [(_merge({n: towers[n] for n in g}, [facts[n] for n in g]), tuple(g)) for g in groups]
+    return [
+        (_merge({n: hierarchies[n] for n in g}, [facts[n] for n in g]), tuple(g)) for g in groups
+    ]
 
 
 def _merge(group: Mapping[str, Hierarchy], facts: Iterable["_Facts"]) -> Hierarchy:
@@ -38,8 +42,8 @@ def _merge(group: Mapping[str, Hierarchy], facts: Iterable["_Facts"]) -> Hierarc
     assert order is not None
     names = {definition.name for definition in order}
     tops = tuple(
-        TopQuery(label, tower.query, tuple(n for n in tower.emit if tower.defined(n)))
-        for label, tower in group.items()
+        TopQuery(label, hierarchy.query, tuple(n for n in hierarchy.emit if hierarchy.defined(n)))
+        for label, hierarchy in group.items()
     )
     emit = dict.fromkeys(name for top in tops for name in top.emit)
     unused = dict.fromkeys(n for t in group.values() for n in t.unused if n not in names)
@@ -56,43 +60,44 @@ class _Facts:
     beside: tuple[tuple[str, str], ...]  # successive definitions that one layer uses together
 
 
-def _facts(tower: Hierarchy) -> _Facts:
-    all_layers = build_layers(tower)
-    defined = {definition.name for definition in tower.definitions}
+def _facts(hierarchy: Hierarchy) -> _Facts:
+    all_layers = build_layers(hierarchy)
+    defined = {definition.name for definition in hierarchy.definitions}
     return _Facts(
-        tower.definitions,
-        frozenset(name for query in tower.queries for name in get_pattern_types(query)) - defined,
+        hierarchy.definitions,
+        frozenset(name for query in hierarchy.queries for name in get_pattern_types(query))
+        - defined,
         {layer.name: layer.members for layer in all_layers if not layer.top_queries},
         tuple(
             pair
             for layer in all_layers
-            for pair in pairwise(d.name for d in tower.definitions if d.name in layer.uses)
+            for pair in pairwise(d.name for d in hierarchy.definitions if d.name in layer.uses)
         ),
     )
 
 
-def _order(towers: Iterable[_Facts]) -> Sequence[Definition] | None:
+def _order(hierarchies: Iterable[_Facts]) -> Sequence[Definition] | None:
     """Orders the definitions of all hierarchies; None if they cannot be merged.
 
     Complex events that one event completes are ordered by their definitions, so definitions that
     a layer uses together keep their order. An event with its members has another layout, so all
     hierarchies must agree on it.
     """
-    towers = tuple(towers)
+    hierarchies = tuple(hierarchies)
     known: dict[str, Definition] = {}
     opened: dict[str, bool] = {}
     before: dict[str, dict[str, None]] = {}  # ordered: the result is deterministic
-    for tower in towers:
-        for definition in tower.definitions:
+    for hierarchy in hierarchies:
+        for definition in hierarchy.definitions:
             if known.setdefault(definition.name, definition).query != definition.query:
                 return None
             below = before.setdefault(definition.name, {})
             below |= dict.fromkeys(get_pattern_types(definition.query))
-        if any(opened.setdefault(name, own) != own for name, own in tower.opened.items()):
+        if any(opened.setdefault(name, own) != own for name, own in hierarchy.opened.items()):
             return None
-        for earlier, later in tower.beside:
+        for earlier, later in hierarchy.beside:
             before[later][earlier] = None
-    if any(tower.raw & known.keys() for tower in towers):
+    if any(hierarchy.raw & known.keys() for hierarchy in hierarchies):
         return None
     try:
         names = TopologicalSorter(before).static_order()
@@ -106,10 +111,10 @@ def _order(towers: Iterable[_Facts]) -> Sequence[Definition] | None:
 _OF_DEFINED = ("start", "end", "match_id")  # columns of a complex event after its own fields
 
 
-def expand_stars(tower: Hierarchy, schema: Schema) -> Hierarchy:
+def expand_stars(hierarchy: Hierarchy, schema: Schema) -> Hierarchy:
     """Expands `RETURN a.*` in the layers of a hierarchy."""
-    if not any(column.every for query in tower.queries for column in query.returns):
-        return tower
+    if not any(column.every for query in hierarchy.queries for column in query.returns):
+        return hierarchy
     known: dict[str, Query] = {}
 
     def expand(query: Query) -> Query:
@@ -125,12 +130,12 @@ def expand_stars(tower: Hierarchy, schema: Schema) -> Hierarchy:
         return replace(query, returns=columns)
 
     definitions: list[Definition] = []
-    for definition in tower.definitions:
+    for definition in hierarchy.definitions:
         known[definition.name] = expand(definition.query)
         definitions.append(replace(definition, query=known[definition.name]))
-    tops = tuple(replace(top, query=expand(top.query)) for top in tower.tops)
-    top = expand(tower.query)
-    return replace(tower, definitions=tuple(definitions), query=top, tops=tops)
+    tops = tuple(replace(top, query=expand(top.query)) for top in hierarchy.tops)
+    top = expand(hierarchy.query)
+    return replace(hierarchy, definitions=tuple(definitions), query=top, tops=tops)
 
 
 def _types(query: Query, schema: Schema, known: Mapping[str, Query]) -> dict[str, EventType]:

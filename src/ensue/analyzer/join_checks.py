@@ -206,7 +206,7 @@ def _check_variables(query: ArchiveJoinQuery) -> None:
         )
 
 
-def _side(query: JoinSide, correlation: ArchiveJoinQuery) -> JoinSide:
+def _side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
     """Checks and normalizes a side without its schema."""
     if isinstance(query, RowPatternSide):
         check_row_pattern_side(query)
@@ -214,7 +214,7 @@ def _side(query: JoinSide, correlation: ArchiveJoinQuery) -> JoinSide:
     own = {name for name, _ in _named(query)}
     others = {
         name
-        for side in (correlation.live, *(join.query for join in correlation.joins))
+        for side in (archive_join.live, *(join.query for join in archive_join.joins))
         for name, _ in _named(side)
     } - own
     for expr in query.where:

@@ -59,7 +59,7 @@ def create(
     if buckets < 1 or buckets & (buckets - 1):
         raise EventError(
             f"buckets={buckets}: the number of buckets must be a power of two\n"
-            "  hint: 16 suits most archives; the number of lanes of a stream should divide it"
+            "  hint: 16 suits most archives; the number of key groups of a stream should divide it"
         )
     if day is not None and day <= 0:
         raise EventError(f"day={day}: this is too short for a part of the archive")

@@ -70,7 +70,7 @@ def _alike(type: pa.DataType) -> bool:
     )
 
 
-# One thread: lanes are processes already. The limit is what decoded blocks may take that are kept.
+# One thread: key groups are processes already. The limit is what decoded blocks may take that are kept.
 _SETTINGS = (
     "threads = 1",
     "memory_limit = '512MB'",

@@ -43,7 +43,7 @@ def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
     return table, SourceSchema.of(shape, given)
 
 
-def lanes(frame: pa.Table, given: SourceOptions) -> int:  # noqa: ARG001
+def key_groups(frame: pa.Table, given: SourceOptions) -> int:  # noqa: ARG001
     """Return 1: all events are in this process."""
     return 1
 
@@ -122,7 +122,7 @@ class Backend(Protocol):
     def read(self, events: Any, given: SourceOptions, /) -> tuple[Any, SourceSchema]:
         """Read the events into one table or DataFrame, with their source schema."""
 
-    def lanes(self, frame: Any, given: SourceOptions, /) -> int:
+    def key_groups(self, frame: Any, given: SourceOptions, /) -> int:
         """Return the number of key groups of a partitioned stage."""
 
     def run(self, workload: Workload, frame: Any, given: SourceOptions, /) -> Mapping[Name, Any]:

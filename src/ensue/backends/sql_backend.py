@@ -70,11 +70,11 @@ def join_archives(
     if find_archive_clauses(query, archived.names):
         try:
             dialect = Dialect.DUCKDB if session is None else Dialect.SPARK
-            correlation = read_archive_join(
+            archive_join = read_archive_join(
                 query, archived.names, lambda clause: relations.resolved(clause, read), dialect
             )
             live = query.plain_table(query.clauses[0])
-            return archived.correlate(correlation, relations.of(str(live))), {}
+            return archived.correlate(archive_join, relations.of(str(live))), {}
         except UnsupportedJoinError:
             if archived.own is not None or relations.streaming:
                 raise

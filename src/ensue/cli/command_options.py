@@ -36,7 +36,7 @@ def add_archive_actions(parser: ArgumentParser) -> None:
     _add_archive_columns(creating)
     creating.add_argument(
         "--buckets", metavar="N", type=int, default=16,
-        help="number of hash buckets for keys, a power of two and a multiple of the lanes= of a "
+        help="number of hash buckets for keys, a power of two and a multiple of the key_groups= of a "
         "stream; default: 16",
     )  # fmt: skip
     creating.add_argument(

@@ -184,7 +184,7 @@ class MemoryBudget:
         if limits.memory is not None:
             return f"and memory= allows {format_size(self.size)}"
         share = f"{limits.share:.0%} of this machine's"
-        shared = ", shared by its cores" if limits.lanes else ""
+        shared = ", shared by its cores" if limits.per_core else ""
         return f"and it may take {format_size(self.size)} ({share}{shared})"
 
     def _error(self, problem: str, held: MemoryUsage) -> LimitError:

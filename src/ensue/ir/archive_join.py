@@ -112,11 +112,11 @@ class ArchiveJoinQuery(TextRepr):
         return self.live.name
 
 
-def get_output_joins(correlation: ArchiveJoinQuery) -> tuple[ArchiveJoin, ...]:
+def get_output_joins(archive_join: ArchiveJoinQuery) -> tuple[ArchiveJoin, ...]:
     """Returns the joins whose archived matches appear in the output: all but ANTI joins."""
-    return tuple(join for join in correlation.joins if join.kind is not JoinKind.ANTI)
+    return tuple(join for join in archive_join.joins if join.kind is not JoinKind.ANTI)
 
 
-def get_output_sides(correlation: ArchiveJoinQuery) -> tuple[JoinSide, ...]:
+def get_output_sides(archive_join: ArchiveJoinQuery) -> tuple[JoinSide, ...]:
     """Returns the queries whose variables appear in the output, the live one first."""
-    return (correlation.live, *(join.query for join in get_output_joins(correlation)))
+    return (archive_join.live, *(join.query for join in get_output_joins(archive_join)))

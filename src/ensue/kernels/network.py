@@ -120,13 +120,13 @@ def pop_timer(heap: Ints, heap_times: Times, count: int) -> None:
 
 @kernel(**_OPTIONS)
 def _all_take(
-    nodes: NetworkNodes, node: int, first: int, since: int, barred: int, lane: int, used: Ints
+    nodes: NetworkNodes, node: int, first: int, since: int, barred: int, key_group: int, used: Ints
 ) -> bool:
     """Whether every subscriber of a node accepts a value."""
     u = nodes.users[node]
     while u >= 0:
         s = nodes.user[u, 1]
-        if lane < 0 or nodes.lane[s] == lane:
+        if key_group < 0 or nodes.key_group[s] == key_group:
             if since < nodes.since[s] or nodes.since[s] <= barred:
                 return False
             if nodes.select[s] == ONCE and first <= used[s]:
@@ -145,7 +145,7 @@ def run_network(
     leaves: Small,
     regions: RegionTable | None,
     space: int,
-    lane: int,
+    key_group: int,
     upto: Any,
     flush: bool,
     most_held: int,
@@ -167,7 +167,7 @@ def run_network(
     zero = np.int64(0)  # a literal 0 has its own type and would compile functions again
     stack = np.empty(256, np.int64)
     top = 0
-    bit = np.uint64(1) << np.uint64(lane & 63)
+    bit = np.uint64(1) << np.uint64(key_group & 63)
     now = clock[0]
     due = now
     firing = False  # processing timers of the time `due`
@@ -249,7 +249,7 @@ def run_network(
         while u >= 0:
             s = nodes.user[u, 1]
             if (
-                (lane < 0 or nodes.lane[s] == lane)
+                (key_group < 0 or nodes.key_group[s] == key_group)
                 and instances[a, SINCE] >= nodes.since[s] > instances[a, BARRED_BY]
                 and (nodes.select[s] != ONCE or instances[a, FIRST] > used[s])
             ):
@@ -272,7 +272,7 @@ def run_network(
             side = nodes.edge[edge, 2]
             this = edge
             edge = nodes.edge[edge, 0]
-            if lane >= 0 and (nodes.lanes[m] & bit) == 0:
+            if key_group >= 0 and (nodes.key_groups[m] & bit) == 0:
                 continue
             if top + 2 > stack.shape[0]:
                 stack = grow_array(stack, 2 * stack.shape[0])
@@ -472,7 +472,7 @@ def run_network(
                         top += 1
                         made += 1
                         if nodes.only_latest[m] == 1 and _all_take(
-                            nodes, m, first, version, barred_by, lane, used
+                            nodes, m, first, version, barred_by, key_group, used
                         ):
                             break
                     before = cell

@@ -98,7 +98,7 @@ def _find_level(query: Query | Hierarchy, root: MemberNode, level: str | None) -
     return definition
 
 
-def _fits(tower: Hierarchy, query: Query, node: MemberNode) -> bool:
+def _fits(hierarchy: Hierarchy, query: Query, node: MemberNode) -> bool:
     """Returns whether an event can be a match of a query, by its members and its fields."""
     if not {item.name for item in query.returns} <= node.fields.keys() | set(OWN_COLUMNS):
         return False
@@ -107,10 +107,10 @@ def _fits(tower: Hierarchy, query: Query, node: MemberNode) -> bool:
         name = types.get(member.path[-1])
         if name is None:
             return False
-        definition = _find_definition(tower, name) if isinstance(name, str) else None
+        definition = _find_definition(hierarchy, name) if isinstance(name, str) else None
         if (definition is not None) != member.complex:
             return False
-        if definition is not None and not _fits(tower, definition, member):
+        if definition is not None and not _fits(hierarchy, definition, member):
             return False
     return True
 

@@ -25,7 +25,7 @@ class MatcherLimits:
     max_partial_matches: int | None = None  # None: bounded by memory
     memory: float | None = None  # bytes; None: a share of the machine's; infinity: no bound
     share: float = DEFAULT_SHARE  # of the machine's memory, where `memory` is not given
-    lanes: bool = False  # one of several tasks on its machine, one for each core
+    per_core: bool = False  # one of several tasks on its machine, one for each core
     evict: str | None = None  # one of EVICT; None: the default policy, if keys can be evicted
     shed_ms: int | None = None  # lag of a stream at which keys are dropped
 
@@ -36,7 +36,7 @@ class MatcherLimits:
         max_partial_matches: Any = None,
         memory: Any = None,
         *,
-        lanes: bool = False,
+        per_core: bool = False,
         evict: Any = None,
         shed: Any = None,
     ) -> "MatcherLimits":
@@ -44,7 +44,7 @@ class MatcherLimits:
 
         >>> MatcherLimits.given(max_matches=1000, memory="2 GB")
         MatcherLimits(max_matches=1000, max_partial_matches=None,
-        memory=2000000000, share=0.25, lanes=False, evict=None, shed_ms=None)
+        memory=2000000000, share=0.25, key_groups=False, evict=None, shed_ms=None)
         >>> MatcherLimits.given(memory="lots")
         Traceback (most recent call last):
         ...
@@ -61,7 +61,7 @@ class MatcherLimits:
             raise EventError(
                 f"evict={evict!r} is not an eviction policy\n  hint: {', '.join(EVICTION_POLICIES)}"
             )
-        return cls(max_matches, max_partial_matches, size, share, lanes, evict, _shed_ms(shed))
+        return cls(max_matches, max_partial_matches, size, share, per_core, evict, _shed_ms(shed))
 
     @property
     def can_evict(self) -> bool:
@@ -79,7 +79,7 @@ class MatcherLimits:
         """The memory bound on a machine with the given bytes and cores."""
         if self.memory is not None:
             return self.memory
-        return machine * self.share / (cores if self.lanes else 1)
+        return machine * self.share / (cores if self.per_core else 1)
 
 
 UNLIMITED = MatcherLimits(memory=math.inf)

@@ -84,9 +84,9 @@ class PlannerOptions:
     @classmethod
     def of(cls, described: dict[str, Any] | None) -> "PlannerOptions":
         """Reads the options of a task from plain values; None gives the default options."""
-        lanes = MatcherLimits(lanes=True)
+        per_core = MatcherLimits(per_core=True)
         if described is None:
-            return cls(limits=lanes)
+            return cls(limits=per_core)
         return cls(
             Statistics.of(described["statistics"]),
             frozenset(described["off"]),
@@ -94,7 +94,7 @@ class PlannerOptions:
             _shape(described["shape"]),
             described["adaptive"],
             tuple(map(HierarchyModule.of, described.get("modules", ()))),
-            lanes,
+            per_core,
         )
 
     def text(self) -> str:

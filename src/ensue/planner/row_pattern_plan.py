@@ -34,12 +34,12 @@ class RowPredicates:
     matched: tuple[RowExpression, ...] = ()  # evaluated as rows are mapped
 
 
-def split_predicates(recognition: RowPatternQuery) -> tuple[RowPredicates, ...]:
+def split_predicates(row_pattern: RowPatternQuery) -> tuple[RowPredicates, ...]:
     """The predicates of each variable of the pattern, in its order."""
-    defined = recognition.conditions
+    defined = row_pattern.conditions
     return tuple(
         _split(variable, defined[variable]) if variable in defined else RowPredicates()
-        for variable in recognition.variables
+        for variable in row_pattern.variables
     )
 
 

@@ -52,10 +52,10 @@ class RowPatternProjection:
     @cached_property
     def before(self) -> tuple[tuple[str, str], ...]:
         """The columns before the measures, and those of the table that they are."""
-        recognition = self.plan.row_pattern
-        found = {key.name: key.column or key.name for key in recognition.partition}
-        if recognition.rows is not RowsPerMatch.ONE:
-            for by in recognition.order:
+        row_pattern = self.plan.row_pattern
+        found = {key.name: key.column or key.name for key in row_pattern.partition}
+        if row_pattern.rows is not RowsPerMatch.ONE:
+            for by in row_pattern.order:
                 if isinstance(by.expr, FieldRef) and by.expr.name not in found.values():
                     assert by.expr.name is not None
                     found[by.expr.name] = by.expr.name

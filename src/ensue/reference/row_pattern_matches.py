@@ -50,19 +50,19 @@ class RowMatch:
     number: int
 
 
-def match_rows(recognition: RowPatternQuery, rows: Sequence[TableRow]) -> list[RowMatch]:
+def match_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> list[RowMatch]:
     """Returns the matches in the sorted rows of one partition."""
     matches: list[RowMatch] = []
     at = 0
     while at < len(rows):
-        mapping = _preferred(recognition, rows, at, len(matches) + 1)
+        mapping = _preferred(row_pattern, rows, at, len(matches) + 1)
         if mapping is None:
             at += 1
             continue
         labels = tuple(variable for variable, _ in mapping)
         match = RowMatch(at, labels, tuple(excluded for _, excluded in mapping), len(matches) + 1)
         matches.append(match)
-        at = compute_next_row(recognition.skip, match)
+        at = compute_next_row(row_pattern.skip, match)
     return matches
 
 
@@ -87,30 +87,30 @@ def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
 
 
 def _preferred(
-    recognition: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int
+    row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int
 ) -> RowMapping | None:
-    conditions = recognition.conditions
+    conditions = row_pattern.conditions
 
     def fits(mapped: RowMapping) -> bool:
         """Whether the last row may be mapped to its variable."""
         view = MatchView(rows, start, tuple(v for v, _ in mapped), len(mapped), number)
         variable = mapped[-1][0]
-        if not _in_time(recognition, rows[start], rows[start + len(mapped) - 1]):
+        if not _in_time(row_pattern, rows[start], rows[start + len(mapped) - 1]):
             return False
         return variable not in conditions or view.value(conditions[variable]) is True
 
-    return next(_ways(recognition.pattern, (), _Rows(start, len(rows), fits), False), None)
+    return next(_ways(row_pattern.pattern, (), _Rows(start, len(rows), fits), False), None)
 
 
-def _in_time(recognition: RowPatternQuery, first: TableRow, row: TableRow) -> bool:
+def _in_time(row_pattern: RowPatternQuery, first: TableRow, row: TableRow) -> bool:
     """Whether a row is within WITHIN of the first row, exclusively."""
-    if recognition.within is None:
+    if row_pattern.within is None:
         return True
-    first_time, time = (evaluate(recognition.order[0].expr, _column_of(r)) for r in (first, row))
+    first_time, time = (evaluate(row_pattern.order[0].expr, _column_of(r)) for r in (first, row))
     if first_time is None or time is None:
         return False
     elapsed: Any = time - first_time  # type: ignore[operator]
-    return compare("<", elapsed, recognition.within) is True
+    return compare("<", elapsed, row_pattern.within) is True
 
 
 def _column_of(row: TableRow) -> Callable[[FieldRef | Aggregate], object]:
@@ -240,42 +240,42 @@ class MatchView:
 
 
 def build_output_rows(
-    recognition: RowPatternQuery, rows: Sequence[TableRow]
+    row_pattern: RowPatternQuery, rows: Sequence[TableRow]
 ) -> Iterator[tuple[int, list[object]]]:
     """Yields the output rows of a partition: the index of the table's row, and the measures.
 
     With ONE ROW PER MATCH this is the first row of the match.
     """
     covered: set[int] = set()
-    matches = match_rows(recognition, rows)
+    matches = match_rows(row_pattern, rows)
     by_start: dict[int, RowMatch] = {match.start: match for match in matches}
     for match in matches:
         covered.update(range(match.start, match.start + max(1, len(match.labels))))
-    if recognition.rows is not RowsPerMatch.ALL_AND_UNMATCHED:
+    if row_pattern.rows is not RowsPerMatch.ALL_AND_UNMATCHED:
         for match in matches:
-            yield from _rows_of(recognition, rows, match)
+            yield from _rows_of(row_pattern, rows, match)
         return
     for at in range(len(rows)):
         if at in by_start:
-            yield from _rows_of(recognition, rows, by_start[at])
+            yield from _rows_of(row_pattern, rows, by_start[at])
         elif at not in covered:
-            yield at, [None] * len(recognition.measures)
+            yield at, [None] * len(row_pattern.measures)
 
 
 def _rows_of(
-    recognition: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch
+    row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch
 ) -> Iterator[tuple[int, list[object]]]:
-    if recognition.rows is RowsPerMatch.ONE or not match.labels:
-        if match.labels or recognition.rows is not RowsPerMatch.ALL_BUT_EMPTY:
-            yield match.start, _measures(recognition, rows, match, len(match.labels))
+    if row_pattern.rows is RowsPerMatch.ONE or not match.labels:
+        if match.labels or row_pattern.rows is not RowsPerMatch.ALL_BUT_EMPTY:
+            yield match.start, _measures(row_pattern, rows, match, len(match.labels))
         return
     for k, excluded in enumerate(match.excluded):
         if not excluded:
-            yield match.start + k, _measures(recognition, rows, match, k + 1)
+            yield match.start + k, _measures(row_pattern, rows, match, k + 1)
 
 
 def _measures(
-    recognition: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int
+    row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int
 ) -> list[object]:
     view = MatchView(rows, match.start, match.labels, upto, match.number)
-    return [view.value(measure.value) for measure in recognition.measures]
+    return [view.value(measure.value) for measure in row_pattern.measures]

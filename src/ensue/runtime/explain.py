@@ -1,4 +1,4 @@
-"""How a query or a tower is run: its plan in words, with its kernels, analysed, as a picture.
+"""How a query or a hierarchy is run: its plan in words, with its kernels, analysed, as a picture.
 
 Without events, the columns are assumed that its expressions ask for.
 """
@@ -68,7 +68,7 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
 
 
 # ----------------------------------------------------------------------
-# How a query or a tower is run: its plan in words, with its kernels, analysed, as a picture.
+# How a query or a hierarchy is run: its plan in words, with its kernels, analysed, as a picture.
 
 
 class QueryExplainer:

@@ -35,7 +35,7 @@ def format_pipeline(
     asked: Sequence[QuerySpec],
     source: SourceSchema,
     wishes: RunOptions,
-    lanes: int,
+    key_groups: int,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> str:
     """The text of a chain of these queries."""
@@ -45,7 +45,7 @@ def format_pipeline(
             "format": FORMAT,
             "asked": [_described(one) for one in asked],
             **source.described(),
-            "lanes": lanes,
+            "key_groups": key_groups,
             "emit_timeouts": wishes.emit_timeouts,
             "levels": wishes.levels,
             "trace": wishes.trace,
@@ -136,7 +136,7 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
             ids=first.get("ids", True),
             flat=first.get("flat", False),
         ),
-        "lanes": max(stage["lanes"] for stage in stages),
+        "key_groups": max(stage["key_groups"] for stage in stages),
         "pasts": _pasts(stages),
     }
 

@@ -87,7 +87,7 @@ class ArchiveSet:
         return replace(self, given={})
 
     def past(self, name: str, unit: "Unit") -> "ArchivedEvents":
-        """An archive as lanes begin with it."""
+        """An archive as key groups begin with it."""
         from ensue.operators.archive_join.archived_events import ArchivedEvents
 
         own = name == self.own

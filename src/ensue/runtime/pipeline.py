@@ -36,7 +36,7 @@ class Pipeline:
     asked: tuple[QuerySpec, ...]
     source: SourceSchema
     stages: tuple[PipelineStage, ...]
-    lanes: int  # of a stage that has a key
+    key_groups: int  # of a stage that has a key
     text: str  # what a checkpoint knows it by
     deliver_late: bool = False
     before: tuple[InputFilter, ...] = ()  # what earlier chains of the workload read
@@ -57,16 +57,16 @@ class Pipeline:
 
     @property
     def split_by_spark(self) -> bool:
-        """Whether Spark itself says to which lane an event goes, and lanes count their events.
+        """Whether Spark itself says to which key group an event goes, and key groups count their events.
 
-        Where complex events go from stage to stage, their lanes are found out in Python.
+        Where complex events go from stage to stage, their key groups are found out in Python.
         """
         return self.stages[0].arrival == (ARRIVAL,)
 
     @property
     def grouped_by(self) -> str:
-        """The column by which Spark groups what goes to lanes. Checkpoints know it."""
-        return "lane" if self.split_by_spark else "through"
+        """The column by which Spark groups what goes to key groups. Checkpoints know it."""
+        return "key_group" if self.split_by_spark else "through"
 
     @property
     def spreads(self) -> RoutingStage | None:
@@ -74,9 +74,9 @@ class Pipeline:
         first = self.stages[0]
         return first if isinstance(first, RoutingStage) else None
 
-    def lanes_of(self, number: int) -> int:
-        """How many lanes a stage has."""
-        return self.lanes if is_partitioned(self.stages[number]) else 1
+    def count_key_groups(self, number: int) -> int:
+        """How many key groups a stage has."""
+        return self.key_groups if is_partitioned(self.stages[number]) else 1
 
     def with_archives(self, number: int, archives: "Mapping[str, Archive]") -> "Pipeline":
         """The same, where a stage looks things up in other archives of these names."""

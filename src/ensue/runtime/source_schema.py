@@ -108,7 +108,7 @@ class SourceOptions:
     # of streams
     watermark: Any = None
     late_events: str = "count"
-    lanes: int | None = None
+    key_groups: int | None = None
     max_ahead: Any = DEFAULT
     number: int = 1  # among those of one query of Spark, whose counters have names of their own
 

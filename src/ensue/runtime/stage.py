@@ -1,4 +1,4 @@
-"""What runs in the lanes of one key, whatever kind of work it is."""
+"""What runs in the key groups of one key, whatever kind of work it is."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +31,8 @@ MatcherOutput = TypeVar("MatcherOutput", covariant=True)  # noqa: PLC0105
 class Matcher(Protocol[MatcherInput, MatcherOutput]):
     """Finds matches in events that come piece by piece, in the order of the stream.
 
-    A query is given tables of events, what runs in a lane also complex events of other lanes. An
-    engine finds `Matches` (rows of the events), a query a table, a lane a table for each output.
+    A query is given tables of events, what runs in a key group also complex events of other key groups. An
+    engine finds `Matches` (rows of the events), a query a table, a key group a table for each output.
     However the stream is cut, they find the same.
     """
 
@@ -64,11 +64,11 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
 
 
 # ----------------------------------------------------------------------
-# What runs in the lanes of one key, whatever kind of work it is.
+# What runs in the key groups of one key, whatever kind of work it is.
 
-ARRIVAL = "__arrival"  # when an event came, as its lane counts
+ARRIVAL = "__arrival"  # when an event came, as its key group counts
 BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
-COPY = "__copy"  # of the rows of an event that goes to several lanes, which one: from 0
+COPY = "__copy"  # of the rows of an event that goes to several key groups, which one: from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ StageMatcher = Matcher[StageInput, list[pa.Table]]
 
 
 class PipelineStage(Protocol):
-    """Nodes of a workload that find all they need in the lanes of one key."""
+    """Nodes of a workload that find all they need in the key groups of one key."""
 
     @property
     def reads(self) -> InputFilter:
@@ -162,7 +162,7 @@ class PipelineStage(Protocol):
 
     @property
     def whole_stream(self) -> str | None:
-        """Why one lane has to see all events, if it has to."""
+        """Why one key group has to see all events, if it has to."""
 
     @property
     def takes(self) -> Mapping[str, pa.Schema]:
@@ -180,10 +180,10 @@ class PipelineStage(Protocol):
     def limits(self) -> MatcherLimits: ...
 
     def matcher(self) -> StageMatcher:
-        """A matcher for a lane, with no events yet."""
+        """A matcher for a key group, with no events yet."""
 
     def matched(self, given: StageInput) -> list[pa.Table]:
-        """What a lane finds where all events are there."""
+        """What a key group finds where all events are there."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         """How many of what was found are matches that are delivered."""
@@ -214,30 +214,32 @@ class SubscriptionVersion:
 
 @dataclass(frozen=True, slots=True)
 class RoutedEvents:
-    """Events on their way to lanes: to none, to one, or to several."""
+    """Events on their way to key groups: to none, to one, or to several."""
 
     rows: npt.NDArray[np.int64]  # which event it is, ascending
-    lanes: npt.NDArray[np.int64]  # where it goes
+    key_groups: npt.NDArray[np.int64]  # where it goes
     added: pa.Table  # what the stage wants to know of it there
     version: SubscriptionVersion | None = None  # None: what is asked does not change
 
 
 @runtime_checkable
 class RoutingStage(Protocol):
-    """A stage that says itself to which lanes an event goes, not by a key of the event."""
+    """A stage that says itself to which key groups an event goes, not by a key of the event."""
 
     @property
     def added(self) -> pa.Schema:
         """The columns that events get on their way."""
 
-    def spread(self, events: pa.Table, lanes: int, batch: MicroBatch | None) -> RoutedEvents:
+    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Where events go. `batch` is None where all events are there."""
 
-    def lane_matcher(self, lane: int, lanes: int) -> StageMatcher:
-        """A matcher for one of so many lanes, with no events yet."""
+    def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
+        """A matcher for one of so many key groups, with no events yet."""
 
-    def lane_matched(self, given: StageInput, lane: int, lanes: int) -> list[pa.Table]:
-        """What one of so many lanes finds where all events are there."""
+    def match_key_group(
+        self, given: StageInput, key_group: int, key_groups: int
+    ) -> list[pa.Table]:
+        """What one of so many key groups finds where all events are there."""
 
 
 @runtime_checkable
@@ -256,9 +258,13 @@ class VersionedMatcher(Protocol):
         """What is asked now. Matchers are told once of each version, in ascending order."""
 
 
-def create_task_matcher(stage: PipelineStage, lane: int, lanes: int) -> StageMatcher:
-    """A matcher for a lane of a stage of any kind."""
-    return stage.lane_matcher(lane, lanes) if isinstance(stage, RoutingStage) else stage.matcher()
+def create_task_matcher(stage: PipelineStage, key_group: int, key_groups: int) -> StageMatcher:
+    """A matcher for a key group of a stage of any kind."""
+    return (
+        stage.task_matcher(key_group, key_groups)
+        if isinstance(stage, RoutingStage)
+        else stage.matcher()
+    )
 
 
 @runtime_checkable
@@ -281,10 +287,10 @@ class ArchiveReadingStage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """How lanes write the archive that their events belong to."""
+    """How key groups write the archive that their events belong to."""
 
     archive: "FileArchive"
-    rows: int  # recent events of a lane that are worth archiving
+    rows: int  # recent events of a key group that are worth archiving
     age: float | None = None  # how long the oldest of them may wait, in the stream's time
 
 
@@ -294,12 +300,12 @@ class ArchiveWritingStage(Protocol):
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        """How they are written there; None: they stay in the lane."""
+        """How they are written there; None: they stay in the key group."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBatch:
-    """Events that a lane gives to the archive: all that it had, up to its time."""
+    """Events that a key group gives to the archive: all that it had, up to its time."""
 
     events: pa.Table
     first: int  # how many it has given before
@@ -335,7 +341,7 @@ class ArchiveBuffer(Protocol):
 
 
 def is_partitioned(stage: PipelineStage) -> bool:
-    """Whether a stage has several lanes."""
+    """Whether a stage has several key groups."""
     return bool(stage.reads.key) or isinstance(stage, RoutingStage)
 
 
@@ -415,4 +421,4 @@ class QueryOperator(Protocol):
         """Its stages, as chains that do not wait for each other."""
 
     def whole(self) -> PipelineStage:
-        """All of it as one stage, where one lane has all events."""
+        """All of it as one stage, where one key group has all events."""

@@ -1,7 +1,7 @@
 """A workload: what is asked of a stream of events, and the plan by which it is found.
 
 It is a DAG. Its nodes are the source of the events and what is matched: queries, and layers of
-events that others are made of. Nodes that find all they need in the lanes of one key are a stage,
+events that others are made of. Nodes that find all they need in the key groups of one key are a stage,
 stages that give each other events a chain, and what comes out are named outputs.
 """
 
@@ -141,7 +141,7 @@ class Workload:
     asked: tuple[QuerySpec, ...]
     source: SourceSchema
     wishes: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
-    lanes: int = 1  # of a stage that has a key
+    key_groups: int = 1  # of a stage that has a key
     deliver_late: bool = False
     pasts: ArchiveSet = NO_ARCHIVES
 
@@ -166,7 +166,7 @@ class Workload:
 
     @cached_property
     def chains(self) -> tuple[Pipeline, ...]:
-        """The stages that lanes run, as chains that do not wait for each other."""
+        """The stages that key groups run, as chains that do not wait for each other."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
         found: list[Pipeline] = []
@@ -175,7 +175,7 @@ class Workload:
         if self.wishes.streaming and self.pasts.own is not None:
             if len(several) > 1:
                 raise QueryError(
-                    "archive= goes with queries that share one key: events that several lanes "
+                    "archive= goes with queries that share one key: events that several key groups "
                     "have would be archived several times",
                     hint="ask for the others in a call of their own, without archive=",
                 )
@@ -185,14 +185,14 @@ class Workload:
         for stages in several:
             numbers = {output.asked for stage in stages for output in stage.outputs}
             asked = tuple(one for one in self.asked if one.number in numbers)
-            lanes = self.lanes if any(map(is_partitioned, stages)) else 1
+            key_groups = self.key_groups if any(map(is_partitioned, stages)) else 1
             found.append(
                 Pipeline(
                     asked,
                     self.source,
                     stages,
-                    lanes,
-                    format_pipeline(asked, self.source, self.wishes, lanes, self.pasts),
+                    key_groups,
+                    format_pipeline(asked, self.source, self.wishes, key_groups, self.pasts),
                     self.deliver_late,
                     read,
                 )

@@ -109,7 +109,7 @@ ORDERED = (
 _OWN = frozenset(
     f"__{name}"
     for name in (
-        "arrival", "at", "batch", "end", "first", "from", "lane", "last", "location", "ordinal",
+        "arrival", "at", "batch", "end", "first", "from", "key_group", "last", "location", "ordinal",
         "place", "rank", "row", "start", "time", "type",
     )
 )  # fmt: skip

@@ -52,7 +52,7 @@ _FLOW = pa.schema(
         "sender": pa.int32(),
         "place": pa.int32(),  # position among the rows of the sender
         "stage": pa.int32(),  # target stage; for state, the stage that it belongs to
-        "lane": pa.int32(),
+        "key_group": pa.int32(),
         "number": pa.int32(),
         "parts": pa.int32(),  # number of state parts of the key group
         "timer": pa.int64(),
@@ -62,7 +62,7 @@ _FLOW = pa.schema(
 _ORDER = ("through", "slice", "sender", "place")
 _KEPT = pa.schema(
     {
-        "lane": pa.int32(),  # the key in Spark's state store
+        "key_group": pa.int32(),  # the key in Spark's state store
         "number": pa.int32(),  # of an output, or of a state part
         "parts": pa.int32(),
         "timer": pa.int64(),
@@ -89,7 +89,7 @@ class Backfill:
         packed = kept.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
         return get_single_frame(build_frames(self.workload, packed))
 
-    def lanes(self, chain: int, stage: int) -> DataFrame:
+    def key_groups(self, chain: int, stage: int) -> DataFrame:
         """Return the state parts of the key groups of a stage."""
         return self._stored().filter((sql.col("chain") == chain) & (sql.col("stage") == stage))
 
@@ -99,10 +99,10 @@ class Backfill:
             return None
         key = self.workload.chains[chain].grouped_by
         columns: list[Column] = [
-            sql.col("lane").alias(key), sql.col("number").alias("part"), sql.col("parts"),
+            sql.col("key_group").alias(key), sql.col("number").alias("part"), sql.col("parts"),
             sql.col("timer"), sql.col("blob").alias("data"),
         ]  # fmt: skip
-        return self.lanes(chain, stage).select(*columns).groupBy(key)
+        return self.key_groups(chain, stage).select(*columns).groupBy(key)
 
     def remaining(self) -> "DataFrame | SeveralMatches":
         """Return the matches that complete if the stream ends at the cut."""
@@ -112,20 +112,26 @@ class Backfill:
 
     def _parts(self, chain: int, stage: int) -> DataFrame:
         """Return the state of a stage in the format of a checkpoint."""
-        lanes = self.lanes(chain, stage)
+        key_groups = self.key_groups(chain, stage)
         head = sql.to_json(sql.struct("parts", sql.lit(0).alias("entries"))).cast("binary")
-        heads = lanes.filter("number = 0").select(
-            "lane", sql.lit("head").alias("part"), sql.lit(0).alias("number"), head.alias("data")
+        heads = key_groups.filter("number = 0").select(
+            "key_group",
+            sql.lit("head").alias("part"),
+            sql.lit(0).alias("number"),
+            head.alias("data"),
         )
         return heads.unionByName(
-            lanes.select(
-                "lane", sql.lit("snapshot").alias("part"), "number", sql.col("blob").alias("data")
+            key_groups.select(
+                "key_group",
+                sql.lit("snapshot").alias("part"),
+                "number",
+                sql.col("blob").alias("data"),
             )
         )
 
     def _stored(self) -> DataFrame:
         reader = self.session.read.schema(spark_schema(_KEPT))
-        return reader.parquet(escape_path(f"{self.place}/lanes"))
+        return reader.parquet(escape_path(f"{self.place}/key_groups"))
 
     @property
     def delivered(self) -> bool:
@@ -164,14 +170,20 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
         _match_chain(events, chain, spec.given.bad_events).select(
-            "lane", "number", "parts", "timer", "blob", sql.lit(number).alias("chain"), "stage"
+            "key_group",
+            "number",
+            "parts",
+            "timer",
+            "blob",
+            sql.lit(number).alias("chain"),
+            "stage",
         )
         for number, chain in enumerate(workload.chains)
     ]
     writer = (
         reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
     )
-    writer.option("partitionOverwriteMode", "static").parquet(f"{place}/lanes")
+    writer.option("partitionOverwriteMode", "static").parquet(f"{place}/key_groups")
     manifest = {
         "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
         "history": events.described, "texts": workload.texts,
@@ -183,17 +195,21 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
 def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
     """Run the stages of a chain over a history; return matches and state."""
     session, cut = events.frame.sparkSession, events.cut
-    flow = _with_lanes(events.frame, chain).mapInArrow(
+    flow = _with_key_groups(events.frame, chain).mapInArrow(
         PackHistory(chain, cut, bad_events), spark_schema(_FLOW)
     )
     for number in range(len(chain.stages)):
-        lanes = chain.lanes_of(number)
+        key_groups = chain.count_key_groups(number)
         groups = session.createDataFrame(_mark_key_groups(chain, number))
-        flow = flow.unionByName(groups).repartition(lanes, "through").sortWithinPartitions(*_ORDER)
+        flow = (
+            flow.unionByName(groups)
+            .repartition(key_groups, "through")
+            .sortWithinPartitions(*_ORDER)
+        )
         flow = flow.mapInArrow(HistoryStage(chain, number, cut), spark_schema(_FLOW))
     is_state = sql.col("number") == STATE
     return flow.select(
-        "lane",
+        "key_group",
         sql.when(is_state, sql.col("place")).otherwise(sql.col("number")).alias("number"),
         "parts",
         "timer",
@@ -202,21 +218,21 @@ def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> Dat
     )
 
 
-def _with_lanes(frame: DataFrame, chain: Pipeline) -> DataFrame:
+def _with_key_groups(frame: DataFrame, chain: Pipeline) -> DataFrame:
     """Select relevant and bad events, with their key group if Spark computes it."""
-    condition, lane = build_relevance_filter(chain), build_key_group_column(chain)
+    condition, key_group = build_relevance_filter(chain), build_key_group_column(chain)
     if condition is not None:
         frame = frame.filter(condition | is_without_time(chain.source.shape, chain.types))
-        lane = sql.when(condition, lane).otherwise(PASSING)
+        key_group = sql.when(condition, key_group).otherwise(PASSING)
     names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
-    return frame.select(*names, lane.cast("int").alias(KEY_GROUP))
+    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 
 def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
     """Build a row for each key group: those without events also advance to the cut."""
     rows = [
-        _row(key, PackedSlice(-1, PackedTable(number, lane, KEY_GROUP_MARK, b"")), 0, 0)
-        for lane, key in enumerate(compute_state_keys(chain.lanes_of(number)))
+        _row(key, PackedSlice(-1, PackedTable(number, key_group, KEY_GROUP_MARK, b"")), 0, 0)
+        for key_group, key in enumerate(compute_state_keys(chain.count_key_groups(number)))
     ]
     return pa.Table.from_batches([_batch(row) for row in rows])
 
@@ -238,10 +254,10 @@ class PackHistory:
         rows, place = 0, 0
         for chunk in _chunks(batches):
             events = read_task_input(chunk, self.chain, self.bad_events).events
-            lanes = events.column(KEY_GROUP).to_numpy() if self.chain.split_by_spark else None
+            key_groups = events.column(KEY_GROUP).to_numpy() if self.chain.split_by_spark else None
             first = (task << _TASK_BITS) + rows
             events = events.drop_columns([KEY_GROUP])
-            for sliced in pack_history(self.chain, events, self.cut, first, lanes):
+            for sliced in pack_history(self.chain, events, self.cut, first, key_groups):
                 yield _batch(_row(ways.through(sliced.packed), sliced, task, place))
                 place += 1
             rows += events.num_rows
@@ -269,25 +285,25 @@ class HistoryStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in _rows(batch))
         for key, rows_of_group in groupby(rows, key=lambda row: row["through"]):
-            yield from self._lane(int(key), rows_of_group)
+            yield from self._key_group(int(key), rows_of_group)
 
-    def _lane(self, key: int, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        sender = compute_state_keys(self.chain.lanes_of(self.number)).index(key)
+    def _key_group(self, key: int, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        sender = compute_state_keys(self.chain.count_key_groups(self.number)).index(key)
         ways, places = StageRouting.to(self.chain, self.number + 1), count()
-        lane = BackfillTask(self.chain, self.number, self.cut)
+        key_group = BackfillTask(self.chain, self.number, self.cut)
         for slice, slice_rows in groupby(rows, key=lambda row: row["slice"]):
             blobs = []
             for row in slice_rows:
-                packed = PackedTable(row["stage"], row["lane"], row["number"], row["blob"])
+                packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 if packed.stage != self.number:
                     yield _batch(row | {"through": ways.through(packed)})
                 elif packed.number != KEY_GROUP_MARK:
                     blobs.append(packed.blob)
-            for sliced in lane.take(slice, blobs) if blobs else ():
+            for sliced in key_group.take(slice, blobs) if blobs else ():
                 yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
-        for sliced in lane.end():
+        for sliced in key_group.end():
             yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
-        saved = lane.saved()
+        saved = key_group.saved()
         for number, part in enumerate(saved.parts):
             state = PackedTable(len(self.chain.stages), key, STATE, part)
             row = _row(ways.through(state), PackedSlice(self.cut.last, state), self.number, number)
@@ -303,11 +319,13 @@ class StageRouting:
     @classmethod
     def to(cls, chain: Pipeline, stage: int) -> "StageRouting":
         """Route to a stage of a chain, or to its output."""
-        return cls(compute_state_keys(chain.lanes_of(stage)) if stage < len(chain.stages) else [0])
+        return cls(
+            compute_state_keys(chain.count_key_groups(stage)) if stage < len(chain.stages) else [0]
+        )
 
     def through(self, packed: PackedTable) -> int:
         """Return the key group that receives or forwards a packed table."""
-        return self.keys[packed.lane % len(self.keys)]
+        return self.keys[packed.key_group % len(self.keys)]
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

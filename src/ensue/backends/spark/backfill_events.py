@@ -241,7 +241,7 @@ def compute_cut(extent: Extent, complete: float | None, workload: Workload) -> B
         at = workload.source.clock.following(extent.newest)
     if extent.oldest is None or extent.oldest >= at:
         return BackfillCut(at)
-    count = count_slices(extent.rows, workload.lanes)
+    count = count_slices(extent.rows, workload.key_groups)
     between = [extent.oldest + (at - extent.oldest) * k / count for k in range(1, count)]
     if kind is not ValueKind.FLOAT:
         width = int(at) - int(extent.oldest)
@@ -249,7 +249,7 @@ def compute_cut(extent: Extent, complete: float | None, workload: Workload) -> B
     return BackfillCut(at, tuple(sorted(t for t in set(between) if extent.oldest < t < at)))
 
 
-def count_slices(rows: int | None, lanes: int) -> int:
+def count_slices(rows: int | None, key_groups: int) -> int:
     """Return the number of time slices of a history.
 
     >>> count_slices(100, 8), count_slices(200_000, 8), count_slices(20_000_000, 8)
@@ -257,7 +257,9 @@ def count_slices(rows: int | None, lanes: int) -> int:
     """
     if rows is None:
         return DEFAULT_SLICES
-    return max(1, min(MAX_SLICES, max(rows // SLICE_EVENTS, min(lanes, rows // MIN_SLICE_EVENTS))))
+    return max(
+        1, min(MAX_SLICES, max(rows // SLICE_EVENTS, min(key_groups, rows // MIN_SLICE_EVENTS)))
+    )
 
 
 # ------------------------------------------------------------------------------ archives

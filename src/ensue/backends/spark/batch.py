@@ -57,7 +57,7 @@ STAGE_SCHEMA = pa.schema(
     {
         "through": pa.int32(),  # the key group of the next stage that receives or forwards it
         "stage": pa.int32(),  # target stage
-        "lane": pa.int32(),
+        "key_group": pa.int32(),
         "number": pa.int32(),
         "blob": pa.binary(),
     }
@@ -75,7 +75,7 @@ def read(
     return frame, SourceSchema.of(shape, given)
 
 
-def lanes(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
+def key_groups(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
     """Return the number of key groups: Spark's shuffle partitions."""
     return get_key_group_count(frame, None)
 
@@ -106,8 +106,8 @@ def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataF
     else:
         staged = _run_first_stage(frame, chain, given, FirstStage, _COLUMNS)
     for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
-        by_lane = staged.repartition(chain.lanes_of(number), "through")
-        staged = by_lane.mapInArrow(LaterStage(chain, number), _COLUMNS)
+        by_key_group = staged.repartition(chain.count_key_groups(number), "through")
+        staged = by_key_group.mapInArrow(LaterStage(chain, number), _COLUMNS)
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
 
 
@@ -215,7 +215,7 @@ class RouteEvents:
             events, bad = drop_bad_times(events, shape, self.bad_events, chain.types)
             dropped += bad
             routed = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
-            spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.lanes_of(0), None)
+            spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.count_key_groups(0), None)
             yield from staged_rows(chain, -1, pack_routed_events(chain, routed, spread))
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
@@ -271,8 +271,8 @@ def _match_stage(
     """Match the events of some key groups in a stage."""
     batch = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,))
     if chain.spreads is not None:
-        lanes = chain.lanes_of(number)
-        outputs = chain.spreads.lane_matched(batch, _current_key_group(lanes), lanes)
+        key_groups = chain.count_key_groups(number)
+        outputs = chain.spreads.match_key_group(batch, _current_key_group(key_groups), key_groups)
     else:
         outputs = chain.stages[number].matched(batch)
     return pack_outputs(chain, number, outputs)
@@ -290,11 +290,11 @@ def _in_order(
     return usable
 
 
-def _current_key_group(lanes: int) -> int:
+def _current_key_group(key_groups: int) -> int:
     """Return the key group of this task: each has its own partition."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-    hashes = [spark_hash(key) % lanes for key in compute_state_keys(lanes)]
+    hashes = [spark_hash(key) % key_groups for key in compute_state_keys(key_groups)]
     return hashes.index(partition)
 
 
@@ -319,10 +319,14 @@ def staged_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     following = number + 1
-    keys = compute_state_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    keys = (
+        compute_state_keys(chain.count_key_groups(following))
+        if following < len(chain.stages)
+        else [0]
+    )
     context = TaskContext.get()
     through = keys[(0 if context is None else context.partitionId()) % len(keys)]
     for item in packed:
-        target = keys[item.lane] if item.stage == following else through
-        values = [[target], [item.stage], [item.lane], [item.number], [item.blob]]
+        target = keys[item.key_group] if item.stage == following else through
+        values = [[target], [item.stage], [item.key_group], [item.number], [item.blob]]
         yield pa.record_batch(values, schema=STAGE_SCHEMA)

@@ -45,7 +45,7 @@ def remaining(
             _operator_of(operator_by_job, chain, number) for number in range(len(chain.stages))
         ]
         for number, operator in enumerate(stages):
-            _require_all_lanes(session, checkpoint, operator, chain.lanes_of(number))
+            _require_all_key_groups(session, checkpoint, operator, chain.count_key_groups(number))
         key = chain.grouped_by
         parts.append([read_state_parts(session, checkpoint, operator, key) for operator in stages])
     return finish_state(workload, parts)
@@ -66,14 +66,14 @@ def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
     staged: DataFrame | None = None
     for number, stage_parts in enumerate(parts):
         rows = stage_parts.select(
-            sql.col("lane").alias("through"), "part", sql.col("number").alias("place"),
-            sql.col("data").alias("blob"), *_null_columns("stage", "lane", "number"),
+            sql.col("key_group").alias("through"), "part", sql.col("number").alias("place"),
+            sql.col("data").alias("blob"), *_null_columns("stage", "key_group", "number"),
         )  # fmt: skip
         if staged is not None:
             sent = staged.select("*", sql.lit(_SENT).alias("part"), sql.lit(0).alias("place"))
             rows = rows.unionByName(sent)
-        lanes = rows.repartition(chain.lanes_of(number), "through")
-        staged = lanes.mapInArrow(FinishStage(chain, number), spark_schema(STAGE_SCHEMA))
+        key_groups = rows.repartition(chain.count_key_groups(number), "through")
+        staged = key_groups.mapInArrow(FinishStage(chain, number), spark_schema(STAGE_SCHEMA))
     assert staged is not None
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
 
@@ -97,15 +97,15 @@ def _canonical(described: object) -> str:
     return json.dumps(described, sort_keys=True)
 
 
-def _require_all_lanes(
-    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, lanes: int
+def _require_all_key_groups(
+    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, key_groups: int
 ) -> None:
     """Raise StateError unless every key group has stored its job."""
     with translate_errors():
         stored = _state(session, checkpoint, operator, JOB).count()
-    if stored < lanes:
+    if stored < key_groups:
         raise StateError(
-            f"the checkpoint is damaged: only {stored} of {lanes} key groups have a state\n"
+            f"the checkpoint is damaged: only {stored} of {key_groups} key groups have a state\n"
             "  hint: restore the checkpoint from a copy, or name a new folder"
         )
 
@@ -129,14 +129,14 @@ def read_state_parts(
     session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, key: str
 ) -> DataFrame:
     """Read the state parts of a stateful operator that is grouped by a column `key`."""
-    lane = sql.col(f"key.{key}").alias("lane")
+    key_group = sql.col(f"key.{key}").alias("key_group")
     heads = _state(session, checkpoint, operator, HEAD).select(
-        lane, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
+        key_group, sql.lit("head").alias("part"), sql.lit(0).alias("number"),
         sql.to_json(sql.struct("value.parts", "value.entries")).cast("binary").alias("data"),
     )  # fmt: skip
     others = [
         _state(session, checkpoint, operator, name).select(
-            lane, sql.lit(part).alias("part"), sql.col(f"user_map_key.{key}").alias("number"),
+            key_group, sql.lit(part).alias("part"), sql.col(f"user_map_key.{key}").alias("number"),
             sql.col("user_map_value.data").alias("data"),
         )
         for name, part, key in ((SNAPSHOT, "snapshot", "part"), (LOG, "log", "entry"))
@@ -214,19 +214,21 @@ class FinishStage:
         for batch in batches:
             for row in batch.to_pylist():
                 if row["part"] != _SENT:
-                    part = {"lane": row["through"], "part": row["part"]}
+                    part = {"key_group": row["through"], "part": row["part"]}
                     parts.append({**part, "number": row["place"], "data": row["blob"]})
                     continue
-                packed = PackedTable(row["stage"], row["lane"], row["number"], row["blob"])
+                packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 (sent if packed.stage == self.number else passing).append(packed)
         yield from staged_rows(self.chain, self.number, passing)
         stores = group_state_parts(parts)
-        for lane, key in enumerate(compute_state_keys(self.chain.lanes_of(self.number))):
-            blobs = [packed.blob for packed in sent if packed.lane == lane]
+        for key_group, key in enumerate(
+            compute_state_keys(self.chain.count_key_groups(self.number))
+        ):
+            blobs = [packed.blob for packed in sent if packed.key_group == key_group]
             store = stores.get(key)
             if store is None and not blobs:
                 continue
-            arguments = (self.chain, self.number, lane)
+            arguments = (self.chain, self.number, key_group)
             task = (
                 Task(*arguments)
                 if store is None
@@ -262,9 +264,9 @@ class CheckpointState:
 
 def group_state_parts(rows: Iterable[dict[str, Any]]) -> dict[int, CheckpointState]:
     """Group state parts by key group."""
-    lanes: dict[int, CheckpointState] = {}
+    key_groups: dict[int, CheckpointState] = {}
     for row in rows:
-        store = lanes.setdefault(row["lane"], CheckpointState({}, {}, {}))
+        store = key_groups.setdefault(row["key_group"], CheckpointState({}, {}, {}))
         match row["part"]:
             case "head":
                 store.counts.update(json.loads(row["data"]))
@@ -272,7 +274,7 @@ def group_state_parts(rows: Iterable[dict[str, Any]]) -> dict[int, CheckpointSta
                 store.snapshot[row["number"]] = row["data"]
             case _:
                 store.log[row["number"]] = row["data"]
-    return lanes
+    return key_groups
 
 
 def _in_order(parts: dict[int, bytes], count: int) -> Iterator[bytes]:

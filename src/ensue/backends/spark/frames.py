@@ -185,7 +185,7 @@ def build_key_group_column(chain: Pipeline) -> Column:
     columns = key_columns(chain, 0)
     if not chain.split_by_spark or not columns:
         return sql.lit(0)
-    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.lanes)).cast("int")
+    return sql.pmod(sql.xxhash64(*columns), sql.lit(chain.key_groups)).cast("int")
 
 
 def warn_of_whole_streams(workload: Workload) -> None:

@@ -98,7 +98,7 @@ class ServiceStream:
     """The streaming query of a service."""
 
     def __init__(self, session: SparkSession, work: ServiceStreamJob, folder: Path) -> None:
-        self._session = _configure(session, work.lanes)
+        self._session = _configure(session, work.key_groups)
         self._work, self._folder = work, folder
         self._query: Any = None
         self._checked = 0.0  # when it was last known to run
@@ -114,7 +114,7 @@ class ServiceStream:
             reader = self._session.readStream.format(SOURCE)
             steps = reader.option("folder", str(self._folder)).load()
             dealt = steps.mapInArrow(RouteSteps(self._work), spark_schema(ROUTED_SCHEMA))
-            found = dealt.groupBy("lane").transformWithState(
+            found = dealt.groupBy("key_group").transformWithState(
                 ServiceProcessor(self._work), spark_schema(RESULT_SCHEMA), "append", "None"
             )
             writer = found.writeStream.outputMode("append").foreachBatch(
@@ -189,13 +189,13 @@ def _is_remote(session: SparkSession) -> bool:
     return get_local_folder(session, "") is None
 
 
-def _configure(session: SparkSession, lanes: int) -> SparkSession:
+def _configure(session: SparkSession, key_groups: int) -> SparkSession:
     """Return a new session of the same application, with a partition for each key group.
 
     With Spark Connect it is the session itself: its public API cannot close another one.
     """
     configured = session if _is_remote(session) else session.newSession()
-    configured.conf.set("spark.sql.shuffle.partitions", str(lanes))
+    configured.conf.set("spark.sql.shuffle.partitions", str(key_groups))
     configured.conf.set(f"{_STORE}.providerClass", _ROCKSDB)
     configured.conf.set(f"{_STORE}.rocksdb.changelogCheckpointing.enabled", "true")
     return configured

@@ -36,7 +36,7 @@ from ensue.runtime.tasks.task_state import (
 
 STEP_SCHEMA = pa.schema({"position": pa.int64(), "head": pa.string(), "body": pa.binary()})
 RESULT_SCHEMA = pa.schema(  # the last row of a key group has `counted` and its position
-    {"lane": pa.int32(), "position": pa.int64(), "found": pa.binary(), "counted": pa.string()}
+    {"key_group": pa.int32(), "position": pa.int64(), "found": pa.binary(), "counted": pa.string()}
 )
 STEPS_FOLDER, RESULTS_FOLDER = "steps", "found"
 _HALF_WRITTEN = ".tmp-"
@@ -139,7 +139,7 @@ def _write(path: Path, table: pa.Table, rows: int | None = None) -> None:
 
 ServiceStep = tuple[int, str, bytes]
 FailureCauses = Mapping[str, tuple[int, str]]  # by name: since which step, and why
-ROUTED_SCHEMA = pa.schema({"lane": pa.int32(), "first": pa.int64(), "steps": pa.binary()})
+ROUTED_SCHEMA = pa.schema({"key_group": pa.int32(), "first": pa.int64(), "steps": pa.binary()})
 
 
 class ServiceKeyGroup(Protocol):
@@ -179,7 +179,7 @@ class ServiceStreamJob(Protocol):
     """Interface of the job that processes steps; it is sent to the tasks."""
 
     @property
-    def lanes(self) -> int: ...
+    def key_groups(self) -> int: ...
 
     @property
     def text(self) -> str:
@@ -188,7 +188,7 @@ class ServiceStreamJob(Protocol):
     def route_step(self, head: str, body: bytes) -> list[bytes]:
         """Return the body of a step for each key group."""
 
-    def lane(self, place: int) -> ServiceKeyGroup:
+    def task(self, place: int) -> ServiceKeyGroup:
         """Create an empty key group."""
 
 
@@ -202,7 +202,7 @@ class RouteSteps:
     work: ServiceStreamJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        inputs: list[list[ServiceStep]] = [[] for _ in range(self.work.lanes)]
+        inputs: list[list[ServiceStep]] = [[] for _ in range(self.work.key_groups)]
         for batch in batches:
             for row in batch.to_pylist():
                 for steps, body in zip(
@@ -210,8 +210,8 @@ class RouteSteps:
                 ):
                     steps.append((row["position"], row["head"], body))
         rows = [
-            {"lane": key, "first": steps[0][0], "steps": pack_steps(steps)}
-            for key, steps in zip(compute_state_keys(self.work.lanes), inputs, strict=True)
+            {"key_group": key, "first": steps[0][0], "steps": pack_steps(steps)}
+            for key, steps in zip(compute_state_keys(self.work.key_groups), inputs, strict=True)
             if steps
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=ROUTED_SCHEMA)
@@ -238,14 +238,14 @@ class ServiceProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         pieces = [bytes(row.steps) for row in sorted(rows, key=lambda row: row.first)]
-        place = compute_state_keys(self.work.lanes).index(key[0])
+        place = compute_state_keys(self.work.key_groups).index(key[0])
         stored = StoredKeyGroup(self.store, self.work, place, get_task_cache())
         results = stored.take(unpack_steps(pieces))
         stored.keep(pieces)
-        lane = stored.lane
+        task = stored.task
         for position, table in results:
-            yield Row(lane=place, position=position, found=table, counted=None)
-        yield Row(lane=place, position=lane.position, found=None, counted=lane.counted())
+            yield Row(task=place, position=position, found=table, counted=None)
+        yield Row(task=place, position=task.position, found=None, counted=task.counted())
 
     def close(self) -> None:
         freeze_loaded_code()
@@ -284,7 +284,7 @@ class StoredKeyGroup:
         if head is None:
             store.put_job(work.text)
             self.head = StateHeader(FORMAT, hash_job(work.text), b"", 0, 0, 0, None)
-            self.lane = work.lane(place)
+            self.task = work.task(place)
             return
         if head.format != FORMAT or head.job != hash_job(work.text):
             raise StateError(
@@ -293,55 +293,55 @@ class StoredKeyGroup:
                 "  hint: continue with the stream that it was written for, or name another file"
             )
         self.head = head
-        self.lane = self._from_cache(head.stamp) or self._rebuild(head)
+        self.task = self._from_cache(head.stamp) or self._rebuild(head)
 
     def _from_cache(self, stamp: bytes) -> ServiceKeyGroup | None:
-        lane: ServiceKeyGroup | None = self.shelf.take(stamp)  # type: ignore[assignment]
-        if lane is None and (copy := self.shelf.copy(stamp)) is not None:
-            lane = self.work.lane(self.place)
-            lane.restore(copy)
-        return lane
+        task: ServiceKeyGroup | None = self.shelf.take(stamp)  # type: ignore[assignment]
+        if task is None and (copy := self.shelf.copy(stamp)) is not None:
+            task = self.work.task(self.place)
+            task.restore(copy)
+        return task
 
     def _rebuild(
         self, head: StateHeader, excluded: FailureCauses | None = None
     ) -> ServiceKeyGroup:
         self.shelf.drop_others(head.stamp)
-        lane = self.work.lane(self.place)
+        task = self.work.task(self.place)
         if head.parts:
-            lane.restore(b"".join(self.store.parts(head.parts)))
+            task.restore(b"".join(self.store.parts(head.parts)))
         if excluded:
-            lane.leave_out(excluded)
+            task.leave_out(excluded)
         for entry in self.store.entries(head.entries):
             _, _, blobs = unpack_state(entry)
             try:
-                lane.take(unpack_steps(blobs.values()))  # its results were delivered before
+                task.take(unpack_steps(blobs.values()))  # its results were delivered before
             except Exception:
-                if not (blamed := lane.blamed()):
+                if not (blamed := task.blamed()):
                     raise
                 return self._rebuild(head, {**(excluded or {}), **blamed})
-        return lane
+        return task
 
     def take(self, steps: Sequence[ServiceStep]) -> list[tuple[int, bytes]]:
         """Process the next steps, without subscriptions that make them fail."""
         excluded: dict[str, tuple[int, str]] = {}
         while True:
             try:
-                return self.lane.take(steps)
+                return self.task.take(steps)
             except Exception:
-                blamed = self.lane.blamed()
+                blamed = self.task.blamed()
                 if not blamed.keys() - excluded.keys():
                     raise
                 excluded |= blamed
-                self.lane = self._rebuild(self.head, excluded)
+                self.task = self._rebuild(self.head, excluded)
 
     def keep(self, pieces: Sequence[bytes]) -> None:
         """Append the input to the log in the store, or write a snapshot."""
-        lane: Any = self.lane
+        task: Any = self.task
         entry = pack_state({}, {}, {str(k): piece for k, piece in enumerate(pieces)})
         head = replace(self.head, stamp=next_stamp(self.head.stamp))
         logged, snapshot = head.logged + len(entry), None
-        if logged > max(SMALL, lane.state_bytes):
-            snapshot = lane.save()
+        if logged > max(SMALL, task.state_bytes):
+            snapshot = task.save()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
             self.store.put_parts(parts)
             if head.entries:
@@ -351,6 +351,6 @@ class StoredKeyGroup:
             self.store.put_entry(head.entries, entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
-        self.shelf.leave(head.stamp, lane, self.head.stamp, snapshot)
-        self.shelf.put(head.stamp, lane)
+        self.shelf.leave(head.stamp, task, self.head.stamp, snapshot)
+        self.shelf.put(head.stamp, task)
         self.head = head

@@ -92,16 +92,16 @@ def read_head(row: Sequence[Any]) -> StateHeader:
 MAX_KEY_GROUPS = 4_096
 
 
-def get_key_group_count(frame: DataFrame, lanes: int | None) -> int:
-    """Return the number of key groups: `lanes=`, or Spark's shuffle partitions."""
-    if lanes is None:
-        lanes = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    if not 1 <= lanes <= MAX_KEY_GROUPS:
-        raise EventError(f"lanes={lanes}: it must be between 1 and {MAX_KEY_GROUPS}")
-    return lanes
+def get_key_group_count(frame: DataFrame, key_groups: int | None) -> int:
+    """Return the number of key groups: `key_groups=`, or Spark's shuffle partitions."""
+    if key_groups is None:
+        key_groups = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    if not 1 <= key_groups <= MAX_KEY_GROUPS:
+        raise EventError(f"key_groups={key_groups}: it must be between 1 and {MAX_KEY_GROUPS}")
+    return key_groups
 
 
-def compute_state_keys(lanes: int) -> list[int]:
+def compute_state_keys(key_groups: int) -> list[int]:
     """Return the keys of key groups in Spark's state store.
 
     They are chosen so that Spark's hash distributes the key groups evenly over as many partitions,
@@ -113,8 +113,8 @@ def compute_state_keys(lanes: int) -> list[int]:
     """
     keys: dict[int, int] = {}
     number = 0
-    while len(keys) < lanes:
-        keys.setdefault(spark_hash(number) % lanes, number)
+    while len(keys) < key_groups:
+        keys.setdefault(spark_hash(number) % key_groups, number)
         number += 1
     return list(keys.values())
 

@@ -78,7 +78,7 @@ _FLOW = pa.schema(
     {
         "through": pa.int32(),  # the key group of the next stage that receives or forwards it
         "stage": pa.int32(),  # target stage
-        "lane": pa.int32(),
+        "key_group": pa.int32(),
         "number": pa.int32(),
         "sender": pa.int32(),
         "place": pa.int32(),  # position among the rows of the sender
@@ -102,9 +102,9 @@ def read(
     return frame, SourceSchema.of(replace(shape, arrow=nullable), given)
 
 
-def lanes(frame: DataFrame, given: SourceOptions) -> int:
+def key_groups(frame: DataFrame, given: SourceOptions) -> int:
     """Return the number of key groups, which is fixed for the life of a checkpoint."""
-    return get_key_group_count(frame, given.lanes)
+    return get_key_group_count(frame, given.key_groups)
 
 
 def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
@@ -230,13 +230,13 @@ def select_events(
         if cut is not None:
             selected = selected | _overlapping(frame, chain, cut)
         frame = frame.filter(selected)
-    lane = build_key_group_column(chain)
+    key_group = build_key_group_column(chain)
     if condition is not None:
-        lane = sql.when(condition, lane).otherwise(PASSING)
+        key_group = sql.when(condition, key_group).otherwise(PASSING)
     if watched.ahead is not None:
-        lane = sql.when(watched.ahead, AHEAD).otherwise(lane)
+        key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
     names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
-    return frame.select(*names, lane.cast("int").alias(KEY_GROUP))
+    return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
 
 
 def _overlapping(frame: DataFrame, chain: Pipeline, cut: float) -> Column:
@@ -276,24 +276,30 @@ class PackEvents:
         packed, version = self._packed(arrivals.events, task)
         newest_ms = arrivals.newest_ms
         rows = [
-            _row(key, PackedTable(0, lane, CLOCK, b""), task, newest_ms=newest_ms, version=version)
-            for lane, key in enumerate(compute_state_keys(chain.lanes_of(0)))
+            _row(
+                key,
+                PackedTable(0, key_group, CLOCK, b""),
+                task,
+                newest_ms=newest_ms,
+                version=version,
+            )
+            for key_group, key in enumerate(compute_state_keys(chain.count_key_groups(0)))
         ]
         if self.cut is not None and arrivals.oldest is not None:
             rows[0]["blob"] = json.dumps(arrivals.oldest).encode()
         rows[0] |= {"dropped": arrivals.dropped, "ahead": arrivals.ahead}
         rows += _route(chain, -1, packed, task)
-        if chain.grouped_by == "lane":
-            rows = [row | {"lane": row["through"]} for row in rows]
+        if chain.grouped_by == "key_group":
+            rows = [row | {"key_group": row["through"]} for row in rows]
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
         freeze_loaded_code()
 
     def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
         """Pack the events by key group, with the version of the subscriptions."""
-        lanes = events.column(KEY_GROUP).to_numpy()
+        key_groups = events.column(KEY_GROUP).to_numpy()
         events = events.drop_columns([KEY_GROUP])
         if self.chain.split_by_spark:
-            return pack_events(self.chain, events, lanes=lanes), None
+            return pack_events(self.chain, events, key_groups=key_groups), None
         batch = get_micro_batch()
         numbers = np.full(events.num_rows, 0 if batch is None else batch.number)
         rows = np.arange(events.num_rows) + (task << _TASK_BITS)
@@ -303,7 +309,7 @@ class PackEvents:
             return pack_events(self.chain, arriving), None
         if batch is None:
             raise build_micro_batch_error()
-        spread = stage.spread(events, self.chain.lanes_of(0), batch)
+        spread = stage.spread(events, self.chain.count_key_groups(0), batch)
         version = None if spread.version is None else json.dumps(asdict(spread.version))
         return pack_routed_events(self.chain, arriving, spread), version
 
@@ -340,15 +346,19 @@ class StageProcessor(StatefulProcessor):
         own = [row for row in ordered if row.stage == self.number]
         clocks = [row for row in own if row.number == CLOCK]
         newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
-        keys = compute_state_keys(self.chain.lanes_of(self.number + 1)) if self._has_next else [0]
+        keys = (
+            compute_state_keys(self.chain.count_key_groups(self.number + 1))
+            if self._has_next
+            else [0]
+        )
         for row in ordered:
             if row.stage != self.number:
-                yield Row(**(row.asDict() | {"through": keys[row.lane % len(keys)]}))
+                yield Row(**(row.asDict() | {"through": keys[row.key_group % len(keys)]}))
         if not own:
             return
         if clocks and key[0] == 0 and self._has_next:
-            for lane, through in enumerate(keys):
-                clock = PackedTable(self.number + 1, lane, CLOCK, b"")
+            for key_group, through in enumerate(keys):
+                clock = PackedTable(self.number + 1, key_group, CLOCK, b"")
                 yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
         next_ms = compute_watermark(newest, self.delay_ms)
         oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
@@ -390,7 +400,7 @@ class StageProcessor(StatefulProcessor):
 
     def _run(
         self,
-        lane: int,
+        key_group: int,
         times: Any,
         blobs: list[bytes],
         next_ms: int | None = None,
@@ -402,10 +412,10 @@ class StageProcessor(StatefulProcessor):
         ahead: int = 0,
     ) -> Iterator[Row]:
         watermark_ms = times.getCurrentWatermarkInMs()
-        checks = self.cut is not None and self.number == 0 and lane == 0
+        checks = self.cut is not None and self.number == 0 and key_group == 0
         place = 0
-        if self.chain.spreads is not None and lane:
-            place = compute_state_keys(self.chain.lanes_of(self.number)).index(lane)
+        if self.chain.spreads is not None and key_group:
+            place = compute_state_keys(self.chain.count_key_groups(self.number)).index(key_group)
         outcome = run_task(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, get_task_cache(), oldest,
             newest_ms, require_no_gap=checks, place=place, version=version,
@@ -415,15 +425,15 @@ class StageProcessor(StatefulProcessor):
                 self.handle.deleteTimer(outcome.timer_before)
             if outcome.timer is not None:
                 self.handle.registerTimer(outcome.timer)
-        for row in _route(self.chain, self.number, outcome.sent, lane):
+        for row in _route(self.chain, self.number, outcome.sent, key_group):
             yield Row(**row)
-        row = build_counter_row(self.chain, lane, outcome.counters)
+        row = build_counter_row(self.chain, key_group, outcome.counters)
         yield Row(**(row | {"dropped": dropped, "ahead": ahead}))
 
 
 def get_task_cache() -> TaskCache:
     """Return the task cache in a local folder that Spark removes when the application ends."""
-    return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-lanes")
+    return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-tasks")
 
 
 def _route(
@@ -431,15 +441,21 @@ def _route(
 ) -> Iterator[dict[str, Any]]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     following = number + 1
-    keys = compute_state_keys(chain.lanes_of(following)) if following < len(chain.stages) else [0]
+    keys = (
+        compute_state_keys(chain.count_key_groups(following))
+        if following < len(chain.stages)
+        else [0]
+    )
     for place, packed in enumerate(sent):
-        lane = packed.lane if packed.stage == following else packed.lane % len(keys)
-        yield _row(keys[lane], packed, sender, place=place)
+        key_group = packed.key_group if packed.stage == following else packed.key_group % len(keys)
+        yield _row(keys[key_group], packed, sender, place=place)
 
 
-def build_counter_row(chain: Pipeline, lane: int, counters: TaskCounters) -> dict[str, Any]:
+def build_counter_row(chain: Pipeline, key_group: int, counters: TaskCounters) -> dict[str, Any]:
     """Build the counter row of a key group."""
-    return _row(0, PackedTable(len(chain.stages), lane, COUNTS, b""), lane, counters=counters)
+    return _row(
+        0, PackedTable(len(chain.stages), key_group, COUNTS, b""), key_group, counters=counters
+    )
 
 
 def _row(

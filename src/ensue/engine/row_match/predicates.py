@@ -129,8 +129,8 @@ class InterpretedConditions:
 
     @cached_property
     def kernel(self) -> Callable[..., int]:
-        recognition = self._plan.row_pattern
-        in_time = "times[i] - times[r] < horizon and " if recognition.within is not None else ""
+        row_pattern = self._plan.row_pattern
+        in_time = "times[i] - times[r] < horizon and " if row_pattern.within is not None else ""
         takings = [
             VariableTexts(number, f"{in_time}F(v, i, h, p, number[p] + 1, r)", ("h = V(h, v, i)",))
             for number in range(len(self._plan.automaton.variables))

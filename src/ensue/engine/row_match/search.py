@@ -243,14 +243,14 @@ class RowMatchFinder:
         judge: ConditionEvaluator,
         values: tuple[Any, ...],
     ) -> "_Given":
-        recognition = self.plan.row_pattern
+        row_pattern = self.plan.row_pattern
         times: npt.NDArray[Any] = np.zeros(1, np.int64)
         horizon: float = -1
         now: npt.NDArray[Any] = np.zeros(1, np.int64)
-        if recognition.within is not None:
-            vector = partitions.vector(recognition.order[0].expr)
+        if row_pattern.within is not None:
+            vector = partitions.vector(row_pattern.order[0].expr)
             times = np.ascontiguousarray(vector.values)
-            horizon = within_to_ticks(recognition.within, partitions.unit)
+            horizon = within_to_ticks(row_pattern.within, partitions.unit)
             least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
             now = np.array([least if search.now is None else search.now], times.dtype)
         return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
@@ -372,10 +372,10 @@ class _Run:
 
     def _describe_start(self) -> tuple[int, str]:
         """The partition of the current match, and its first row in words."""
-        recognition, meta = self._plan.row_pattern, self._meta
+        row_pattern, meta = self._plan.row_pattern, self._meta
         partition, row = int(meta[source.PARTITION]), int(meta[source.ROW])
-        columns = {key.name: key.column or key.name for key in recognition.partition}
-        for by in recognition.order:
+        columns = {key.name: key.column or key.name for key in row_pattern.partition}
+        for by in row_pattern.order:
             if isinstance(by.expr, FieldRef) and by.expr.name is not None:
                 columns.setdefault(by.expr.name, by.expr.name)
         place = int(self._partitions.places(np.array([row]))[0])

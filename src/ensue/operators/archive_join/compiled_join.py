@@ -26,7 +26,7 @@ class CompiledArchiveJoin:
     """A compiled query with JOIN ARCHIVE: its live side, its lookups and the join of their
     matches."""
 
-    correlation: ArchiveJoinQuery  # checked
+    archive_join: ArchiveJoinQuery  # checked
     live: CompiledSide
     joins: tuple[CompiledJoin, ...]
     joining: MatchJoiner
@@ -44,10 +44,10 @@ class CompiledArchiveJoin:
     @property
     def meaning(self) -> Query:
         """The live side with the returned columns."""
-        live = self.correlation.live
+        live = self.archive_join.live
         if isinstance(live, RowPatternSide):
-            return Query(live.pattern, returns=self.correlation.returns)
-        return replace(live, returns=self.correlation.returns)
+            return Query(live.pattern, returns=self.archive_join.returns)
+        return replace(live, returns=self.archive_join.returns)
 
     @property
     def keeps(self) -> float | None:

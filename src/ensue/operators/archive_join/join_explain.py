@@ -68,12 +68,12 @@ class ArchiveJoinExplainer:
 
     def _explain(self, *more: str) -> str:
         compiled = self.prepared
-        joins = zip(compiled.correlation.joins, compiled.joins, strict=True)
+        joins = zip(compiled.archive_join.joins, compiled.joins, strict=True)
         summaries = [
             self._summarize_archive(definition.archive, join) for definition, join in joins
         ]
         text = explain_archive_join(
-            compiled.correlation, compiled.decision, summaries, self._plans, self._latency, more
+            compiled.archive_join, compiled.decision, summaries, self._plans, self._latency, more
         )
         _, last = strip_result_modifiers(self.asked)
         return text if last is None else f"{text}\n\n{describe_result_modifiers(last)}"
@@ -150,7 +150,7 @@ class ArchiveJoinExplainer:
 
     def picture(self) -> str:
         """Draws the plans of all sides."""
-        return draw_archive_join(self.prepared.correlation, self._plans, self.prepared.access)
+        return draw_archive_join(self.prepared.archive_join, self._plans, self.prepared.access)
 
 
 def _length(length: float, calendar: bool, unit: Unit) -> str:

@@ -137,7 +137,7 @@ class ArchiveJoinMatcher:
         column = decode_column(events.column(query.filter_field))
         has_all = np.ones(events.num_rows, np.bool_)
         for number, access in enumerate(accesses):
-            if query.correlation.joins[number].kind is not JoinKind.INNER:
+            if query.archive_join.joins[number].kind is not JoinKind.INNER:
                 continue
             archived = access.instances(_NO_RANGES)
             keys = query.joining.archived_keys(number, archived, query.joins[number].key)

@@ -362,8 +362,8 @@ def compile_side(
     )
     if streaming:
         require_bounded(compiled.plan)
-    recognition = compiled.row_pattern
-    time = recognition.order[0].expr
+    row_pattern = compiled.row_pattern
+    time = row_pattern.order[0].expr
     ends = (
         Measure(
             RowExpression(FieldRef(OPERAND, "0"), (Navigation(time, first=first, final=True),)),
@@ -371,7 +371,7 @@ def compile_side(
         )
         for name, first in ((_FIRST, True), (_LAST, False))
     )
-    timed = replace(recognition, measures=(*recognition.measures, *ends))
+    timed = replace(row_pattern, measures=(*row_pattern.measures, *ends))
     clause = replace(compiled, plan=replace(compiled.plan, row_pattern=timed))
     return CompiledRowPatternSide(clause, side.alias, shape, side.ids)
 

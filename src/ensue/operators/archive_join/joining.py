@@ -84,7 +84,7 @@ class KeyEquality:
 class MatchJoiner:
     """Joins the matches of the sides of an archive join."""
 
-    correlation: ArchiveJoinQuery  # checked
+    archive_join: ArchiveJoinQuery  # checked
     live: ProjectedSide
     archived: tuple[ProjectedSide, ...]  # one per join
     equal: tuple[tuple[KeyEquality, ...], ...]  # one per join: the key comparisons
@@ -94,9 +94,9 @@ class MatchJoiner:
     @cached_property
     def _delivered(self) -> JoinSchema:
         """The shape of the result: all sides but those of ANTI JOIN."""
-        kinds = [join.kind for join in self.correlation.joins]
+        kinds = [join.kind for join in self.archive_join.joins]
         sides = [s for s, k in zip(self.archived, kinds, strict=True) if k is not JoinKind.ANTI]
-        query = self.correlation
+        query = self.archive_join
         return JoinSchema([self.live, *sides], query.returns, query.having, query.columns)
 
     @cached_property
@@ -117,18 +117,18 @@ class MatchJoiner:
         """For each join the shape of the sides that its ON may use: its own and earlier visible
         ones."""
         shapes, sides = [], [self.live]
-        for join, side in zip(self.correlation.joins, self.archived, strict=True):
+        for join, side in zip(self.archive_join.joins, self.archived, strict=True):
             shapes.append(JoinSchema([*sides, side]))
             sides += [side] if join.kind is not JoinKind.ANTI else []
         return tuple(shapes)
 
     @cached_property
     def _reaches(self) -> tuple[TimeRange, ...]:
-        return tuple(TimeRange.of(join.range, self.unit) for join in self.correlation.joins)
+        return tuple(TimeRange.of(join.range, self.unit) for join in self.archive_join.joins)
 
     def anchors(self, number: int, live: pa.Table) -> Times:
         """Returns the times from which the range of a join is counted back."""
-        anchor = self.correlation.joins[number].range.anchor
+        anchor = self.archive_join.joins[number].range.anchor
         return get_match_times(live, "start" if anchor is RangeAnchor.START else "end", self.unit)
 
     def ranges(self, number: int, live: pa.Table) -> tuple[Times, Times]:
@@ -155,7 +155,7 @@ class MatchJoiner:
     def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
         """Joins live matches with candidates of archived matches."""
         tables, rows = [live], [np.arange(live.num_rows)]
-        for number, join in enumerate(self.correlation.joins):
+        for number, join in enumerate(self.archive_join.joins):
             pairs = self._find_pairs(number, tables, rows, archived[number])
             if join.kind is JoinKind.ANTI:
                 unmatched = np.ones(len(rows[0]), np.bool_)
@@ -177,7 +177,7 @@ class MatchJoiner:
         """Returns the joined rows and archived matches, ordered by row."""
         if not archived.num_rows or not len(rows[0]):
             return _EMPTY, _EMPTY
-        join = self.correlation.joins[number]
+        join = self.archive_join.joins[number]
         live, chosen = tables[0], rows[0]
         since, until = self.ranges(number, live)
         starts, ends = (get_match_times(archived, name, self.unit) for name in ("start", "end"))
@@ -236,7 +236,7 @@ class MatchJoiner:
         if is_kept is not None:
             rows = filter_rows(rows, is_kept)
             joined = JoinedRows(self._delivered, tables, rows)
-        limit = self.correlation.limit
+        limit = self.archive_join.limit
         table = joined.table(self.identity)
         if limit is None or not table.num_rows:
             return table

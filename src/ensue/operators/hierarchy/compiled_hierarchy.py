@@ -218,7 +218,7 @@ class CompiledLayer:
 class CompiledHierarchy:
     """A hierarchy compiled for a stream of a known shape."""
 
-    tower: Hierarchy
+    hierarchy: Hierarchy
     layers: tuple[CompiledLayer, ...]  # lower ones first, without those that are only inlined
     shape: StreamSchema  # of the input events
     boxes: tuple[InliningChoice, ...] = ()  # how nested complex events are found
@@ -261,7 +261,7 @@ class CompiledStage:
     """The layers that run in the key groups of one key. Their time lags the stream's."""
 
     stage: StagePlan
-    tower: CompiledHierarchy
+    hierarchy: CompiledHierarchy
     layers: tuple[CompiledLayer, ...]  # lower ones first; they wait only for each other
     takes: Mapping[str, pa.Schema]  # the events of earlier stages
     hold: int | float  # how far its time lags the stream
@@ -270,7 +270,7 @@ class CompiledStage:
     @property
     def shape(self) -> StreamSchema:
         """The shape of the input events."""
-        return self.tower.shape
+        return self.hierarchy.shape
 
     @property
     def cut(self) -> bool:

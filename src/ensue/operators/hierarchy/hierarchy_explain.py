@@ -36,12 +36,12 @@ def explain_compiled_hierarchy(
     """Explains a compiled hierarchy; `more` has further text by layer name."""
     plans = list_layer_plans(compiled)
     keys = list(_describe_stages(compiled))
-    return explain_hierarchy(compiled.tower, compiled.boxes, plans, keys, more)
+    return explain_hierarchy(compiled.hierarchy, compiled.boxes, plans, keys, more)
 
 
 def draw_compiled_hierarchy(compiled: CompiledHierarchy) -> str:
     """Draws a compiled hierarchy as SVG."""
-    return draw_hierarchy(compiled.tower, compiled.boxes, list_layer_plans(compiled))
+    return draw_hierarchy(compiled.hierarchy, compiled.boxes, list_layer_plans(compiled))
 
 
 def list_layer_plans(compiled: CompiledHierarchy) -> list[LayerPlan]:
@@ -65,7 +65,7 @@ def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
     yield f"{len(stages)} stages on Spark, a shuffle between them:"
     for stage in stages:
         key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one task, no key"
-        names = ", ".join(_describe_layer(p.layer.name, compiled.tower) for p in stage.layers)
+        names = ", ".join(_describe_layer(p.layer.name, compiled.hierarchy) for p in stage.layers)
         takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
         yield f"  {stage.stage.number + 1}. {key}: {names}{takes}"
 

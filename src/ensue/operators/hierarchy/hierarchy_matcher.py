@@ -263,17 +263,17 @@ class HierarchyMatcher(LayeredMatcher):
     def save(self) -> bytes:
         """Returns the state as bytes for `restore`."""
         header = {"rows": self.rows, "layers": [p.layer.name for p in self.prepared.layers]}
-        saved = {"tower": pack_state(header, {"ends": self._starts.ends}, {})}
+        saved = {"hierarchy": pack_state(header, {"ends": self._starts.ends}, {})}
         saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
         return pack_state({}, {}, saved)
 
     def restore(self, data: bytes) -> None:
         """Continues from a saved state."""
         _, _, saved = unpack_state(data)
-        names = {"tower", *(f"layer {k}" for k in range(len(self.layers)))}
+        names = {"hierarchy", *(f"layer {k}" for k in range(len(self.layers)))}
         if set(saved) != names:
             raise StateError("the state of a stream was saved for another set of layers")
-        header, arrays, _ = unpack_state(saved["tower"])
+        header, arrays, _ = unpack_state(saved["hierarchy"])
         if header["layers"] != [p.layer.name for p in self.prepared.layers]:
             raise StateError("the state of a stream was saved for other layers")
         self.rows = int(header["rows"])

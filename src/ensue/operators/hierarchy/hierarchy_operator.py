@@ -61,7 +61,7 @@ class LevelOutput:
 class HierarchyOperator:
     """Runs a hierarchy and assigns its levels to outputs."""
 
-    tower: CompiledHierarchy
+    hierarchy: CompiledHierarchy
     levels: tuple[LevelOutput, ...]
     of_events: bool = False  # its layers read derived streams
     rows: None = None  # all events are needed
@@ -73,11 +73,11 @@ class HierarchyOperator:
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:
         """The queries whose cost is estimated: one per layer."""
-        return tuple(layer.prepared for layer in self.tower.layers)
+        return tuple(layer.prepared for layer in self.hierarchy.layers)
 
     @cached_property
     def stages(self) -> tuple[CompiledStage, ...]:
-        return compile_stages(self.tower)
+        return compile_stages(self.hierarchy)
 
     @cached_property
     def reads(self) -> InputFilter:
@@ -85,10 +85,10 @@ class HierarchyOperator:
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """Matches events that are in stream order."""
-        live = HierarchyMatcher(self.tower)
+        live = HierarchyMatcher(self.hierarchy)
         batches = []
         held = 0
-        for piece in slices_by_time(events, self.tower.shape, SLICE_ROWS):
+        for piece in slices_by_time(events, self.hierarchy.shape, SLICE_ROWS):
             batches.append(live.feed(StageInput.of(piece)))
             held += sum(table.nbytes for table in batches[-1])
             live.others_hold(held)
@@ -97,19 +97,21 @@ class HierarchyOperator:
         batches.append(live.finish())
         results = {
             name: concat_tables(schema, [tables[k] for tables in batches])
-            for k, (name, schema) in enumerate(self.tower.delivered.items())
+            for k, (name, schema) in enumerate(self.hierarchy.delivered.items())
         }
         tables = [sort_result(results[o.name], o.output.meaning) for o in self.levels]
         return TableResult(tables, self._unseen(results))
 
     def _unseen(self, results: Mapping[str, pa.Table]) -> UnseenTypes:
         """Returns all event types if a top query has no match: one of them may be misspelt."""
-        tower = self.tower.tower
-        if all(results[name].num_rows for name in tower.top_queries):
+        hierarchy = self.hierarchy.hierarchy
+        if all(results[name].num_rows for name in hierarchy.top_queries):
             return UnseenTypes()
-        atoms = [atom for query in tower.queries for atom in iterate_positive_atoms(query.pattern)]
+        atoms = [
+            atom for query in hierarchy.queries for atom in iterate_positive_atoms(query.pattern)
+        ]
         named = {name for atom in atoms for name in get_type_names(atom.type)}
-        return UnseenTypes(frozenset(named - set(tower.names)), tower.names)
+        return UnseenTypes(frozenset(named - set(hierarchy.names)), hierarchy.names)
 
     def chains(self) -> "tuple[tuple[HierarchyStage, ...], ...]":
         """Returns the stages as one chain."""
@@ -117,9 +119,11 @@ class HierarchyOperator:
 
     def whole(self) -> "HierarchyStage":
         """Creates one stage with all layers and no key."""
-        layers = self.tower.layers
+        layers = self.hierarchy.layers
         every = DividedStage(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
-        return HierarchyStage(CompiledStage(every, self.tower, layers, {}, 0, None), self.levels)
+        return HierarchyStage(
+            CompiledStage(every, self.hierarchy, layers, {}, 0, None), self.levels
+        )
 
 
 def _reads(stage: CompiledStage) -> InputFilter:
@@ -180,7 +184,7 @@ class HierarchyStage:
         stage = self.prepared
         if stage.cut:
             return HierarchyStageMatcher(stage, arrival)
-        return HierarchyMatcher(replace(stage.tower, layers=stage.layers))
+        return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
 
     def matched(self, given: StageInput) -> list[pa.Table]:
         """Matches the complete events of one key group."""

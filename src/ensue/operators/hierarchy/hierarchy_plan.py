@@ -137,6 +137,6 @@ def _list_levels(
     for name in compiled.delivered:
         if hierarchy.defined(name) is not None and (options.levels == "all" or name in requested):
             yield name, name if spec.name is None else f"{spec.name}.{name}"
-    tops = {top.label: top.layer for top in compiled.tower.tops}
+    tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""
     yield tops.get(str(spec.number), query_name), query_name if spec.name is None else spec.name

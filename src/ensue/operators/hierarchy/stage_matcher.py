@@ -198,7 +198,7 @@ class HierarchyStageMatcher(LayeredMatcher):
         self.arrival = list(arrival)
         self.layers = [BufferedLayer(layer) for layer in prepared.layers]
         self.places = KeyNumbers()
-        self._schemas = {p.layer.name: p.found for p in prepared.tower.layers}
+        self._schemas = {p.layer.name: p.found for p in prepared.hierarchy.layers}
 
     def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete: input events in order, and complex events.

@@ -93,7 +93,7 @@ class CompiledClause:
 
 
 def compile_clause(
-    recognition: RowPatternQuery,
+    row_pattern: RowPatternQuery,
     arrow: pa.Schema,
     limits: MatcherLimits,
     *,
@@ -107,7 +107,7 @@ def compile_clause(
     kinds = {
         name: kind for name, kind in get_field_kinds(arrow).items() if not is_internal_column(name)
     }
-    resolved = check_row_pattern(recognition, kinds, get_time_zones(arrow, session))
+    resolved = check_row_pattern(row_pattern, kinds, get_time_zones(arrow, session))
     bound = replace(resolved, partition=tuple(map(_replace_computed_key, resolved.partition)))
     clause = CompiledClause(
         RowPatternPlan(bound, kinds), arrow, canonical_form(resolved), ids, limits
@@ -119,7 +119,7 @@ def compile_clause(
                     f"a column of the result would be called '{name}', and that is the id of a "
                     "match",
                     hint="give the measure another name by AS, or rename the table's column",
-                    text=recognition.text,
+                    text=row_pattern.text,
                 )
     return clause
 
@@ -146,33 +146,33 @@ def _replace_computed_key(key: PartitionKey) -> PartitionKey:
 # ---------------------------------------------------------------------------- stream checks
 
 
-def get_time_column(recognition: RowPatternQuery) -> str:
+def get_time_column(row_pattern: RowPatternQuery) -> str:
     """Returns the column of event time, the first of ORDER BY, of a checked clause."""
-    if not recognition.order:
-        raise _no_time(recognition, "there is no ORDER BY")
-    first = recognition.order[0]
+    if not row_pattern.order:
+        raise _no_time(row_pattern, "there is no ORDER BY")
+    first = row_pattern.order[0]
     if not isinstance(first.expr, FieldRef) or first.expr.name is None:
-        raise _no_time(recognition, "ORDER BY begins with a computed value")
+        raise _no_time(row_pattern, "ORDER BY begins with a computed value")
     if first.descending:
-        raise _no_time(recognition, "ORDER BY begins with a column in descending order")
+        raise _no_time(row_pattern, "ORDER BY begins with a column in descending order")
     return first.expr.name
 
 
-def _no_time(recognition: RowPatternQuery, why: str) -> QueryError:
-    span = recognition.order[0].span if recognition.order else recognition.pattern.span
+def _no_time(row_pattern: RowPatternQuery, why: str) -> QueryError:
+    span = row_pattern.order[0].span if row_pattern.order else row_pattern.pattern.span
     return QueryError(
         f"rows of a stream are in the order of time, and {why}",
         hint="start ORDER BY with the column of event time, ascending",
         span=span,
-        text=recognition.text,
+        text=row_pattern.text,
     )
 
 
-def get_tie_columns(recognition: RowPatternQuery) -> tuple[str, ...] | None:
+def get_tie_columns(row_pattern: RowPatternQuery) -> tuple[str, ...] | None:
     """Returns the further columns of ORDER BY if the source can sort by them: ascending, NULL
     last."""
     columns = []
-    for by in recognition.order[1:]:
+    for by in row_pattern.order[1:]:
         if by.descending or by.nulls_first or not isinstance(by.expr, FieldRef):
             return None
         assert by.expr.name is not None
@@ -180,29 +180,29 @@ def get_tie_columns(recognition: RowPatternQuery) -> tuple[str, ...] | None:
     return tuple(columns)
 
 
-def require_open_end(recognition: RowPatternQuery) -> None:
+def require_open_end(row_pattern: RowPatternQuery) -> None:
     """Raises a QueryError if a pattern requires the last row of a partition."""
-    for term in iterate_terms(recognition.pattern):
+    for term in iterate_terms(row_pattern.pattern):
         if isinstance(term, PartitionAnchor) and term.at == "end":
             raise QueryError(
                 "$ is the end of a partition, and a stream has no last row",
                 hint="leave it out, or run the clause on a table",
                 span=term.span,
-                text=recognition.text,
+                text=row_pattern.text,
             )
 
 
 def require_bounded(plan: RowPatternPlan) -> None:
     """Raises a QueryError if a match may wait for rows forever."""
-    recognition = plan.row_pattern
-    if recognition.within is None and plan.automaton.longest is None:
+    row_pattern = plan.row_pattern
+    if row_pattern.within is None and plan.automaton.longest is None:
         raise QueryError(
             "a match of this pattern may be of any length, and a stream would keep its rows "
             "forever",
             hint="add WITHIN INTERVAL '1' HOUR after PATTERN (...), or bound the quantifiers: "
             "{1,100} instead of +",
-            span=recognition.pattern.span,
-            text=recognition.text,
+            span=row_pattern.pattern.span,
+            text=row_pattern.text,
         )
 
 

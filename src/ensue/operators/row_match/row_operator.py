@@ -197,13 +197,13 @@ class RowPatternOperator:
 
 def require_streamable(clause: CompiledClause, source: SourceSchema) -> None:
     """Raises a QueryError if a clause cannot run on a stream."""
-    recognition = clause.row_pattern
-    require_open_end(recognition)
-    time = get_time_column(recognition)
+    row_pattern = clause.row_pattern
+    require_open_end(row_pattern)
+    time = get_time_column(row_pattern)
     if source.time != time:
         raise QueryError(
             f"ORDER BY begins with '{time}', and events are ordered by time={source.time!r}",
             hint="all queries of a stream use one column of event time",
-            span=recognition.order[0].span,
-            text=recognition.text,
+            span=row_pattern.order[0].span,
+            text=row_pattern.text,
         )

@@ -107,17 +107,17 @@ class SubscriptionSetLoader:
 
     source: SourceSchema = field(compare=False)
     streaming: bool
-    lanes: int
+    key_groups: int
     stream: str
     shape: str  # the digest of the source's description
 
     @classmethod
     def of(
-        cls, source: SourceSchema, *, streaming: bool, lanes: int, stream: str
+        cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str
     ) -> "SubscriptionSetLoader":
         description = json.dumps(source.described(), sort_keys=True)
         digest = hashlib.sha256(description.encode()).hexdigest()[:16]
-        return cls(source, streaming, lanes, stream, digest)
+        return cls(source, streaming, key_groups, stream, digest)
 
     @property
     def part(self) -> str:
@@ -129,12 +129,14 @@ class SubscriptionSetLoader:
         return (self.part,)
 
     def empty(self) -> SubscriptionSet:
-        return SubscriptionSet(self.source.shape, streaming=self.streaming, lanes=self.lanes)
+        return SubscriptionSet(
+            self.source.shape, streaming=self.streaming, key_groups=self.key_groups
+        )
 
     def opened(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
         return SubscriptionSet.open(
             snapshot.part(self.part), self.source.shape, streaming=self.streaming,
-            lanes=self.lanes,
+            key_groups=self.key_groups,
         )  # fmt: skip
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:

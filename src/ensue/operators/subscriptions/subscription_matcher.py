@@ -99,7 +99,7 @@ class SubscriptionMatcher:
     """Matches the subscriptions of a set, all of them or those of one task."""
 
     def __init__(
-        self, subscriptions: SubscriptionSet, limits: MatcherLimits, lane: int = -1
+        self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1
     ) -> None:
         self.subscription_set = subscriptions
         self._bound = bound = limits.compute_memory_bound(
@@ -108,10 +108,12 @@ class SubscriptionMatcher:
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
         self.state = NetworkState(
             subscriptions.nodes, subscriptions.time, subscriptions.space,
-            subscriptions.region_table, lane,
+            subscriptions.region_table, key_group,
             most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
-        self.patterns = TemplateState(subscriptions.patterns, limits, lane, subscriptions.lanes)
+        self.patterns = TemplateState(
+            subscriptions.patterns, limits, key_group, subscriptions.key_groups
+        )
         self.store = EventBuffer(subscriptions.shape)
         self.schema = build_notification_schema(subscriptions.shape)
         self.rows = 0  # events so far
@@ -402,11 +404,11 @@ def match_table(
     subscriptions: SubscriptionSet,
     version: int,
     limits: MatcherLimits,
-    lane: int = -1,
+    key_group: int = -1,
     progress: Progress | None = None,
 ) -> pa.Table:
     """Matches a set, or one of its tasks, on complete events."""
-    matcher = SubscriptionMatcher(subscriptions, limits, lane)
+    matcher = SubscriptionMatcher(subscriptions, limits, key_group)
     matcher.version = version
     tables = []
     size = FIRST_SLICE

@@ -109,18 +109,18 @@ class RoutedSubscriptionStage(SubscriptionStage):
 
     # ---------------------------------------------------------------------------- routing
 
-    def spread(self, events: pa.Table, lanes: int, batch: MicroBatch | None) -> RoutedEvents:
+    def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
         version = self._version(batch)
         number = self.subscribed.version if version is None else version.number
-        subscriptions = self._fleet(version, lanes)
+        subscriptions = self._fleet(version, key_groups)
         rows, tasks = [], []
         first = 0
         for piece in split_table(events, SLICE):
             relevant, masks = _find_tasks(subscriptions, piece)
-            numbers, lane = np.nonzero(masks[:, None] >> _bits(lanes) & np.uint64(1))
+            numbers, key_group = np.nonzero(masks[:, None] >> _bits(key_groups) & np.uint64(1))
             rows.append(relevant[numbers] + first)
-            tasks.append(lane)
+            tasks.append(key_group)
             first += piece.num_rows
         row = np.concatenate([np.zeros(0, np.int64), *rows])
         added = pa.table({VERSION: np.full(len(row), number, np.int64)}, schema=ADDED)
@@ -136,14 +136,14 @@ class RoutedSubscriptionStage(SubscriptionStage):
         assert moment is not None
         return SubscriptionVersion(number, moment.batch, batch.stream)
 
-    def _fleet(self, version: SubscriptionVersion | None, lanes: int) -> SubscriptionSet:
+    def _fleet(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Returns the set that routes the current events."""
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
-            return self._built_set(lanes)
+            return self._built_set(key_groups)
         if version is None:
-            return self.fleets(_TABLE, lanes).at(log, self.subscribed.version)
-        fleets = self.fleets(version.stream, lanes)
+            return self.fleets(_TABLE, key_groups).at(log, self.subscribed.version)
+        fleets = self.fleets(version.stream, key_groups)
         loaded = fleets.at(log, version.number)
         write_due_snapshot(log, fleets, version.number, loaded)
         return loaded
@@ -156,19 +156,19 @@ class RoutedSubscriptionStage(SubscriptionStage):
         else:
             self._built_set(1)
 
-    def fleets(self, stream: str, lanes: int) -> SubscriptionSetLoader:
+    def fleets(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
         """Returns the loader of the set for a stream."""
         return SubscriptionSetLoader.of(
-            self.source, streaming=self.streaming, lanes=lanes, stream=stream
+            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )
 
-    def _built_set(self, lanes: int) -> SubscriptionSet:
+    def _built_set(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""
-        if lanes not in self._built_sets:
-            self._built_sets[lanes] = compile_subscription_set(
-                self.subscribed, self.source, streaming=self.streaming, lanes=lanes
+        if key_groups not in self._built_sets:
+            self._built_sets[key_groups] = compile_subscription_set(
+                self.subscribed, self.source, streaming=self.streaming, key_groups=key_groups
             )
-        return self._built_sets[lanes]
+        return self._built_sets[key_groups]
 
     @cached_property
     def _built_sets(self) -> dict[int, SubscriptionSet]:
@@ -183,21 +183,23 @@ class RoutedSubscriptionStage(SubscriptionStage):
 
     def matcher(self) -> "SubscriptionTaskMatcher":
         """Creates the matcher of a single task."""
-        return self.lane_matcher(0, 1)
+        return self.task_matcher(0, 1)
 
-    def lane_matcher(self, lane: int, lanes: int) -> "SubscriptionTaskMatcher":
+    def task_matcher(self, key_group: int, key_groups: int) -> "SubscriptionTaskMatcher":
         """Creates the matcher of one task."""
-        return SubscriptionTaskMatcher(self, lane, lanes)
+        return SubscriptionTaskMatcher(self, key_group, key_groups)
 
     def matched(self, given: StageInput) -> list[pa.Table]:
         """Matches complete events in a single task."""
-        return self.lane_matched(given, 0, 1)
+        return self.match_key_group(given, 0, 1)
 
-    def lane_matched(self, given: StageInput, lane: int, lanes: int) -> list[pa.Table]:
+    def match_key_group(
+        self, given: StageInput, key_group: int, key_groups: int
+    ) -> list[pa.Table]:
         """Matches the complete events of one task."""
-        subscriptions, version = self._fleet(None, lanes), self.subscribed.version
+        subscriptions, version = self._fleet(None, key_groups), self.subscribed.version
         events = given.events.select(self.source.arrow.names)
-        return [match_table(events, subscriptions, version, self.limits, lane)]
+        return [match_table(events, subscriptions, version, self.limits, key_group)]
 
 
 class SubscriptionTaskMatcher(SubscriptionMatcher):
@@ -208,17 +210,19 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
     ones do not see events of earlier versions.
     """
 
-    def __init__(self, stage: RoutedSubscriptionStage, lane: int, lanes: int) -> None:
-        self.stage, self.lane, self.lanes = stage, lane, lanes
+    def __init__(self, stage: RoutedSubscriptionStage, key_group: int, key_groups: int) -> None:
+        self.stage, self.key_group, self.key_groups = stage, key_group, key_groups
         self.told: SubscriptionVersion | None = None
         self.passed: float | None = None  # the current stream time
         changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
-        subscriptions = _empty_set(stage, lanes) if changing else stage._fleet(None, lanes)
+        subscriptions = (
+            _empty_set(stage, key_groups) if changing else stage._fleet(None, key_groups)
+        )
         self._begin(subscriptions)
         self.version = 0 if changing else stage.subscribed.version
 
     def _begin(self, subscriptions: SubscriptionSet) -> None:
-        SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.lane)
+        SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.key_group)
         subscriptions.matchers.add(self)
 
     def renew(self, version: SubscriptionVersion) -> None:
@@ -226,7 +230,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.told = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        subscriptions = self.stage.fleets(version.stream, self.lanes).at(
+        subscriptions = self.stage.fleets(version.stream, self.key_groups).at(
             log, version.number, later=True
         )
         if subscriptions is not self.subscription_set:
@@ -259,15 +263,15 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
     def save(self) -> bytes:
         """Returns the state as bytes for `restore`."""
         told = None if self.told is None else asdict(self.told)
-        header = {"lane_format": FORMAT, "told": told, "passed": self.passed}
+        header = {"key_group_format": FORMAT, "told": told, "passed": self.passed}
         return pack_state(header, {}, {"fleet": super().save()})
 
     def restore(self, data: bytes) -> None:
         """Continues from a saved state."""
         header, _, blobs = unpack_state(data)
-        if header.get("lane_format") != FORMAT:
+        if header.get("key_group_format") != FORMAT:
             raise StateError(
-                f"the state of subscriptions is of format {header.get('lane_format')}, and this "
+                f"the state of subscriptions is of format {header.get('key_group_format')}, and this "
                 f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
         if header["told"] is not None:
@@ -276,9 +280,9 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.passed = header["passed"]
 
 
-def _empty_set(stage: RoutedSubscriptionStage, lanes: int) -> SubscriptionSet:
+def _empty_set(stage: RoutedSubscriptionStage, key_groups: int) -> SubscriptionSet:
     """Creates the set of a task that knows no version yet."""
-    return SubscriptionSet(stage.source.shape, streaming=True, lanes=lanes)
+    return SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups)
 
 
 def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, Any]:
@@ -291,9 +295,9 @@ def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, 
     leaves = subscriptions.nodes.leaf_of.array[slots]
     is_pattern_leaf = pattern_rows(leaves)
     bits = np.zeros(len(leaves), np.uint64)
-    bits[~is_pattern_leaf] = subscriptions.nodes.arrays().lanes[leaves[~is_pattern_leaf]]
-    bits[is_pattern_leaf] = subscriptions.patterns.lane_bits(
-        decode_pattern_numbers(leaves[is_pattern_leaf]), subscriptions.lanes
+    bits[~is_pattern_leaf] = subscriptions.nodes.arrays().key_groups[leaves[~is_pattern_leaf]]
+    bits[is_pattern_leaf] = subscriptions.patterns.key_group_bits(
+        decode_pattern_numbers(leaves[is_pattern_leaf]), subscriptions.key_groups
     )
     order = np.argsort(rows, kind="stable")
     rows, bits = rows[order].astype(np.int64), bits[order]
@@ -301,8 +305,8 @@ def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, 
     return rows[begins], np.bitwise_or.reduceat(bits, begins)
 
 
-def _bits(lanes: int) -> Any:
-    return np.arange(lanes, dtype=np.uint64) & np.uint64(63)
+def _bits(key_groups: int) -> Any:
+    return np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
 
 
 # ---------------------------------------------------------------------------- operator

@@ -52,16 +52,18 @@ class SubscriptionSet:
     Adding a subscription compiles no code. Matchers share the set, which holds no events.
     """
 
-    def __init__(self, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1) -> None:
+    def __init__(
+        self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
+    ) -> None:
         self.shape = shape
         self.streaming = streaming
-        self.lanes = lanes
+        self.key_groups = key_groups
         self.space = EARTH if shape.schema.space == "earth" else PLANE
         self.regions = Regions(shape.schema.space)
         self.index = AtomIndex(shape, self.regions, self.space)
         self.time: Any = np.float64 if shape.schema.time_kind is ValueKind.FLOAT else np.int64
         self.nodes = NetworkTable(self.time, self.regions, self.index)
-        self.nodes.lanes = lanes
+        self.nodes.key_groups = key_groups
         self.members = MemberRegistry()
         self.matchers: WeakSet[SubscriptionStateHolder] = (
             WeakSet()
@@ -173,10 +175,10 @@ class SubscriptionSet:
 
     @classmethod
     def open(
-        cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1
+        cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
     ) -> "SubscriptionSet":
         """Opens a saved set for events of this shape. Files are mapped and never changed."""
-        subscriptions = cls(shape, streaming=streaming, lanes=lanes)
+        subscriptions = cls(shape, streaming=streaming, key_groups=key_groups)
         subscriptions.regions = Regions.open(folder / "regions", shape.schema.space)
         subscriptions.index = AtomIndex.open(
             folder / "index", shape, subscriptions.regions, subscriptions.space
@@ -184,8 +186,8 @@ class SubscriptionSet:
         subscriptions.nodes = NetworkTable.open(
             folder / "nodes", subscriptions.time, subscriptions.regions, subscriptions.index
         )
-        if subscriptions.nodes.lanes != lanes:
-            subscriptions.nodes.split(lanes)
+        if subscriptions.nodes.key_groups != key_groups:
+            subscriptions.nodes.split(key_groups)
         subscriptions.members = MemberRegistry.open(folder / "members")
         subscriptions.patterns = TemplateTable(
             shape, subscriptions.index, subscriptions.nodes.leaf_of, streaming
@@ -293,10 +295,14 @@ def _identity(name: str, subscription: Subscription) -> bytes:
 
 
 def compile_subscription_set(
-    subscribed: SubscriptionsSpec, source: SourceSchema, *, streaming: bool = False, lanes: int = 1
+    subscribed: SubscriptionsSpec,
+    source: SourceSchema,
+    *,
+    streaming: bool = False,
+    key_groups: int = 1,
 ) -> SubscriptionSet:
     """Compiles the subscriptions of a set at its version."""
-    subscriptions = SubscriptionSet(source.shape, streaming=streaming, lanes=lanes)
+    subscriptions = SubscriptionSet(source.shape, streaming=streaming, key_groups=key_groups)
     for version, change in subscribed.log.alive(subscribed.version):
         subscriptions.take(change, version)
     return subscriptions

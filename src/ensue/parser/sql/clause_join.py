@@ -329,10 +329,10 @@ class _JoinParser:
         assert clause.alias is not None
         if clause.alias.lower() in self.sides:
             raise self._misfit(f"two clauses are called {clause.alias}", clause.keyword)
-        recognition = self.resolve(clause)
-        names = {column.lower() for column in _columns(recognition)}
+        row_pattern = self.resolve(clause)
+        names = {column.lower() for column in _columns(row_pattern)}
         ids = MATCH_ID in self.query.names and MATCH_ID not in names
-        side = RowPatternSide(recognition, clause.alias, ids, str(clause.table))
+        side = RowPatternSide(row_pattern, clause.alias, ids, str(clause.table))
         check_row_pattern_side(side)
         self.sides[clause.alias.lower()] = side
         return side
@@ -440,7 +440,7 @@ def _side_columns(side: RowPatternSide) -> Iterator[str]:
     yield from _columns(side.row_pattern)
 
 
-def _columns(recognition: RowPatternQuery) -> Iterator[str]:
+def _columns(row_pattern: RowPatternQuery) -> Iterator[str]:
     """Yields the output columns of a clause with ONE ROW PER MATCH."""
-    yield from (key.name for key in recognition.partition)
-    yield from (measure.name for measure in recognition.measures)
+    yield from (key.name for key in row_pattern.partition)
+    yield from (measure.name for measure in row_pattern.measures)

@@ -29,7 +29,7 @@ class LayerPlan:
 
 
 def explain_hierarchy(
-    tower: Hierarchy,
+    hierarchy: Hierarchy,
     boxes: Sequence[InliningChoice],
     matchers: Sequence[LayerPlan],
     keys: Sequence[str] = (),
@@ -39,29 +39,29 @@ def explain_hierarchy(
 
     `more` has texts to append to the plans of matchers, by their names.
     """
-    layers = len(tower.definitions) + len(tower.top_queries)
+    layers = len(hierarchy.definitions) + len(hierarchy.top_queries)
     count = "one matcher" if len(matchers) == 1 else f"{len(matchers)} matchers"
     lines = [f"hierarchy of {layers} layers, {count}"]
     seen: set[str] = set()
-    for name in tower.top_queries:
-        lines += _explain_layer(tower, name, boxes, matchers, "  ", seen)
+    for name in hierarchy.top_queries:
+        lines += _explain_layer(hierarchy, name, boxes, matchers, "  ", seen)
     lines += keys
     for matcher in reversed(matchers):
-        lines += ["", f"--- {name_layer(matcher.name, tower)} ---", explain_plan(matcher.plan)]
+        lines += ["", f"--- {name_layer(matcher.name, hierarchy)} ---", explain_plan(matcher.plan)]
         lines += ["", more[matcher.name]] if matcher.name in more else []
     return "\n".join(lines)
 
 
-def name_layer(name: str, tower: Hierarchy) -> str:
+def name_layer(name: str, hierarchy: Hierarchy) -> str:
     """Returns the name of a layer for readers."""
-    label = next((top.label for top in tower.tops if top.layer == name), name)
-    if name in tower.top_queries:
+    label = next((top.label for top in hierarchy.tops if top.layer == name), name)
+    if name in hierarchy.top_queries:
         return _TOP if not label else f"{_TOP} {format_name(label)}"
     return format_name(name)
 
 
 def _explain_layer(
-    tower: Hierarchy,
+    hierarchy: Hierarchy,
     name: str,
     boxes: Sequence[InliningChoice],
     matchers: Sequence[LayerPlan],
@@ -69,14 +69,14 @@ def _explain_layer(
     seen: set[str],
 ) -> Iterator[str]:
     if name in seen:
-        yield f"{indent}{name_layer(name, tower)}: as above"
+        yield f"{indent}{name_layer(name, hierarchy)}: as above"
         return
     seen.add(name)
-    below = name not in tower.top_queries
+    below = name not in hierarchy.top_queries
     query = (
-        next(d.query for d in tower.definitions if d.name == name)
+        next(d.query for d in hierarchy.definitions if d.name == name)
         if below
-        else tower.top_queries[name]
+        else hierarchy.top_queries[name]
     )
     facts = [format_pattern(query.pattern)]
     facts += [f"[{e.field_name}]" for e in query.equivalence]
@@ -87,11 +87,11 @@ def _explain_layer(
         facts.append("delivered")
     if matcher is not None and matcher.waits:
         facts.append("waits for what is below it")
-    yield f"{indent}{name_layer(name, tower)}: {', '.join(facts)}"
+    yield f"{indent}{name_layer(name, hierarchy)}: {', '.join(facts)}"
     for box in boxes:
         if box.layer == name:
             yield f"{indent}  box {format_name(box.variable)}: {_describe_box(box)}"
-            yield from _explain_layer(tower, box.type, boxes, matchers, indent + "    ", seen)
+            yield from _explain_layer(hierarchy, box.type, boxes, matchers, indent + "    ", seen)
 
 
 def _describe_box(box: InliningChoice) -> str:
@@ -112,10 +112,10 @@ _TINT = "#f1f5f9"
 
 
 def draw_hierarchy(
-    tower: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
+    hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
 ) -> str:
     """Draws a frame with the plan of each matcher, and arrows for their events, as SVG."""
-    return _HierarchyDrawing(tower, boxes, matchers).to_svg()
+    return _HierarchyDrawing(hierarchy, boxes, matchers).to_svg()
 
 
 @dataclass(eq=False)
@@ -187,9 +187,9 @@ class _Arrow:
 
 class _HierarchyDrawing:
     def __init__(
-        self, tower: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
+        self, hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
     ) -> None:
-        self.tower, self.boxes = tower, boxes
+        self.hierarchy, self.boxes = hierarchy, boxes
         self.frames = {m.name: self._build_frame(m) for m in matchers}
         self.input = _Frame("raw events", [], None)
         self.arrows: list[_Arrow] = []
@@ -209,8 +209,8 @@ class _HierarchyDrawing:
             remarks.append(f"finds with it, from the top down: {names}")
         if matcher.waits:
             remarks.append("waits for what is below it")
-        title = name_layer(matcher.name, self.tower)
-        below = matcher.name not in self.tower.top_queries
+        title = name_layer(matcher.name, self.hierarchy)
+        below = matcher.name not in self.hierarchy.top_queries
         title += ", delivered" if below and matcher.delivered else ""
         return _Frame(title, remarks, draw_on_canvas(matcher.plan))
 

@@ -52,7 +52,7 @@ class ReadCounts:
 
 
 def explain_archive_join(
-    correlation: ArchiveJoinQuery,
+    archive_join: ArchiveJoinQuery,
     decision: AccessDecision,
     archives: Sequence[ArchiveSummary],
     plans: Sequence[PhysicalPlan | None],  # None for a clause of SQL
@@ -62,20 +62,20 @@ def explain_archive_join(
     """Explains the join, the four access paths, then the plans of all sides."""
     side = decision.live
     rate = "" if side is None else _describe_rate(side.matches, assumed=side.assumed)
-    lines = ["live and archive", f"  live     {_describe_pattern(correlation.live)}{rate}"]
-    for number, (join, archive) in enumerate(zip(correlation.joins, archives, strict=True)):
+    lines = ["live and archive", f"  live     {_describe_pattern(archive_join.live)}{rate}"]
+    for number, (join, archive) in enumerate(zip(archive_join.joins, archives, strict=True)):
         lines += _explain_archive(join, archive, decision, number)
-    if correlation.returns:
-        lines.append(f"  return   {', '.join(map(format_return_item, correlation.returns))}")
-    if correlation.having is not None:
-        lines.append(f"  having   {format_expr(correlation.having)}")
-    if correlation.limit is not None:
-        lines.append(f"  limit    {correlation.limit.count} a live match")
+    if archive_join.returns:
+        lines.append(f"  return   {', '.join(map(format_return_item, archive_join.returns))}")
+    if archive_join.having is not None:
+        lines.append(f"  having   {format_expr(archive_join.having)}")
+    if archive_join.limit is not None:
+        lines.append(f"  limit    {archive_join.limit.count} a live match")
     lines += _explain_access(decision, latency)
     for past in decision.pasts:
         if (warning := describe_unclustered(past, decision)) is not None:
             lines.append("  warning  " + warning.replace("\n", "\n           "))
-    names = ["live", *(f"archive {format_name(join.archive)}" for join in correlation.joins)]
+    names = ["live", *(f"archive {format_name(join.archive)}" for join in archive_join.joins)]
     sections = [truncate_wkt("\n".join(lines)), *more]
     for name, plan in zip(names, plans, strict=True):
         if plan is not None:
@@ -182,14 +182,14 @@ def analyze_archive_join(
 
 
 def draw_archive_join(
-    correlation: ArchiveJoinQuery, plans: Sequence[PhysicalPlan | None], access: str
+    archive_join: ArchiveJoinQuery, plans: Sequence[PhysicalPlan | None], access: str
 ) -> str:
     """Draws the live side, and the archives that it is joined with on its right, as SVG."""
     canvas, x = Canvas(), 0.0
     titles = [("live", f"archive accessed: {access}")]
     titles += [
         (f"{join.kind.value} ARCHIVE {format_name(join.archive)}", format_range(join.range))
-        for join in correlation.joins
+        for join in archive_join.joins
     ]
     for (title, more), plan in zip(titles, plans, strict=True):
         canvas.text((x, 0), title, bold=True)
@@ -197,4 +197,4 @@ def draw_archive_join(
         if plan is not None:
             canvas.put(draw_on_canvas(plan), (x, 3 * LINE))
         x = canvas.right + _GAP
-    return canvas.to_svg(format_pattern(correlation.live.pattern))
+    return canvas.to_svg(format_pattern(archive_join.live.pattern))

@@ -1,6 +1,6 @@
 """Files of stored events: written once, read by rows, removed as a whole.
 
-Local disk is a cache: what is there also goes into the saved state of its lane, and a file that
+Local disk is a cache: what is there also goes into the saved state of its key group, and a file that
 is gone or damaged is an error that a restart mends.
 """
 

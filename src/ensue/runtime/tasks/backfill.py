@@ -1,8 +1,8 @@
-"""A lane that is brought up to date by a history, before its stream begins.
+"""A task that is brought up to date by a history, before its stream begins.
 
-The history is everything before a *cut*. It comes in slices of time, all lanes of all stages take
+The history is everything before a *cut*. It comes in slices of time, all tasks of all stages take
 them one after the other, and time passes at the end of each, as it does with the micro-batches of
-a stream. So no lane holds more than a slice besides what it keeps anyway.
+a stream. So no task holds more than a slice besides what it keeps anyway.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,14 +60,14 @@ def pack_history(
     events: pa.Table,
     cut: BackfillCut,
     first: int = 0,
-    lanes: npt.NDArray[np.integer] | None = None,
+    key_groups: npt.NDArray[np.integer] | None = None,
 ) -> Iterator[PackedSlice]:
-    """Events of a history before its cut, for the lanes of the stages that read them.
+    """Events of a history before its cut, for the tasks of the stages that read them.
 
-    `lanes` as for `packed_events`; where somebody else has not found them out, `first` is the
+    `key_groups` as for `packed_events`; where somebody else has not found them out, `first` is the
     number of the first row among those of all tasks.
     """
-    if lanes is None:
+    if key_groups is None:
         numbers = np.arange(first, first + events.num_rows)
         events = events.append_column(BATCH, pa.array(np.full(len(numbers), BEFORE_CUT)))
         events = events.append_column(ROW, pa.array(numbers))
@@ -77,30 +77,32 @@ def pack_history(
     for number in np.unique(number_of[before]).tolist():
         mine = np.flatnonzero(before & (number_of == number))
         some = events if len(mine) == len(at) else events.take(pa.array(mine))
-        for packed in pack_events(chain, some, lanes=None if lanes is None else lanes[mine]):
+        for packed in pack_events(
+            chain, some, key_groups=None if key_groups is None else key_groups[mine]
+        ):
             yield PackedSlice(number, packed)
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillState:
-    """A lane at the cut."""
+    """A task at the cut."""
 
     parts: list[bytes]
     timer: int | None  # the watermark, in milliseconds, at which it wants to be called
 
 
 class BackfillTask:
-    """A lane of a stage that takes the slices of a history."""
+    """A task of a stage that takes the slices of a history."""
 
     def __init__(self, chain: Pipeline, number: int, cut: BackfillCut) -> None:
         self.chain, self.number, self.cut = chain, number, cut
-        self.lane = Task(chain, number)
+        self.task = Task(chain, number)
         self._next = 0  # the slice that is to come
 
     def take(self, slice: int, blobs: Sequence[bytes]) -> Iterator[PackedSlice]:
-        """What is certain with all that a slice has for the lane."""
+        """What is certain with all that a slice has for the task."""
         yield from self._pass(slice)
-        self.lane.accept(blobs)
+        self.task.accept(blobs)
         yield from self._pass(slice + 1)
 
     def end(self) -> Iterator[PackedSlice]:
@@ -111,15 +113,15 @@ class BackfillTask:
         """Lets time pass to the beginning of a slice, by every one before it: a later stage has
         what was found in a slice when its own time comes to the end of that."""
         while self._next < slice:
-            found = self.lane.release(self.cut.end_of(self._next))
+            found = self.task.release(self.cut.end_of(self._next))
             for packed in pack_outputs(self.chain, self.number, found):
                 yield PackedSlice(self._next, packed)
             self._next += 1
 
     def saved(self) -> BackfillState:
-        """The lane, to go on with the stream."""
-        self.lane.cut = self.cut.at
-        due = self.lane.due()
-        data = self.lane.save()
+        """The task, to go on with the stream."""
+        self.task.cut = self.cut.at
+        due = self.task.due()
+        data = self.task.save()
         parts = [data[k : k + PART] for k in range(0, len(data), PART)]
         return BackfillState(parts, None if due is None else self.chain.clock.timer(due))

@@ -1,4 +1,4 @@
-"""Keys that a lane gives up for a while because the stream is behind.
+"""Keys that a key group gives up for a while because the stream is behind.
 
 A key is given up as a whole: what is known of it is forgotten, and its events are dropped up to
 the newest of them that has come. Behind that moment it begins anew, with all of its events, so
@@ -46,7 +46,7 @@ class SheddingMatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShedKeys:
-    """What a lane gave up in a micro-batch."""
+    """What a key group gave up in a micro-batch."""
 
     events: int = 0
     partial_matches: int = 0

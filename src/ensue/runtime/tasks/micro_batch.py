@@ -1,4 +1,4 @@
-"""What happens to a lane in a micro-batch, whoever calls it."""
+"""What happens to a task in a micro-batch, whoever calls it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,29 +27,31 @@ from ensue.runtime.tasks.wire_format import (
 )
 
 
-def write_archive_files(lane: Task, stage: PipelineStage) -> list[AddedFile]:
-    """Writes the events that a lane has released, if they are enough; none, if they are not."""
+def write_archive_files(task: Task, stage: PipelineStage) -> list[AddedFile]:
+    """Writes the events that a task has released, if they are enough; none, if they are not."""
     asked = stage.archiving if isinstance(stage, ArchiveWritingStage) else None
-    if asked is None or lane.watermark is None or not isinstance(lane.matcher, ArchiveBuffer):
+    if asked is None or task.watermark is None or not isinstance(task.matcher, ArchiveBuffer):
         return []
-    given = lane.matcher.hand_over(lane.watermark, asked.rows, asked.age)
-    return [] if given is None else write_files(asked.archive, given.events, given.first, "lane")
-
-
-def get_lookup_counters(lane: Task) -> LookupCounters:
-    """What a lane has read of archives so far, and what it keeps."""
+    given = task.matcher.hand_over(task.watermark, asked.rows, asked.age)
     return (
-        lane.matcher.looked_up() if isinstance(lane.matcher, ArchiveBuffer) else LookupCounters()
+        [] if given is None else write_files(asked.archive, given.events, given.first, "key_group")
+    )
+
+
+def get_lookup_counters(task: Task) -> LookupCounters:
+    """What a task has read of archives so far, and what it keeps."""
+    return (
+        task.matcher.looked_up() if isinstance(task.matcher, ArchiveBuffer) else LookupCounters()
     )
 
 
 # ----------------------------------------------------------------------
-# What happens to a lane in a micro-batch, whoever calls it.
+# What happens to a task in a micro-batch, whoever calls it.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounters:
-    """What a lane did, and how large it is now."""
+    """What a task did, and how large it is now."""
 
     events: int
     late: int
@@ -59,7 +61,7 @@ class TaskCounters:
     waiting: int  # events that the watermark has not passed
     state_bytes: int
     written_bytes: int
-    rebuilt: int  # lanes that had to be built from the store
+    rebuilt: int  # tasks that had to be built from the store
     probes: int  # reads of archives
     files_read: int
     rows_read: int
@@ -77,7 +79,7 @@ class TaskCounters:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a lane delivers, and at which watermark (in milliseconds) it wants to be called."""
+    """What a task delivers, and at which watermark (in milliseconds) it wants to be called."""
 
     sent: list[PackedTable]  # what it found, for those it goes to
     timer_before: int | None
@@ -101,19 +103,19 @@ def run_task(
     place: int = 0,
     version: SubscriptionVersion | None = None,
 ) -> TaskResult:
-    """Gives a lane of a stage its events, lets its time pass, and keeps it in its store.
+    """Gives a task of a stage its events, lets its time pass, and keeps it in its store.
 
     `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
     what is late is not measured by it yet, but no event that is not late will come before it, so
-    the lane need not wait for the next micro-batch to match up to it. None: it is not known.
+    the task need not wait for the next micro-batch to match up to it. None: it is not known.
 
-    `oldest` is the time of the oldest event of the micro-batch on any lane, where the lane is the
+    `oldest` is the time of the oldest event of the micro-batch on any task, where the task is the
     one that has to `require_no_gap` between a history and the stream.
 
     `newest_ms` is that of the newest one. How far it is behind the clock, `wall_ms`, says whether
-    keys are given up; once it is decided which, that is kept with the lane.
+    keys are given up; once it is decided which, that is kept with the task.
 
-    `place` is that of the lane among those of its stage, `version` what is asked of it in this
+    `place` is that of the task among those of its stage, `version` what is asked of it in this
     micro-batch, where that changes.
     """
     begun = perf_counter_ns()
@@ -121,29 +123,29 @@ def run_task(
     late_before = clock.watermark(watermark_ms)
     now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
     kept = StoredTask(store, chain, number, shelf, place)
-    lane, timer_before = kept.lane, kept.head.timer
+    task, timer_before = kept.task, kept.head.timer
     opened = perf_counter_ns()
-    waited, told, known = lane.waiting_events, lane.oldest, get_lookup_counters(lane)
-    asked = lane.version
+    waited, told, known = task.waiting_events, task.oldest, get_lookup_counters(task)
+    asked = task.version
     if version is not None:
-        lane.renew(version)
-    missed = lane.spilled.misses
+        task.renew(version)
+    missed = task.spilled.misses
     if oldest is not None:
-        lane.tell_oldest(oldest)
+        task.tell_oldest(oldest)
     if require_no_gap:
-        lane.require_no_gap(now)
-    behind = _share(lane.limits.shed_ms, newest_ms, wall_ms)
-    accepted = lane.accept(blobs, late_before, behind)
+        task.require_no_gap(now)
+    behind = _share(task.limits.shed_ms, newest_ms, wall_ms)
+    accepted = task.accept(blobs, late_before, behind)
     shed = accepted.shed
-    found = lane.release(now) if now is not None else []
-    looked = get_lookup_counters(lane).since(known)
-    files = write_archive_files(lane, chain.stages[number])
+    found = task.release(now) if now is not None else []
+    looked = get_lookup_counters(task).since(known)
+    files = write_archive_files(task, chain.stages[number])
     matched = perf_counter_ns()
-    due = lane.due()
+    due = task.due()
     timer = None if due is None else clock.timer(due)
-    changed = blobs or any(t.num_rows for t in found) or lane.waiting_events != waited
-    changed = changed or lane.oldest != told or lane.version != asked
-    # what only tasks and lanes know of the time is not in Spark's checkpoint
+    changed = blobs or any(t.num_rows for t in found) or task.waiting_events != waited
+    changed = changed or task.oldest != told or task.version != asked
+    # what only tasks and tasks know of the time is not in Spark's checkpoint
     changed = changed or (next_ms is not None and not fits_spark_watermark(next_ms))
     keys = None if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])
     if changed or files or kept.fresh or timer != timer_before:
@@ -151,21 +153,21 @@ def run_task(
     else:
         kept.remember()
         written = 0
-    spilled = lane.spilled
+    spilled = task.spilled
     counters = TaskCounters(
         events=accepted.events,
         late=accepted.late.num_rows,
         before_cut=accepted.before_cut + looked.before_cut,
-        matches=lane.stage.matches(found) if found else 0,
-        partial_matches=lane.partial_matches,
-        waiting=lane.waiting_events,
-        state_bytes=lane.state_bytes,
+        matches=task.stage.matches(found) if found else 0,
+        partial_matches=task.partial_matches,
+        waiting=task.waiting_events,
+        state_bytes=task.state_bytes,
         written_bytes=written,
         rebuilt=int(kept.rebuilt),
         probes=looked.probes,
         files_read=looked.files,
         rows_read=looked.rows,
-        recent=get_lookup_counters(lane).recent,
+        recent=get_lookup_counters(task).recent,
         archived=sum(file.rows for file in files),
         misses=spilled.misses - missed,
         stored_keys=spilled.keys,
@@ -184,7 +186,7 @@ def run_task(
 
 
 def _share(shed_ms: int | None, newest_ms: int | None, wall_ms: int | None) -> float:
-    """The share of keys that a lane gives up now."""
+    """The share of keys that a task gives up now."""
     if shed_ms is None or newest_ms is None:
         return 0.0
     wall = time_ns() // 1_000_000 if wall_ms is None else wall_ms

@@ -1,4 +1,4 @@
-"""A lane of a stream: what comes waits for the watermark, is put in order and matched.
+"""A task of a stream: what comes waits for the watermark, is put in order and matched.
 
 Events that came in and complex events of earlier stages wait until no earlier one can come: those
 that came in until the watermark has passed them, complex ones also until the layers below them
@@ -48,7 +48,7 @@ from ensue.vector.take import create_empty_table
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEvents:
-    """What became of events that were sent to a lane. Those that a stage before has do not count
+    """What became of events that were sent to a task. Those that a stage before has do not count
     again."""
 
     events: int
@@ -67,12 +67,12 @@ class Task:
     def __init__(self, chain: Pipeline, number: int = 0, place: int = 0) -> None:
         self.chain = chain
         self.number = number  # of the stage
-        self.place = place  # among the lanes of the stage
-        self.matcher = create_task_matcher(self.stage, place, chain.lanes_of(number))
+        self.place = place  # among the tasks of the stage
+        self.matcher = create_task_matcher(self.stage, place, chain.count_key_groups(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
         self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
         self.made: dict[str, pa.Table] = {}  # complex events that wait
-        self.arrived = 0  # events so far, where the lane itself counts them
+        self.arrived = 0  # events so far, where the task itself counts them
         self.watermark: float | None = None  # of the stream, up to which it has matched
         self.cut: float | None = None  # up to where it was matched by a history, not by the stream
         self.oldest: float | None = None  # of all events of the stream, as far as it is told
@@ -96,7 +96,7 @@ class Task:
     ) -> AcceptedEvents:
         """Lets what was sent wait.
 
-        An event is late if it ends before the watermark, or before the one that the lane has come
+        An event is late if it ends before the watermark, or before the one that the task has come
         to already, if it is further. One before the cut is not late: the history had it.
 
         `shed` is the share of their keys to give up, or which ones, where that was decided
@@ -123,7 +123,7 @@ class Task:
             self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
         if others and late.num_rows:
             late = late.filter(pa.array(filter_unseen(late, self.chain.source, others)))
-        if COPY in late.column_names:  # of several lanes one gives it back
+        if COPY in late.column_names:  # of several tasks one gives it back
             late = late.filter(pa.array(late.column(COPY).to_numpy() == 0))
         return AcceptedEvents(counted, late.select(self.chain.source.came.names), before_cut, lost)
 
@@ -183,7 +183,7 @@ class Task:
 
     @property
     def _counts(self) -> bool:
-        """Whether the lane itself counts the events that come."""
+        """Whether the task itself counts the events that come."""
         return self.stage.arrival == (ARRIVAL,)
 
     def _numbered(self, events: pa.Table) -> pa.Table:
@@ -255,7 +255,7 @@ class Task:
     # ---------------------------------------------------------------------------- the seam
 
     def tell_oldest(self, oldest: float) -> None:
-        """The oldest event of the stream that anybody has seen, on whichever lane."""
+        """The oldest event of the stream that anybody has seen, on whichever task."""
         if self.cut is not None and not self._joined:
             self.oldest = oldest if self.oldest is None else min(oldest, self.oldest)
 
@@ -325,35 +325,35 @@ class Task:
         part: Callable[[int], bytes] | None = None,
         place: int = 0,
     ) -> "Task":
-        """A lane that goes on where the saved one stopped; `part` reads parts of its store."""
+        """A task that goes on where the saved one stopped; `part` reads parts of its store."""
         header, _, blobs = unpack_state(data)
-        lane = cls(chain, number, place)
-        lane.arrived = int(header["arrived"])
-        lane.watermark = header["watermark"]
-        lane.cut, lane.oldest = header.get("cut"), header.get("oldest")
-        lane.waiting = deserialize_table(blobs.pop("waiting")).cast(lane.waiting.schema)
-        for name, schema in lane.stage.takes.items():
+        task = cls(chain, number, place)
+        task.arrived = int(header["arrived"])
+        task.watermark = header["watermark"]
+        task.cut, task.oldest = header.get("cut"), header.get("oldest")
+        task.waiting = deserialize_table(blobs.pop("waiting")).cast(task.waiting.schema)
+        for name, schema in task.stage.takes.items():
             if f"made {name}" in blobs:
-                lane.made[name] = deserialize_table(blobs.pop(f"made {name}")).cast(schema)
+                task.made[name] = deserialize_table(blobs.pop(f"made {name}")).cast(schema)
         if "given up" in blobs:
-            lane.given_up.restore(blobs.pop("given up"))
+            task.given_up.restore(blobs.pop("given up"))
         if "version" in header:
-            lane.version = SubscriptionVersion(**header["version"])
-        lane.kept = header.get("kept", {})
+            task.version = SubscriptionVersion(**header["version"])
+        task.kept = header.get("kept", {})
         saved = blobs["matcher"]
         if "paths" not in header:
-            lane.matcher.restore(saved)
-            return lane
-        find = _found(header["paths"], lane.kept, part)
-        if isinstance(lane.matcher, SpillingState):
-            lane.matcher.restore(saved, find)
+            task.matcher.restore(saved)
+            return task
+        find = _found(header["paths"], task.kept, part)
+        if isinstance(task.matcher, SpillingState):
+            task.matcher.restore(saved, find)
         else:  # it has no limit any more
-            lane.matcher.restore(embed_segments(saved, chain.source.arrow, find))
-        return lane
+            task.matcher.restore(embed_segments(saved, chain.source.arrow, find))
+        return task
 
 
 def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
-    """The columns of events that come to a lane of a stage; `arrival`: which say when."""
+    """The columns of events that come to a task of a stage; `arrival`: which say when."""
     stage = chain.stages[number]
     schema = chain.source.arriving(arrival)
     if isinstance(stage, RoutingStage):

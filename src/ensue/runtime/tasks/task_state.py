@@ -1,12 +1,12 @@
-"""A lane in a state store: a snapshot, and the log of what it was given since.
+"""A task in a state store: a snapshot, and the log of what it was given since.
 
-A lane is deterministic, so what it was given is its state. A micro-batch appends its events to
-the log; when the log is longer than the lane itself, a new snapshot takes the log's place. What
-is written in the long run is at most about twice what comes in, however large the lane is, and a
-lane smaller than its input is written instead of it.
+A task is deterministic, so what it was given is its state. A micro-batch appends its events to
+the log; when the log is longer than the task itself, a new snapshot takes the log's place. What
+is written in the long run is at most about twice what comes in, however large the task is, and a
+task smaller than its input is written instead of it.
 
-A process that has the lane of the store's stamp, in memory or as a copy on the machine's shelf,
-goes on with it. Any other, after a crash or on another machine, builds the lane anew from the
+A process that has the task of the store's stamp, in memory or as a copy on the machine's shelf,
+goes on with it. Any other, after a crash or on another machine, builds the task anew from the
 store.
 """
 
@@ -32,52 +32,52 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.stage import SubscriptionVersion
 from ensue.runtime.tasks.task import Task
 
-MAX_CACHED_TASKS = 256  # lanes kept in the memory of a process
-MAX_CACHED_BYTES = 1 << 30  # of their states; the lane of the last call is kept whatever its size
-MIN_CACHED_BYTES = 64 << 10  # bytes from which on a lane is worth a file
+MAX_CACHED_TASKS = 256  # tasks kept in the memory of a process
+MAX_CACHED_BYTES = 1 << 30  # of their states; the task of the last call is kept whatever its size
+MIN_CACHED_BYTES = 64 << 10  # bytes from which on a task is worth a file
 MAX_AGE_SECONDS = 3_600  # seconds after which a copy is taken for one of a stream that has ended
 _SWEEP_EVERY = 600  # seconds
-_LOOKED_AT = 8  # lanes in memory, of those not used for longest, that a call looks at
-_OF_LANE = 8  # bytes of a stamp that all stamps of a lane have in common
+_LOOKED_AT = 8  # tasks in memory, of those not used for longest, that a call looks at
+_OF_TASK = 8  # bytes of a stamp that all stamps of a task have in common
 
 
 @dataclass(frozen=True, slots=True)
 class CachedTask:
-    """A lane in memory."""
+    """A task in memory."""
 
     stamp: bytes
-    lane: Task
+    task: Task
     bytes: int
     copy: Path | None  # where other processes find it
 
 
 _live: OrderedDict[bytes, CachedTask] = (
     OrderedDict()
-)  # by what the stamps of a lane have in common
+)  # by what the stamps of a task have in common
 _swept = float("-inf")  # when old copies were looked for
 
 
 def next_stamp(before: bytes) -> bytes:
-    """A new stamp of the lane that had the stamp `before`; of a new lane if that is empty."""
-    return (before[:_OF_LANE] or os.urandom(_OF_LANE)) + os.urandom(16 - _OF_LANE)
+    """A new stamp of the task that had the stamp `before`; of a new task if that is empty."""
+    return (before[:_OF_TASK] or os.urandom(_OF_TASK)) + os.urandom(16 - _OF_TASK)
 
 
 class TaskCache:
-    """Live lanes by stamp: in the memory of the process, and as files beside it."""
+    """Live tasks by stamp: in the memory of the process, and as files beside it."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
     def take(self, stamp: bytes) -> Task | None:
-        """The live lane, which the caller now changes: it is no longer on the shelf.
+        """The live task, which the caller now changes: it is no longer on the shelf.
 
-        Nor is one with another stamp of the lane: the store has gone another way.
+        Nor is one with another stamp of the task: the store has gone another way.
         """
-        found = _live.pop(stamp[:_OF_LANE], None)
-        return None if found is None or found.stamp != stamp else found.lane
+        found = _live.pop(stamp[:_OF_TASK], None)
+        return None if found is None or found.stamp != stamp else found.task
 
     def copy(self, stamp: bytes) -> bytes | None:
-        """The bytes of a lane that another process left."""
+        """The bytes of a task that another process left."""
         if self.folder is None:
             return None
         try:
@@ -85,48 +85,48 @@ class TaskCache:
         except FileNotFoundError:
             return None
 
-    def put(self, stamp: bytes, lane: Task) -> None:
-        """Keeps a lane in memory, and lets go of what is stale or too much."""
+    def put(self, stamp: bytes, task: Task) -> None:
+        """Keeps a task in memory, and lets go of what is stale or too much."""
         path = None if self.folder is None else self._path(stamp)
         copy = path if path is not None and path.exists() else None
-        _live.pop(stamp[:_OF_LANE], None)
+        _live.pop(stamp[:_OF_TASK], None)
         for key, live in list(islice(_live.items(), _LOOKED_AT)):
             if live.copy is not None and not live.copy.exists():
                 del _live[key]
-        _live[stamp[:_OF_LANE]] = CachedTask(stamp, lane, lane.state_bytes, copy)
+        _live[stamp[:_OF_TASK]] = CachedTask(stamp, task, task.state_bytes, copy)
         size = sum(live.bytes for live in _live.values())
         while len(_live) > 1 and (len(_live) > MAX_CACHED_TASKS or size > MAX_CACHED_BYTES):
             size -= _live.popitem(last=False)[1].bytes
 
-    def leave(self, stamp: bytes, lane: Task, before: bytes, saved: bytes | None = None) -> None:
+    def leave(self, stamp: bytes, task: Task, before: bytes, saved: bytes | None = None) -> None:
         """Leaves a copy for other processes, in place of the one of the stamp `before`.
 
-        `saved` are the bytes of the lane where they are known already.
+        `saved` are the bytes of the task where they are known already.
         """
         if self.folder is None:
             return
-        if lane.state_bytes >= MIN_CACHED_BYTES:
+        if task.state_bytes >= MIN_CACHED_BYTES:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self.folder)
             with os.fdopen(handle, "wb") as file:
-                file.write(lane.save_apart() if saved is None else saved)
+                file.write(task.save_apart() if saved is None else saved)
             Path(name).rename(self._path(stamp))
             self._sweep()
         if before:
             self._path(before).unlink(missing_ok=True)
 
     def drop_others(self, stamp: bytes) -> None:
-        """Removes copies of the lane that no store has come to: its micro-batch was repeated."""
+        """Removes copies of the task that no store has come to: its micro-batch was repeated."""
         if self.folder is None or not self.folder.exists():
             return
-        for path in self.folder.glob(stamp[:_OF_LANE].hex() + "*"):
+        for path in self.folder.glob(stamp[:_OF_TASK].hex() + "*"):
             if path.name != stamp.hex():
                 path.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
         """Removes what streams that have ended and workers that were killed have left.
 
-        A lane that has only been quiet so long is built from the store again.
+        A task that has only been quiet so long is built from the store again.
         """
         global _swept  # noqa: PLW0603
         assert self.folder is not None
@@ -144,7 +144,7 @@ class TaskCache:
 
 
 # ----------------------------------------------------------------------
-# A lane in a state store: a snapshot, and the log of what it was given since.
+# A task in a state store: a snapshot, and the log of what it was given since.
 
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
@@ -158,7 +158,7 @@ class StateHeader:
     """The little that is read and written with each micro-batch."""
 
     format: int
-    job: bytes  # a digest of the job: which query over which events, in how many lanes
+    job: bytes  # a digest of the job: which query over which events, in how many tasks
     stamp: bytes
     parts: int  # of the snapshot
     entries: int  # of the log
@@ -167,7 +167,7 @@ class StateHeader:
 
 
 class SnapshotReader(Protocol):
-    """What a lane can be built from."""
+    """What a task can be built from."""
 
     def parts(self, count: int) -> Iterator[bytes]: ...
     def part(self, number: int) -> bytes: ...
@@ -175,7 +175,7 @@ class SnapshotReader(Protocol):
 
 
 class TaskStateStore(SnapshotReader, Protocol):
-    """Where the parts of one lane are kept."""
+    """Where the parts of one task are kept."""
 
     def job(self) -> str: ...
     def put_job(self, job: str) -> None: ...
@@ -190,7 +190,7 @@ class TaskStateStore(SnapshotReader, Protocol):
 
 
 class StoredTask:
-    """A lane as it stands in the store, ready to go on."""
+    """A task as it stands in the store, ready to go on."""
 
     def __init__(
         self, store: TaskStateStore, chain: Pipeline, number: int, shelf: TaskCache, place: int = 0
@@ -203,7 +203,7 @@ class StoredTask:
         if found is None:
             store.put_job(job)
             self.head = StateHeader(FORMAT, hash_job(job), b"", 0, 0, 0, None)
-            self.lane = Task(chain, number, place)
+            self.task = Task(chain, number, place)
             self.fresh = True
             return
         _check_format(found)
@@ -222,7 +222,7 @@ class StoredTask:
         self.rebuilt = live is None
         if live is None:
             shelf.drop_others(found.stamp)
-        self.lane = rebuild_task(store, found, chain, number, place) if live is None else live
+        self.task = rebuild_task(store, found, chain, number, place) if live is None else live
 
     def keep(
         self,
@@ -233,18 +233,18 @@ class StoredTask:
         whole: bool = False,
         shed: pa.Table | None = None,
     ) -> int:
-        """Writes down what the lane was given and has done since it was opened.
+        """Writes down what the task was given and has done since it was opened.
 
-        `watermark` is the one by which its events were late or not; the lane knows how far it has
-        come. `whole`: the lane has given away what a log would bring back, so it is written as it
+        `watermark` is the one by which its events were late or not; the task knows how far it has
+        come. `whole`: the task has given away what a log would bring back, so it is written as it
         is. `shed` are the keys that it has given up: a clock said so, which cannot be asked again.
         Gives the number of bytes written.
         """
-        header: dict[str, Any] = {"late_before": watermark, "watermark": self.lane.watermark}
-        if self.lane.oldest is not None:
-            header["oldest"] = self.lane.oldest
-        if self.lane.version is not None:
-            header["version"] = asdict(self.lane.version)
+        header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
+        if self.task.oldest is not None:
+            header["oldest"] = self.task.oldest
+        if self.task.version is not None:
+            header["version"] = asdict(self.task.version)
         logged_blobs = {str(k): b for k, b in enumerate(blobs)}
         if shed is not None:
             logged_blobs[_SHED] = serialize_table(shed)
@@ -252,11 +252,11 @@ class StoredTask:
         stamp = next_stamp(self.head.stamp)
         head = replace(self.head, stamp=stamp, timer=timer)
         logged, snapshot = head.logged + len(entry), None
-        if whole or logged > max(SMALL, self.lane.state_bytes):
+        if whole or logged > max(SMALL, self.task.state_bytes):
             written = self._keep_segments()
-            snapshot = self.lane.save_apart()
+            snapshot = self.task.save_apart()
             parts = [snapshot[k : k + PART] for k in range(0, len(snapshot), PART)]
-            self.store.put_parts(parts, [n for used in self.lane.kept.values() for n in used])
+            self.store.put_parts(parts, [n for used in self.task.kept.values() for n in used])
             written += len(snapshot)
             if head.entries:
                 self.store.clear_entries()
@@ -266,58 +266,58 @@ class StoredTask:
             written = len(entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
-        self.shelf.leave(stamp, self.lane, self.head.stamp, snapshot)
+        self.shelf.leave(stamp, self.task, self.head.stamp, snapshot)
         self.head = head
         self._hold()
         return written
 
     def _keep_segments(self) -> int:
         """Puts segments into the store that it has not yet; gives the number of bytes written."""
-        lane, written = self.lane, 0
-        lane.kept = {name: used for name, used in lane.kept.items() if name in lane.segments}
-        number = max((n for used in lane.kept.values() for n in used), default=SEGMENTS - 1)
-        for name, path in lane.segments.items():
-            if name in lane.kept:
+        task, written = self.task, 0
+        task.kept = {name: used for name, used in task.kept.items() if name in task.segments}
+        number = max((n for used in task.kept.values() for n in used), default=SEGMENTS - 1)
+        for name, path in task.segments.items():
+            if name in task.kept:
                 continue
-            lane.kept[name] = []
+            task.kept[name] = []
             with path.open("rb") as file:
                 while piece := file.read(PART):
                     number += 1
                     self.store.put_part(number, piece)
-                    lane.kept[name].append(number)
+                    task.kept[name].append(number)
                     written += len(piece)
         return written
 
     def remember(self) -> None:
-        """Leaves the lane in memory for the next micro-batch, as it was found."""
+        """Leaves the task in memory for the next micro-batch, as it was found."""
         if self.rebuilt:  # no other process has to build it again
-            self.shelf.leave(self.head.stamp, self.lane, b"")
+            self.shelf.leave(self.head.stamp, self.task, b"")
         self._hold()
 
     def _hold(self) -> None:
-        self.shelf.put(self.head.stamp, self.lane)
+        self.shelf.put(self.head.stamp, self.task)
 
 
 def rebuild_task(
     store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0
 ) -> Task:
-    """The lane of a stage that the store describes."""
+    """The task of a stage that the store describes."""
     parts = b"".join(store.parts(head.parts))
     if head.parts:
-        lane = Task.restore(chain, number, parts, store.part, place)
+        task = Task.restore(chain, number, parts, store.part, place)
     else:
-        lane = Task(chain, number, place)
+        task = Task(chain, number, place)
     for entry in store.entries(head.entries):
         header, _, blobs = unpack_state(entry)
         shed = deserialize_table(blobs.pop(_SHED)) if _SHED in blobs else 0.0
         given = [blobs[str(k)] for k in range(len(blobs))]
-        lane.oldest = header.get("oldest")
+        task.oldest = header.get("oldest")
         if "version" in header:
-            lane.renew(SubscriptionVersion(**header["version"]))
-        lane.accept(given, header["late_before"], shed)
+            task.renew(SubscriptionVersion(**header["version"]))
+        task.accept(given, header["late_before"], shed)
         if header["watermark"] is not None:
-            lane.release(header["watermark"])  # what it finds was delivered before
-    return lane
+            task.release(header["watermark"])  # what it finds was delivered before
+    return task
 
 
 def import_part(
@@ -328,7 +328,7 @@ def import_part(
     data: bytes,
     timer: int | None,
 ) -> None:
-    """Puts a part of a lane that was saved elsewhere into a new store: which one, of how many."""
+    """Puts a part of a task that was saved elsewhere into a new store: which one, of how many."""
     if store.head() is None:
         job = chain.stage_text(number)
         store.put_job(job)
@@ -406,7 +406,7 @@ def _queries(job: Mapping[str, Any]) -> str:
 
 _RESTART = "go on with what it was written with, or start with a new checkpoint"
 _WORDS = {
-    "lanes": "number of lanes",
+    "key_groups": "number of key groups",
     "time": "time column",
     "type": "type column",
     "columns": "set of columns",
@@ -435,7 +435,7 @@ _WORDS = {
     "latency": "latency=",
 }
 _REMEDY = {
-    "lanes": "pass lanes= as it was; the state of a stream stays in the lanes it began with",
+    "key_groups": "pass key_groups= as it was; the state of a stream stays in the key groups it began with",
     "subscriptions": "ensue.Subscriptions(folder=...) is a set that may change; else go on with "
     "the one that it was written with, or start with a new checkpoint",
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",

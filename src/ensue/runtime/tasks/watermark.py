@@ -22,7 +22,7 @@ class WatermarkClock:
     """Between milliseconds from 1970 on, as Spark has a watermark, and a matcher's time.
 
     A column of numbers is taken for milliseconds. Spark's own watermark begins at 0 and stops at
-    `FURTHEST_MS`. Before and behind, lanes go by the newest times that tasks tell them.
+    `FURTHEST_MS`. Before and behind, key groups go by the newest times that tasks tell them.
 
     >>> clock = WatermarkClock(ValueKind.TIMESTAMP, 1_000)
     >>> clock.time(5), clock.time(-5), clock.timer(4_999), clock.timer(5_000)

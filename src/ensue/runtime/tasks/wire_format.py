@@ -1,4 +1,4 @@
-"""What goes from stage to stage and out of the last: tables packed for the lanes they are for."""
+"""What goes from stage to stage and out of the last: tables packed for the key groups they are for."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ _NAME = b"made"  # where a packed table says whose events these are
 
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """A packed table on its way to a lane of a stage; behind the last stage it is delivered."""
+    """A packed table on its way to a key group of a stage; behind the last stage it is delivered."""
 
     stage: int
-    lane: int  # from 0
+    key_group: int  # from 0
     number: int  # of an output, or what it is instead
     blob: bytes
 
@@ -38,20 +38,20 @@ def pack_events(
     chain: Pipeline,
     events: pa.Table,
     first: int = 0,
-    lanes: npt.NDArray[np.integer] | None = None,
+    key_groups: npt.NDArray[np.integer] | None = None,
 ) -> Iterator[PackedTable]:
     """Events that came in, for the stages from `first` on that read such events.
 
-    `lanes`: to which lane of the only stage each event goes, if somebody has found out already.
+    `key_groups`: to which key group of the only stage each event goes, if somebody has found out already.
     """
     for number in range(first, len(chain.stages)):
         reads = chain.stages[number].reads
-        if lanes is not None:
-            yield from _by_lane(chain, number, events, lanes, EVENTS)
+        if key_groups is not None:
+            yield from _by_key_group(chain, number, events, key_groups, EVENTS)
             continue
         wanted = events.filter(pa.array(reads.of(events, chain.source.shape)))
         if wanted.num_rows:
-            yield from _by_lane(
+            yield from _by_key_group(
                 chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS
             )
 
@@ -59,14 +59,14 @@ def pack_events(
 def pack_routed_events(
     chain: Pipeline, events: pa.Table, spread: RoutedEvents
 ) -> Iterator[PackedTable]:
-    """Events for the lanes of a stage that says itself where they go."""
+    """Events for the key groups of a stage that says itself where they go."""
     rows, before = spread.rows, np.arange(len(spread.rows))
     copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
     going = events.take(pa.array(rows))
     for field in spread.added.schema:
         going = going.append_column(field, spread.added.column(field.name))
     going = going.append_column(COPY, pa.array(copies, pa.int64()))
-    yield from _by_lane(chain, 0, going, spread.lanes, EVENTS)
+    yield from _by_key_group(chain, 0, going, spread.key_groups, EVENTS)
 
 
 def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
@@ -83,7 +83,7 @@ def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Ite
         for later in range(number + 1, len(chain.stages)):
             if name in chain.stages[later].takes:
                 key = [get_layer_column(field) for field in chain.stages[later].reads.key]
-                yield from _by_lane(
+                yield from _by_key_group(
                     chain, later, marked, _hashed(chain, later, marked, key), COMPLEX_EVENTS
                 )
 
@@ -101,7 +101,7 @@ def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[PackedTa
 
 
 def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[PackedTable]:
-    """Keys that a lane has given up, to be listed."""
+    """Keys that a key group has given up, to be listed."""
     for piece in () if shed is None else _pieces(shed):
         yield PackedTable(len(chain.stages), 0, SHED, serialize_table(piece))
 
@@ -118,24 +118,26 @@ def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
 def _hashed(
     chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    return assign_key_groups(events, key, chain.lanes_of(number), chain.source.shape.unit)
+    return assign_key_groups(events, key, chain.count_key_groups(number), chain.source.shape.unit)
 
 
-def _by_lane(
-    chain: Pipeline, number: int, events: pa.Table, lanes: npt.NDArray[np.integer], kind: int
+def _by_key_group(
+    chain: Pipeline, number: int, events: pa.Table, key_groups: npt.NDArray[np.integer], kind: int
 ) -> Iterator[PackedTable]:
     if not events.num_rows:
         return
-    count = chain.lanes_of(number)
+    count = chain.count_key_groups(number)
     if count > 1:
-        narrow = lanes.astype(np.uint16)  # sorted by radix
+        narrow = key_groups.astype(np.uint16)  # sorted by radix
         order = np.argsort(narrow, kind="stable")
-        events, lanes = events.take(pa.array(order)), narrow[order]
-    bounds = np.searchsorted(lanes, np.arange(count + 1)) if count > 1 else [0, events.num_rows]
-    for lane in range(count):
-        begin, end = int(bounds[lane]), int(bounds[lane + 1])
+        events, key_groups = events.take(pa.array(order)), narrow[order]
+    bounds = (
+        np.searchsorted(key_groups, np.arange(count + 1)) if count > 1 else [0, events.num_rows]
+    )
+    for key_group in range(count):
+        begin, end = int(bounds[key_group]), int(bounds[key_group + 1])
         for piece in _pieces(events.slice(begin, end - begin)):
-            yield PackedTable(number, lane, kind, serialize_table(piece))
+            yield PackedTable(number, key_group, kind, serialize_table(piece))
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
@@ -144,15 +146,15 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 # ----------------------------------------------------------------------
-# What a task reads of a stream: its events sorted out before they go to their lanes.
+# What a task reads of a stream: its events sorted out before they go to their key groups.
 
-KEY_GROUP = "__lane"  # the column that says where an event goes
-PASSING, AHEAD = -1, -2  # in the place of a lane: it only tells the time; it is too far ahead
+KEY_GROUP = "__key_group"  # the column that says where an event goes
+PASSING, AHEAD = -1, -2  # in the place of a key group: it only tells the time; it is too far ahead
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The events of a task, with the lane of each, and what became of the others."""
+    """The events of a task, with the key group of each, and what became of the others."""
 
     events: pa.Table
     dropped: int  # without usable time
@@ -168,7 +170,7 @@ def read_task_input(
     schema = chain.source.arrow.append(pa.field(KEY_GROUP, pa.int32()))
     kept = [batch for batch in batches if batch.num_rows]
     whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
-    far = _lanes(whole) == AHEAD
+    far = _key_groups(whole) == AHEAD
     if far.any():
         whole = whole.filter(pa.array(~far))
     events, dropped = drop_bad_times(
@@ -177,13 +179,13 @@ def read_task_input(
     times = get_end_times(events, chain.source.shape)
     newest_ms = chain.clock.newest_ms(times)
     oldest = times.min().item() if len(times) else None
-    passing = _lanes(events) == PASSING
+    passing = _key_groups(events) == PASSING
     if passing.any():
         events = events.filter(pa.array(~passing))
     return TaskInput(events, dropped, int(far.sum()), newest_ms, oldest)
 
 
-def _lanes(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+def _key_groups(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
     return np.asarray(events.column(KEY_GROUP).to_numpy(), np.int32)
 
 

@@ -161,7 +161,7 @@ class MicroBatchAnswer:
             ) from None
         ends = table.filter(pc.is_valid(table["counted"]))
         rows = table.filter(pc.is_valid(table["found"])).sort_by(
-            [("position", "ascending"), ("lane", "ascending")]
+            [("position", "ascending"), ("key_group", "ascending")]
         )
         matches = tuple(
             (row["position"], deserialize_table(row["found"]))

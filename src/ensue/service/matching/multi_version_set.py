@@ -32,8 +32,10 @@ _ENDING = "ending"
 class MultiVersionSet(SubscriptionSet):
     """A subscription set in which cancelled subscriptions stay for earlier events."""
 
-    def __init__(self, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1) -> None:
-        super().__init__(shape, streaming=streaming, lanes=lanes)
+    def __init__(
+        self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
+    ) -> None:
+        super().__init__(shape, streaming=streaming, key_groups=key_groups)
         self.version = 0
         self.ending: dict[str, int] = {}  # cancelled ones, with the version of the cancellation
 
@@ -74,10 +76,10 @@ class MultiVersionSet(SubscriptionSet):
 
     @classmethod
     def open(
-        cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, lanes: int = 1
+        cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
     ) -> "MultiVersionSet":
         """Opens a saved set for events of this shape."""
-        fleet = super().open(folder, shape, streaming=streaming, lanes=lanes)
+        fleet = super().open(folder, shape, streaming=streaming, key_groups=key_groups)
         assert isinstance(fleet, MultiVersionSet)
         state = json.loads((folder / _ENDING).read_text())
         fleet.version, fleet.ending = state["version"], state["ending"]
@@ -96,12 +98,14 @@ class MultiVersionLoader(SubscriptionSetLoader):
         return f"patient-{self.shape}"
 
     def empty(self) -> MultiVersionSet:
-        return MultiVersionSet(self.source.shape, streaming=self.streaming, lanes=self.lanes)
+        return MultiVersionSet(
+            self.source.shape, streaming=self.streaming, key_groups=self.key_groups
+        )
 
     def opened(self, snapshot: CatalogSnapshot) -> MultiVersionSet:
         return MultiVersionSet.open(
             snapshot.part(self.part), self.source.shape, streaming=self.streaming,
-            lanes=self.lanes,
+            key_groups=self.key_groups,
         )  # fmt: skip
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
@@ -136,10 +140,10 @@ class MultiVersionStage(RoutedSubscriptionStage):
         """The same stage without subscriptions that were cancelled up to version `floor`."""
         return self if floor == self.floor else replace(self, floor=floor)
 
-    def fleets(self, stream: str, lanes: int) -> MultiVersionLoader:
+    def fleets(self, stream: str, key_groups: int) -> MultiVersionLoader:
         """Returns the loader of this process."""
         loader = MultiVersionLoader.of(
-            self.source, streaming=self.streaming, lanes=lanes, stream=stream
+            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )
         assert isinstance(loader, MultiVersionLoader)
         return replace(loader, floor=self.floor)
@@ -150,12 +154,12 @@ class MultiVersionStage(RoutedSubscriptionStage):
             None if batch is None else SubscriptionVersion(batch.number, self.floor, batch.stream)
         )
 
-    def _fleet(self, version: SubscriptionVersion | None, lanes: int) -> SubscriptionSet:
+    def _fleet(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Loads the set, or a later one, whose new subscriptions ignore earlier events."""
         log = self.subscribed.log
         if version is None or not isinstance(log, CatalogLog):
-            return super()._fleet(version, lanes)
-        fleets = self.fleets(version.stream, lanes)
+            return super()._fleet(version, key_groups)
+        fleets = self.fleets(version.stream, key_groups)
         found = fleets.at(log, version.number, later=True)
         write_due_snapshot(log, fleets, found.version, found)
         return found

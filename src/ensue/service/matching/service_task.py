@@ -41,14 +41,18 @@ class ServiceJob:
 
     log: CatalogLog
     source: SourceSchema
-    lanes: int
+    key_groups: int
     each: MatcherLimits | None = None  # per subscription
 
     @classmethod
     def over(
-        cls, log: CatalogLog, columns: EventColumns, lanes: int, each: MatcherLimits | None = None
+        cls,
+        log: CatalogLog,
+        columns: EventColumns,
+        key_groups: int,
+        each: MatcherLimits | None = None,
     ) -> "ServiceJob":
-        return cls(log, columns.source, lanes, each)
+        return cls(log, columns.source, key_groups, each)
 
     @cached_property
     def stage(self) -> MultiVersionStage:
@@ -57,34 +61,34 @@ class ServiceJob:
             SubscriptionsSpec(self.log, 0),
             self.source,
             output,
-            MatcherLimits(lanes=True),
+            MatcherLimits(per_core=True),
             streaming=True,
         )
 
     @property
     def text(self) -> str:
         """The identity that a checkpoint is bound to."""
-        identity = {"subscriptions": self.log.identity, "lanes": self.lanes}
+        identity = {"subscriptions": self.log.identity, "key_groups": self.key_groups}
         return json.dumps(identity | self.source.described(), sort_keys=True)
 
     def route_step(self, head: str, body: bytes) -> list[bytes]:
         """Splits the events of a step by the key groups that have a subscription for them."""
         step = StreamStep.read(head)
         if not body:
-            return [b""] * self.lanes
+            return [b""] * self.key_groups
         events = deserialize_table(body)
         bare = events.select(self.source.arrow.names)
         stage = self.stage.from_floor(step.floor)
-        spread = stage.spread(bare, self.lanes, MicroBatch(STREAM, step.version))
+        spread = stage.spread(bare, self.key_groups, MicroBatch(STREAM, step.version))
         parts = []
-        for lane in range(self.lanes):
-            rows = spread.rows[spread.lanes == lane]
+        for key_group in range(self.key_groups):
+            rows = spread.rows[spread.key_groups == key_group]
             parts.append(serialize_table(events.take(pa.array(rows))) if len(rows) else b"")
         return parts
 
-    def lane(self, place: int) -> "ServiceTask":
+    def task(self, place: int) -> "ServiceTask":
         """Creates a task with an empty state."""
-        return ServiceTask(self.stage, place, self.lanes, self.each)
+        return ServiceTask(self.stage, place, self.key_groups, self.each)
 
 
 class GivenOrdinals(DuplicateEvents):
@@ -116,10 +120,14 @@ class NumberedMatcher(SubscriptionTaskMatcher):
     """A matcher of events with given ordinals."""
 
     def __init__(
-        self, stage: MultiVersionStage, lane: int, lanes: int, each: MatcherLimits | None = None
+        self,
+        stage: MultiVersionStage,
+        key_group: int,
+        key_groups: int,
+        each: MatcherLimits | None = None,
     ) -> None:
         self._each = each
-        super().__init__(stage, lane, lanes)
+        super().__init__(stage, key_group, key_groups)
 
     def _begin(self, fleet: SubscriptionSet) -> None:
         super()._begin(fleet)
@@ -136,13 +144,17 @@ class ServiceTask:
     """The state of a part of a service's subscriptions."""
 
     def __init__(
-        self, stage: MultiVersionStage, place: int, lanes: int, each: MatcherLimits | None = None
+        self,
+        stage: MultiVersionStage,
+        place: int,
+        key_groups: int,
+        each: MatcherLimits | None = None,
     ) -> None:
         self.position = 0
         self.now: float | None = None
         self._stage = stage
-        self._each, self._lanes = each, lanes
-        self._matcher = NumberedMatcher(stage, place, lanes, each)
+        self._each, self._key_groups = each, key_groups
+        self._matcher = NumberedMatcher(stage, place, key_groups, each)
         # Subscriptions that made the task fail: the version then, and the error. They are left out
         # until the service has paused them.
         self._left_out: dict[str, tuple[int, str]] = {}
@@ -217,7 +229,7 @@ class ServiceTask:
     def _usage(self) -> dict[str, float]:
         """The state size of subscriptions, if a user may exceed a limit."""
         each = None if self._each is None else self._each.memory
-        if each is None or self.state_bytes * self._lanes <= each:
+        if each is None or self.state_bytes * self._key_groups <= each:
             return {}
         return dict(self._matcher.usage().bytes)
 
@@ -244,7 +256,7 @@ class ServiceTask:
         """Serializes the state."""
         told = self._matcher.told
         header = {
-            "service_lane": FORMAT, "position": self.position, "now": self.now,
+            "service_key_group": FORMAT, "position": self.position, "now": self.now,
             "floor": 0 if told is None else told.batch, "left_out": self._left_out,
         }  # fmt: skip
         return pack_state(header, {}, {"matcher": self._matcher.save()})
@@ -254,9 +266,9 @@ class ServiceTask:
     def restore(self, data: bytes) -> None:
         """Restores a serialized state."""
         header, _, blobs = unpack_state(data)
-        if header.get("service_lane") != FORMAT:
+        if header.get("service_key_group") != FORMAT:
             raise StateError(
-                f"a task of the service was saved in format {header.get('service_lane')}, and "
+                f"a task of the service was saved in format {header.get('service_key_group')}, and "
                 f"this release reads {FORMAT}\n  hint: use the release that wrote it"
             )
         self.position, self.now = header["position"], header["now"]

@@ -57,19 +57,21 @@ def on_spark(
     spark: Any = None,
     *,
     master: str = "local[2]",
-    lanes: int | None = None,
+    key_groups: int | None = None,
     **settings: str,
 ) -> Callable[[EventColumns, ServiceLimits, "Service"], MatchBackend]:
     """Lets Spark find the matches of a service: `ensue.Service(..., matching=on_spark())`.
 
     `spark` is a session; by default the one of this process is used, or one is started with
-    `master` and `settings`. Subscriptions are partitioned into `lanes` key groups at first use, by
+    `master` and `settings`. Subscriptions are partitioned into `key_groups` key groups at first use, by
     default as many as Spark runs tasks concurrently.
     """
     with require_extra("a service that matches on Spark", "spark"):
         from ensue.backends.spark.service_stream import ServiceSession
     session = ServiceSession.of(spark, {"spark.master": master, **settings})
-    return lambda columns, limits, service: SparkBackend(columns, limits, service, session, lanes)
+    return lambda columns, limits, service: SparkBackend(
+        columns, limits, service, session, key_groups
+    )
 
 
 class SparkStreams(Protocol):
@@ -93,7 +95,7 @@ class SparkBackend:
         limits: ServiceLimits,
         service: "Service",
         session: SparkStreams,
-        lanes: int | None = None,
+        key_groups: int | None = None,
     ) -> None:
         self.columns = columns
         self.limits = limits
@@ -101,7 +103,7 @@ class SparkBackend:
         self.progress = StreamProgress()
         self._service = service
         self._session = session
-        self._lanes = lanes
+        self._key_groups = key_groups
         self._intake: StepBuilder | None = None  # after the newest batch; None: to be rebuilt
         self._pump: SparkTransport | None = None
         self._checking = SubscriptionSet(columns.shape, streaming=True)
@@ -129,8 +131,11 @@ class SparkBackend:
         self.progress.delivered, self.progress.now = status.delivered, status.now
         self.progress.sent = max(status.delivered, sent)
         try:
-            lanes, each = self._fix_lanes(db, status), compute_matcher_limits(db, self.limits)
-            work = ServiceJob.over(replica.log, self.columns, lanes, each)
+            key_groups, each = (
+                self._fix_key_groups(db, status),
+                compute_matcher_limits(db, self.limits),
+            )
+            work = ServiceJob.over(replica.log, self.columns, key_groups, each)
             self._pump = SparkTransport(
                 self._service.database, self._restore_stepping(db, self.progress.sent), replica,
                 self.folder, self._session.stream(work, self.folder), self._deliver,
@@ -148,16 +153,16 @@ class SparkBackend:
             "  hint: continue with a new database"
         )
 
-    def _fix_lanes(self, db: Connection, status: "SparkStreamStatus") -> int:
+    def _fix_key_groups(self, db: Connection, status: "SparkStreamStatus") -> int:
         """Determines the number of key groups, which never changes."""
-        lanes = status.lanes or self._lanes or self._session.tasks()
-        if self._lanes not in (None, lanes):
+        key_groups = status.key_groups or self._key_groups or self._session.tasks()
+        if self._key_groups not in (None, key_groups):
             raise StateError(
-                f"the stream of the service has {lanes} key groups (lanes), not {self._lanes}\n"
-                "  hint: omit lanes=; the number is fixed at the first start"
+                f"the stream of the service has {key_groups} key groups, not {self._key_groups}\n"
+                "  hint: omit key_groups=; the number is fixed at the first start"
             )
-        SparkStreamStatus(lanes, status.delivered, status.now).keep(db)
-        return lanes
+        SparkStreamStatus(key_groups, status.delivered, status.now).keep(db)
+        return key_groups
 
     def _restore_stepping(self, db: Connection, upto: int | None = None) -> StepBuilder:
         """Restores the stream order at a position, by default after all accepted batches."""
@@ -237,7 +242,9 @@ class SparkBackend:
             matches = answer.behind(status.delivered, self._nothing)
             core.store_matches(db, matches, answer.left_out)
             if answer.upto > status.delivered:
-                status = SparkStreamStatus(status.lanes, answer.upto, answer.counted[0]["now"])
+                status = SparkStreamStatus(
+                    status.key_groups, answer.upto, answer.counted[0]["now"]
+                )
                 status.keep(db)
             return status
 
@@ -313,7 +320,7 @@ class SparkBackend:
 class SparkStreamStatus:
     """The progress of the stream, as stored in the database."""
 
-    lanes: int | None = None
+    key_groups: int | None = None
     delivered: int = 0  # position up to which matches are in the outbox
     now: Any = None  # its watermark, in the matcher's time
 
@@ -323,7 +330,7 @@ class SparkStreamStatus:
         return cls() if row is None else cls(**json.loads(row[0]))
 
     def keep(self, db: Connection) -> None:
-        status = {"lanes": self.lanes, "delivered": self.delivered, "now": self.now}
+        status = {"key_groups": self.key_groups, "delivered": self.delivered, "now": self.now}
         db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (SETTING, json.dumps(status)))
 
 

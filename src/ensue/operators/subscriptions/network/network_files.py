@@ -26,8 +26,8 @@ _SPARE = 8  # one spare row per this many rows
 COLUMNS = (
     "_kind", "_edges", "_users", "_tests", "_waits", "_only_latest", "_simple", "_absence",
     "_absence_times",
-    "_height", "_lanes", "_not_latest", "_edge", "_edge_before", "_edge_child", "_user",
-    "_user_before", "_user_node", "_select", "_since", "_lane", "_hash", "_test", "_test_time",
+    "_height", "_key_groups", "_not_latest", "_edge", "_edge_before", "_edge_child", "_user",
+    "_user_before", "_user_node", "_select", "_since", "_key_group", "_hash", "_test", "_test_time",
     "_test_number", "leaf_of",
 )  # fmt: skip
 _LISTS = ("gone", "gone_subscriptions", "_free", "_free_edges", "_free_users",
@@ -56,7 +56,7 @@ def save_network(table: "NetworkTable", folder: Path) -> None:
         "free_tests": list(table.free_tests.items()),
         "fields": table.fields,
         "seeds": list(table.seeds.items()),
-        "lanes": table.lanes,
+        "key_groups": table.key_groups,
         "changes": table.changes,
         "asked": table.asked,
     }
@@ -112,7 +112,9 @@ def load_network(table: "NetworkTable", folder: Path) -> None:
     table.free_tests = {int(size): places for size, places in metadata["free_tests"]}
     table.fields = metadata["fields"]
     table.seeds = dict(metadata["seeds"])
-    table.lanes, table.changes, table.asked = (metadata[n] for n in ("lanes", "changes", "asked"))
+    table.key_groups, table.changes, table.asked = (
+        metadata[n] for n in ("key_groups", "changes", "asked")
+    )
     numbers = SavedRows(folder)
     table.by_number = numbers
     table.rows = SavedRowsByKey(folder, numbers)

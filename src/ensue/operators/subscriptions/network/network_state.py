@@ -43,7 +43,7 @@ class NetworkMatches:
 
 
 class NetworkState:
-    """The values that wait at nodes, in one task or in all of them (`lane` -1)."""
+    """The values that wait at nodes, in one task or in all of them (`key_group` -1)."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class NetworkState:
         time: Any,
         space: int,
         regions: Callable[[], RegionTable | None],
-        lane: int = -1,
+        key_group: int = -1,
         most_held: int = 2**40,
         most_found: int = 2**40,
     ) -> None:
         self.table = table
         self.space = space
         self.regions = regions
-        self.lane = lane
+        self.key_group = key_group
         self.most_held = most_held
         self.most_found = most_found
         self.meter = CpuMeter()
@@ -118,7 +118,7 @@ class NetworkState:
         with self.meter.running():
             self.held, output = run_network(
                 self.table.arrays(), self.events, self.held, output, rows, leaves, self.regions(),
-                self.space, self.lane, upto, flush, self.most_held, self.most_found,
+                self.space, self.key_group, upto, flush, self.most_held, self.most_found,
             )  # fmt: skip
         count, status = output.counted
         if status == TOO_MANY_HELD:
@@ -181,7 +181,9 @@ class NetworkState:
     def _seed(self, node: int) -> None:
         """Starts the single value of an absence between moments."""
         nodes = self.table.arrays()
-        if self.lane >= 0 and not nodes.lanes[node] & np.uint64(1 << (self.lane & 63)):
+        if self.key_group >= 0 and not nodes.key_groups[node] & np.uint64(
+            1 << (self.key_group & 63)
+        ):
             return
         self._seeded.add(node)
         instance_count, cell_count, timer_count = (int(n) for n in self.held.counted[:3])

@@ -89,7 +89,7 @@ class NetworkTable:
         self._absence = GrowingArray((4,), np.int64)
         self._absence_times = GrowingArray((2,), time)
         self._height = GrowingArray((), np.int32)
-        self._lanes = GrowingArray((), np.uint64)
+        self._key_groups = GrowingArray((), np.uint64)
         self._not_latest = GrowingArray((), np.int32)  # parents, and subscriptions that select all
         self._edge = GrowingArray((5,), np.int32, -1)
         self._edge_before = GrowingArray((), np.int32, -1)
@@ -100,9 +100,9 @@ class NetworkTable:
         self._free_users: list[int] = []
         self._select = GrowingArray((), np.int8)
         self._since = GrowingArray((), np.int64)
-        self._lane = GrowingArray((), np.int32)
+        self._key_group = GrowingArray((), np.int32)
         self._hash = GrowingArray((), np.uint64)  # of the subscription's nodes
-        self.lanes = 1  # tasks that subscriptions are distributed over
+        self.key_groups = 1  # tasks that subscriptions are distributed over
         self._test = GrowingArray((6,), np.int64)
         self._test_time = GrowingArray((2,), time)
         self._test_number = GrowingArray((2,), np.float64)
@@ -118,29 +118,33 @@ class NetworkTable:
     # ---------------------------------------------------------------------------- subscriptions
 
     def subscribe(
-        self, roots: Iterable[NetworkRoot], select: Select, since: int, lane: int | None = None
+        self,
+        roots: Iterable[NetworkRoot],
+        select: Select,
+        since: int,
+        key_group: int | None = None,
     ) -> int:
         """Adds a subscription to the values of nodes and returns its number. Equal ones share a
         task."""
         roots = tuple(dict.fromkeys(roots))
         hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
-        lane = hashed % self.lanes if lane is None else lane
+        key_group = hashed % self.key_groups if key_group is None else key_group
         self._since_now = since
         if self._free_subscriptions:
             number = self._free_subscriptions.pop()
         else:
             number = self._select.add()
             self._since.add()
-            self._lane.add()
+            self._key_group.add()
             self._hash.add()
         self._select.array[number] = SELECT[select]
         self._since.array[number] = since
-        self._lane.array[number] = lane
+        self._key_group.array[number] = key_group
         self._hash.array[number] = hashed
         self.placed[number] = ()
         try:
             for root in roots:
-                place = self._use(self.add(root.node, lane), number, root)
+                place = self._use(self.add(root.node, key_group), number, root)
                 self.placed[number] += (place,)
         except QueryError:
             self.cancel(number)
@@ -228,27 +232,27 @@ class NetworkTable:
 
     # ---------------------------------------------------------------------------- nodes
 
-    def add(self, node: NetworkNode, lane: int = 0) -> int:
+    def add(self, node: NetworkNode, key_group: int = 0) -> int:
         """Returns the number of a node, creates it if needed, and counts one more user."""
         self.asked += 1
         row = self.rows.get(node.key)
         if row is None:
-            row = self._create(node, lane)
+            row = self._create(node, key_group)
         else:
-            self._mark_task(row.node, lane)
+            self._mark_task(row.node, key_group)
             for child, _, _ in _inputs(node):
                 self._extend_waits(child)
         self._update_wait(row.node, node)
         row.users += 1
         return row.node
 
-    def _create(self, node: NetworkNode, lane: int) -> NodeRow:
+    def _create(self, node: NetworkNode, key_group: int) -> NodeRow:
         children: list[tuple[int, int, tuple[Test, ...]]] = []
         regions: list[int] = []
         slot = -1
         try:  # errors arise here, before anything is changed
             for part, side, tests in _inputs(node):
-                children.append((self.add(part, lane), side, tests))
+                children.append((self.add(part, key_group), side, tests))
             if isinstance(node, NetworkLeaf):
                 slot = self.leaves.add(node.test)
             elif not isinstance(node, NetworkAbsence):
@@ -291,7 +295,7 @@ class NetworkTable:
         row.regions = tuple(regions)
         height = max((self._height.array[child] for child, _, _ in children), default=-1) + 1
         self._height.array[number] = height
-        self._lanes.array[number] = np.uint64(1) << np.uint64(lane & 63)
+        self._key_groups.array[number] = np.uint64(1) << np.uint64(key_group & 63)
         edges = []
         for child, side, tests in children:
             edge = self._free_edges.pop() if self._free_edges else self._edge.add()
@@ -322,20 +326,20 @@ class NetworkTable:
     def _columns(self) -> tuple[GrowingArray, ...]:
         return (
             self._kind, self._edges, self._users, self._tests, self._waits, self._only_latest,
-            self._simple, self._absence, self._absence_times, self._height, self._lanes,
+            self._simple, self._absence, self._absence_times, self._height, self._key_groups,
             self._not_latest,
         )  # fmt: skip
 
-    def _mark_task(self, number: int, lane: int) -> None:
+    def _mark_task(self, number: int, key_group: int) -> None:
         """Marks a node and all below it as used in a task."""
-        bit = np.uint64(1) << np.uint64(lane & 63)
-        if self._lanes.array[number] & bit:
+        bit = np.uint64(1) << np.uint64(key_group & 63)
+        if self._key_groups.array[number] & bit:
             return
-        self._lanes.array[number] |= bit
+        self._key_groups.array[number] |= bit
         row = self.by_number[number]
         assert row is not None
         for child, _ in row.children:
-            self._mark_task(child, lane)
+            self._mark_task(child, key_group)
 
     def _extend_waits(self, node: NetworkNode) -> None:
         """Updates the waiting times of a shared node and of all below it."""
@@ -482,8 +486,8 @@ class NetworkTable:
         return NetworkNodes(
             self._kind.array, self._edges.array, self._users.array, self._tests.array,
             self._waits.array, self._only_latest.array, self._simple.array, self._absence.array,
-            self._absence_times.array, self._height.array, self._lanes.array, self._edge.array,
-            self._user.array, self._select.array, self._since.array, self._lane.array,
+            self._absence_times.array, self._height.array, self._key_groups.array, self._edge.array,
+            self._user.array, self._select.array, self._since.array, self._key_group.array,
             self._test.array, self._test_time.array, self._test_number.array,
         )  # fmt: skip
 
@@ -502,17 +506,19 @@ class NetworkTable:
         load_network(table, folder)
         return table
 
-    def split(self, lanes: int) -> None:
+    def split(self, key_groups: int) -> None:
         """Distributes the subscriptions over this number of tasks, equal ones to the same."""
-        self.lanes = lanes
+        self.key_groups = key_groups
         count = self._hash.count
-        self._lane.array[:count] = self._hash.array[:count] % np.uint64(lanes)
-        bits = self._lanes.array
+        self._key_group.array[:count] = self._hash.array[:count] % np.uint64(key_groups)
+        bits = self._key_groups.array
         bits[:] = 0
         used = np.ones(self._user.count, np.bool_)
         used[self._free_users] = False
         users = np.flatnonzero(used)
-        task_bits = self._lane.array[self._user.array[users, 1]].astype(np.uint64) & np.uint64(63)
+        task_bits = self._key_group.array[self._user.array[users, 1]].astype(
+            np.uint64
+        ) & np.uint64(63)
         np.bitwise_or.at(bits, self._user_node.array[users], np.uint64(1) << task_bits)
         used = np.ones(self._edge.count, np.bool_)
         used[self._free_edges] = False

@@ -36,11 +36,11 @@ class TemplateState:
     """
 
     def __init__(
-        self, table: TemplateTable, limits: MatcherLimits, lane: int = -1, lanes: int = 1
+        self, table: TemplateTable, limits: MatcherLimits, key_group: int = -1, key_groups: int = 1
     ) -> None:
         self.table = table
         self.limits = limits
-        self.lane, self.lanes = lane, lanes
+        self.key_group, self.key_groups = key_group, key_groups
         self.running: dict[tuple[TemplateId, int | None], TemplateEngine] = {}
         self.each: MatcherLimits | None = None  # limits of one subscription
         self.failed: TemplateEngine | None = None  # the engine that raised an error
@@ -69,8 +69,8 @@ class TemplateState:
     ) -> Iterator[tuple[TemplateEngine, Ints, Ints]]:
         """Yields the rows of each engine in stream order."""
         visible = self.table.sees(numbers, versions[rows])
-        if self.lane >= 0:
-            visible &= self.table.lanes(numbers, self.lanes) == self.lane
+        if self.key_group >= 0:
+            visible &= self.table.key_groups(numbers, self.key_groups) == self.key_group
         rows, numbers = rows[visible], numbers[visible]
         if not len(rows):
             return

@@ -165,14 +165,14 @@ class TemplateTable:
         """Returns whether subscriptions see events that these versions routed."""
         return np.asarray(versions >= self._since.array[numbers])
 
-    def lanes(self, numbers: Ints, lanes: int) -> Ints:
+    def key_groups(self, numbers: Ints, key_groups: int) -> Ints:
         """Returns the task of each."""
-        return (self._keys.array[numbers].view(np.uint64) % np.uint64(lanes)).astype(np.int64)
+        return (self._keys.array[numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
 
-    def lane_bits(self, numbers: Ints, lanes: int) -> npt.NDArray[np.uint64]:
+    def key_group_bits(self, numbers: Ints, key_groups: int) -> npt.NDArray[np.uint64]:
         """Returns the task of each, modulo 64, as a bit."""
-        lane = self.lanes(numbers, lanes).astype(np.uint64) & np.uint64(63)
-        return np.uint64(1) << lane
+        key_group = self.key_groups(numbers, key_groups).astype(np.uint64) & np.uint64(63)
+        return np.uint64(1) << key_group
 
     # ---------------------------------------------------------------------------- files
 
