@@ -142,5 +142,5 @@ def test_waiting_tells_what_a_stream_has_done(monkeypatch):
     assert start.wait(Running(), None, told.append)
     assert told == [
         "waiting for the first micro-batch",
-        "micro-batches 2, events 2,000, matches 4, late 1; the last took 0.5 s",
+        "micro-batches 2, events 2,000, matches 4, late 1; last micro-batch took 0.5 s",
     ]

@@ -664,7 +664,7 @@ def test_a_broker_whose_port_is_taken_says_so(testing):
 def test_a_broker_runs_until_it_is_asked_to_end(testing, how):
     port = free_port()
     command = [sys.executable, "-m", testing.__name__, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=EXAMPLES) as process:
         assert f"127.0.0.1:{port} until Ctrl-C" in process.stdout.readline()
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
         process.send_signal(how)

@@ -601,7 +601,7 @@ KILLED = """
 import asyncio, json, sys
 from support.services import run, service
 from ensue.service.matching.spark_backend import on_spark
-from ensue.service.store import batches
+from ensue.service.store import event_batches as batches
 
 path, first, done = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 
@@ -618,7 +618,7 @@ async def story():
                 await s.cancel(rest[0])
             print("done", number, flush=True)
             await asyncio.sleep(0.2)
-        while s.core.matching.progress.delivered < await s.look(batches.last_position):
+        while s.core.matching.progress.delivered < await s.look(batches.get_last_position):
             await asyncio.sleep(0.05)
         print("over", flush=True)
 
@@ -676,7 +676,7 @@ import asyncio, sys
 from pyspark.sql import SparkSession
 from support.services import LEFT, matches, point, run, service
 from ensue.service.matching.spark_backend import on_spark
-from ensue.service.store import batches
+from ensue.service.store import event_batches as batches
 
 session = (
     SparkSession.builder.remote("local[2]")
@@ -691,7 +691,7 @@ async def story():
         await s.subscribe(LEFT.format(id=1))
         for t, x in ((1, 5.0), (10, 50.0)):
             await s.publish(point(t, 1, x))
-            while s.core.matching.progress.delivered < await s.look(batches.last_position):
+            while s.core.matching.progress.delivered < await s.look(batches.get_last_position):
                 await asyncio.sleep(0.1)
         print("ANSWER", [(m["start"], m["end"]) for m in await matches(s)])
 

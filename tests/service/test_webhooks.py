@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.couriers import LOOPBACK
+from tests.support.dispatchers import LOOPBACK
 from tests.support.receivers import Receiver, Reply, Request
 
 from ensue.errors import ServiceError

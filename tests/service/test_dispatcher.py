@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.support.couriers import LOOPBACK, SEAL_KEY, Scene
+from tests.support.dispatchers import LOOPBACK, SEAL_KEY, Scene
 from tests.support.receivers import Receiver, Reply, Request
 
 from ensue.service.delivery.addresses import AddressGuard
@@ -788,7 +788,7 @@ def test_a_courier_that_starts_waits_as_long_as_the_last_one_would_have(tmp_path
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_couriers_that_are_dropped_anywhere_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_dispatchers_that_are_dropped_anywhere_lose_nothing(tmp_path: Path, seed: int) -> None:
     chance = Random(seed)
 
     async def story(scene: Scene, receiver: Receiver) -> None:
@@ -863,25 +863,25 @@ def test_failures_that_could_not_be_written_are_remembered_too(tmp_path: Path) -
 _CHILD = """
 import asyncio, sys
 from ensue.service.database import Database
-from ensue.service.delivery.addresses import Guard
-from ensue.service.delivery.dispatcher import Courier, Pace
-from ensue.service.delivery.retry_queue import Waits
-from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
-from ensue.service.secrets import Seal
-from ensue.service.settings import Limits
+from ensue.service.delivery.addresses import AddressGuard
+from ensue.service.delivery.dispatcher import Dispatcher, DispatcherOptions
+from ensue.service.delivery.retry_queue import Backoff
+from ensue.service.delivery.webhooks import Webhooks
+from ensue.service.secrets import SecretCipher
+from ensue.service.settings import ServiceLimits
 
 async def main():
-    quick = Waits((0.01, 0.02))
-    webhooks = Webhooks(Guard(["127.0.0.0/8"]))
+    quick = Backoff((0.01, 0.02))
+    webhooks = Webhooks(AddressGuard(["127.0.0.0/8"]))
     database = Database(sys.argv[1])
-    database.seal = Seal([sys.argv[2]], "a test")
-    courier = Courier(
+    database.seal = SecretCipher([sys.argv[2]], "a test")
+    dispatcher = Dispatcher(
         database,
         {"webhook": webhooks.make},
-        Limits(webhook_attempts=10**6),
-        pace=Pace(requests=quick),
+        ServiceLimits(webhook_attempts=10**6),
+        pace=DispatcherOptions(requests=quick),
     )
-    await courier.start()
+    await dispatcher.start()
     await asyncio.Event().wait()
 
 asyncio.run(main())
