@@ -11,6 +11,7 @@ the stream for the other. `pytest --everywhere` runs all of them on Spark, batch
 for those that are marked `in_process` with a reason.
 """
 
+import gc
 import math
 import os
 import warnings
@@ -68,6 +69,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 seen = rounds.setdefault((item.function, name), {})
                 if seen.setdefault(item.callspec.params[name], len(seen)) >= marker.args[0]:
                     item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Tests and modules live to the end: no collection of garbage has to look at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

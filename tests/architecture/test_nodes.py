@@ -129,7 +129,7 @@ def test_such_places_are_found():
 def test_mypy_names_every_place_that_a_new_node_misses(tmp_path):
     shutil.copytree(SOURCE, tmp_path / "src" / "ensue")
     shutil.copy(SOURCE.parents[1] / "pyproject.toml", tmp_path)
-    nodes = tmp_path / "src" / "ensue" / "algebra" / "pattern.py"
+    nodes = tmp_path / "src" / "ensue" / "ir" / "pattern.py"
     text = nodes.read_text(encoding="utf-8")
     union = next(line for line in text.splitlines() if line.startswith("Pattern = "))
     toy = '@dataclass(frozen=True)\nclass Gap:\n    parts: tuple["Pattern", ...]\n'

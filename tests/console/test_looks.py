@@ -94,6 +94,7 @@ def test_a_page_has_no_barriers(browsing: Browsing, fleet: Fleet, path: str, how
     assert wide <= 0, "it has to be scrolled sideways"
 
 
+@pytest.mark.slow
 def test_the_parts_that_open_have_no_barriers(browsing: Browsing, fleet: Fleet):
     page = browsing.open(fleet.console.url, still=True)
     _settled(page)

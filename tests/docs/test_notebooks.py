@@ -22,7 +22,9 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def _marked(notebook: Path) -> object:
-    marks = [pytest.mark.spark, pytest.mark.slow] if "pyspark" in notebook.read_text() else []
+    marks = [pytest.mark.spark] if "pyspark" in notebook.read_text() else []
+    if notebook.stem != "first_steps":
+        marks.append(pytest.mark.slow)
     return pytest.param(notebook, id=notebook.stem, marks=marks)
 
 

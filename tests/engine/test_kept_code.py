@@ -294,6 +294,7 @@ def answer(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @COMPILED
+@pytest.mark.slow
 def test_a_run_after_damage_finds_the_same_with_one_warning(tmp_path):
     assert answer(matching(tmp_path)) == (FOUND, "")
     files = sorted(p for p in tmp_path.rglob("*") if p.is_file())

@@ -75,7 +75,8 @@ print("failed" if failed else "done")
 @pytest.mark.parametrize(
     ("way", "times"),
     [
-        ("process", 2),
+        ("process", 1),
+        pytest.param("process", 4, marks=pytest.mark.slow),
         pytest.param("fork", 8, marks=pytest.mark.slow),
         pytest.param("pool", 6, marks=pytest.mark.slow),
     ],
@@ -212,7 +213,13 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.parametrize(
     "moment",
-    ["llvmlite.binding", "numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl"],
+    [
+        "llvmlite.binding",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("numba.core.types", "numba.np.ufunc", "numba.core.typing.npydecl")
+        ),
+    ],
 )
 def test_ctrl_c_while_numba_is_loaded_is_no_harm(moment):
     ended = subprocess.run(

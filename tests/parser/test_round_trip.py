@@ -22,7 +22,7 @@ def survives(query: Query) -> None:
     assert repr(check_structure(query)) == repr(query)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_any_query_survives_printing(query):
     survives(query)

@@ -134,7 +134,10 @@ def test_two_things_do_not_go_to_one_folder(session, tmp_path):
     both = stream(session, tmp_path / "in", {"a": QUERY, "b": CALM})
     with pytest.raises(EventError, match="output of 'a' and the output of 'b' are the same"):
         ensue.start(both, {"a": place, "b": ensue.parquet_table(place)}, checkpoint=tmp_path / "c")
-    for names, said in ((("..", "b"), "not inside"), (("a", "A"), "share the folder")):
+    for names, said in (
+        (("..", "b"), "is outside the output folder"),
+        (("a", "A"), "share the folder"),
+    ):
         odd = stream(session, tmp_path / "in", dict(zip(names, (QUERY, CALM), strict=True)))
         with pytest.raises(EventError, match=said):
             ensue.start(odd, place, checkpoint=tmp_path / "c")
