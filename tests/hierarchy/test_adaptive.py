@@ -3,9 +3,9 @@
 from random import Random
 
 import pytest
-from hierarchy import test_layers, test_timeouts
 
 from ensue.codegen import kernel_cache as cache
+from hierarchy import test_layers, test_timeouts
 from support.hierarchies import Habits
 from support.restless import Restless, restless
 from support.seeds import of_round
