@@ -132,8 +132,26 @@ def test_modules_and_classes_do_not_use_the_old_words():
     assert not classes & set(OLD_CLASSES)
 
 
+# Parts of names: `lane` also forbids `lane_of` and `by_lane`.
+OLD_NAMES = re.compile(
+    r"(?:^|_)(towers?|lanes?|recognitions?|correlations?|wishes|couriers?|parcels?|sayings?|shel(?:f|ves))(?:_|$)",
+    re.IGNORECASE,
+)
+
+
+def test_no_name_in_the_code_has_an_old_word():
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            for field in ("id", "attr", "arg", "name"):
+                name = getattr(node, field, None)
+                if isinstance(name, str) and OLD_NAMES.search(name):
+                    found.add(f"{module_name(path)}: {name}")
+    assert not found, "\n".join(sorted(found))
+
+
 OLD_PROSE = re.compile(
-    r"(?<![\w/])(towers?|correlations?|recognitions?|courier|whoever|anew)\b(?!\.py)"
+    r"(?<![\w/])(towers?|lanes?|correlations?|recognitions?|courier|whoever|anew)\b(?!\.py)"
     r"|How it goes|What shall it find|do not get through|where nobody looks|beside a pipeline that only",
     re.IGNORECASE,
 )

@@ -126,3 +126,17 @@ def test_every_rule_that_can_be_switched_off_is_described_once():
 def _anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_modules_that_pages_name_exist():
+    """A path with a folder is one in the repository, its package or its tests."""
+    missing = []
+    for page in (
+        *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ):
+        for path in re.findall(r"`(\w+(?:/\w+)+\.py)`", page.read_text("utf-8")):
+            if not any((ROOT / folder / path).exists() for folder in (".", "src/ensue", "src")):
+                missing.append(f"{page.name}: {path}")
+    assert missing == []
