@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue import api
 from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
+from ensue.cli.options import parse_columns
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.parser.parameters import Parameters
 from ensue.parser.sql.clause_finder import claims_sql
@@ -163,7 +164,10 @@ def _match(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> A
             events = {name: _on_spark(session, table) for name, table in events.items()}
         else:
             events = _on_spark(session, events)
-    columns = {"time": _time(arguments.time), "type": arguments.type}
+    columns = {
+        "time": None if arguments.time is None else parse_columns(arguments.time),
+        "type": arguments.type,
+    }
     order = tuple(name.strip() for name in (arguments.order or "").split(",") if name.strip())
     values = _parameters(variables)
     return api.match(events, cell, params=values, **columns, order=order)
@@ -178,13 +182,6 @@ def _events(variables: Mapping[str, Any], name: str | None) -> Any:
         hint = did_you_mean(name, tables) or "pass a table, or a dict with one for each type"
         raise EventError(f"--events {name}: there is no such variable\n  hint: {hint}")
     return variables[name]
-
-
-def _time(text: str | None) -> str | tuple[str, str] | None:
-    if text is None or "," not in text:
-        return text
-    start, _, end = text.partition(",")
-    return (start.strip(), end.strip())
 
 
 # ---------------------------------------------------------------------- tables

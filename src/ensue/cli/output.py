@@ -81,6 +81,12 @@ def _opened(target: str) -> Iterator[BinaryIO]:
         yield stream
 
 
+def write_text(target: str, text: str) -> None:
+    """Write a text file."""
+    with _opened(target) as stream:
+        stream.write(text.encode())
+
+
 def print_matches(
     console: Console, matches: pa.Table, limit: int, *, short_ids: bool = False
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ensue.cli.options import parse_columns, parse_length
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
 from ensue.errors import ServiceError, did_you_mean
 from ensue.optional_deps import require_extra
@@ -99,13 +100,13 @@ def get_event_arguments(options: Namespace) -> dict[str, Any]:
     schema: Any = parse_schema(options.schema) if options.schema else _like(options.like)
     return {
         "schema": schema,
-        "time": _one_or_two(options.time),
+        "time": parse_columns(options.time),
         "type": options.type,
         "order": tuple(options.order),
-        "location": None if options.location is None else _one_or_two(options.location),
+        "location": None if options.location is None else parse_columns(options.location),
         "space": options.space or "plane",
         "key": options.key,
-        "watermark": _watermark(options.watermark),
+        "watermark": parse_length(options.watermark),
         "idle": options.idle,
     }
 
@@ -158,20 +159,6 @@ def _like(path: str) -> pa.Schema:
 
     schema: pa.Schema = read_local((EventFile(path),), rows=1_000).schema
     return schema
-
-
-def _one_or_two(text: str) -> str | tuple[str, str]:
-    first, comma, second = (part.strip() for part in text.partition(","))
-    return (first, second) if comma else first
-
-
-def _watermark(text: str | None) -> str | float | None:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

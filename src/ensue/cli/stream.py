@@ -22,6 +22,7 @@ from ensue.cli.options import (
     get_limit_arguments,
     get_planning_arguments,
     get_text_options,
+    parse_length,
     parse_parameters,
 )
 from ensue.cli.query_text import read_pattern
@@ -80,7 +81,8 @@ def run_stream(options: Namespace) -> ExitCode:
             max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",
         )
-    title = f"{', '.join(options.stream)} -> {_describe_target(options.output)}"
+    target_name = "this terminal" if options.output == "-" else options.output
+    title = f"{', '.join(options.stream)} -> {target_name}"
     screen = StreamScreen(
         title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
     )
@@ -145,11 +147,11 @@ def _check_options(options: Namespace) -> str | float:
         raise UsageError(f"a stream is printed as table or json, not as {options.format}")
     if options.late is not None and Path(options.late).is_file():
         raise UsageError(f"--late {options.late} is a file; name a folder")
-    try:
-        return float(options.watermark)
-    except ValueError:
-        _parse_length("--watermark", options.watermark)
-        return str(options.watermark)
+    watermark = parse_length(options.watermark)
+    assert watermark is not None
+    if isinstance(watermark, str):
+        _parse_length("--watermark", watermark)
+    return watermark
 
 
 def _max_ahead(text: str | None) -> str | None:
@@ -173,10 +175,6 @@ def _parse_length(option: str, text: str) -> int:
 def _settings(options: Namespace) -> dict[str, str]:
     named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
     return {key: value for key, value in named.items() if value is not None}
-
-
-def _describe_target(target: str) -> str:
-    return "this terminal" if target == "-" else target
 
 
 def _scale(events: Any, time_column: str | tuple[str, str]) -> TimeFormatter:

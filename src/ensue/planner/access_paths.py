@@ -207,15 +207,8 @@ class _AccessCosts:
         self.duration = self.count / self.rate  # time span of the live events
 
     def candidate(self, name: str) -> AccessCandidate:
-        match name:
-            case "eager":
-                cost, words = self._eager()
-            case "lazy":
-                cost, words = self._lazy()
-            case "grouped":
-                cost, words = self._grouped()
-            case _:
-                cost, words = self._archive_first()
+        paths = (self._eager, self._lazy, self._grouped, self._archive_first)
+        cost, words = paths[ACCESSES.index(name)]()
         return AccessCandidate(name, cost / self.count, words)
 
     def _detect_live(self, share: float = 1.0) -> float:

@@ -47,7 +47,7 @@ from ensue.ir.traversal import (
     rewrite_pattern,
 )
 from ensue.planner.physical_plan import ConditionCheck
-from ensue.planner.predicate_pushdown import MOVING
+from ensue.planner.predicate_pushdown import MOVING, needs_previous_element
 from ensue.printing.expression_printer import format_condition
 
 LIMIT = 40  # states: more take long to compile
@@ -380,19 +380,14 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
     return ConditionCheck(rewrite_expr(condition, resolve), last)
 
 
-def needs_previous_iteration(condition: Expr) -> bool:
-    """Whether an aligned condition does not apply to the first iteration."""
-    return any(r.at is EventPosition.PREVIOUS for r in iterate_references(condition))
-
-
 def align_checks(
     conditions: Iterable[Expr], pattern: Pattern, variable: str, bound: frozenset[str]
 ) -> tuple[ConditionCheck, ...]:
     """The aligned conditions to evaluate on an event of a variable, if some are bound before."""
+    checks = ((condition, align_check(condition, pattern)) for condition in conditions)
     return tuple(
         check
-        for condition in conditions
-        for check in [align_check(condition, pattern)]
+        for condition, check in checks
         if check.moving == variable
-        and (variable in bound or not needs_previous_iteration(condition))
+        and (variable in bound or not needs_previous_element(condition))
     )

@@ -7,7 +7,8 @@ a complex event wait for it (parked runs), and its results are joined at once, w
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 from ensue.errors import QueryError
@@ -44,13 +45,9 @@ class HierarchyModule:
         >>> HierarchyModule.of(m.described()) == m
         True
         """
-        return {
-            "name": self.name,
-            "box": self.box,
+        return asdict(self) | {
             "variables": list(self.variables),
             "within": _described(self.within),
-            "level": self.level,
-            "precursor": self.precursor,
         }
 
     @classmethod
@@ -129,10 +126,8 @@ def _join(parts: Sequence[Pattern], boxes: Sequence[frozenset[str]], *, in_order
         else:
             owners.append(owner)
             sides.append([part])
-    first, *others = [_join(side, inner, in_order=in_order) for side in sides]
-    for other in others:
-        first = (first, other)
-    return first
+    shapes = (_join(side, inner, in_order=in_order) for side in sides)
+    return reduce(lambda left, right: (left, right), shapes)
 
 
 def _names(pattern: Pattern) -> frozenset[str]:

@@ -248,14 +248,11 @@ class _Use:
                 return ValueKind.BOOLEAN
             case Unary(operand=operand):
                 return self._number_unless_known(self.term(operand))
-            case Binary(operator="and" | "or", left=left, right=right):
-                self.require(left, ValueKind.BOOLEAN)
-                self.require(right, ValueKind.BOOLEAN)
-                return ValueKind.BOOLEAN
-            case Binary(operator="||", left=left, right=right):
-                self.require(left, ValueKind.STRING)
-                self.require(right, ValueKind.STRING)
-                return ValueKind.STRING
+            case Binary(operator="and" | "or" | "||", left=left, right=right):
+                kind = ValueKind.STRING if expr.operator == "||" else ValueKind.BOOLEAN
+                self.require(left, kind)
+                self.require(right, kind)
+                return kind
             case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN

@@ -10,7 +10,6 @@ from ensue.planner.explain.plan_text import (
     describe_absence,
     describe_compact,
     format_check,
-    list_children,
     list_contiguity,
     list_edge_tests,
     list_final_tests,
@@ -220,7 +219,7 @@ def _build_join_box(legend: Legend, node: TreeNode) -> TreeBox:
     lines = legend.shorten([format_check(check) for check in node.checks])
     pills = tuple(legend.label_negations(node.absences))
     name = {"->": "→", "&": "AND"}.get(get_operator_symbol(node), get_operator_symbol(node))
-    children = tuple(_build_join_box(legend, child) for child in list_children(node))
+    children = tuple(_build_join_box(legend, child) for child in node.children)
     return TreeBox(name, children, lines=tuple(lines), pills=pills)
 
 

@@ -16,7 +16,6 @@ from ensue.planner.join_tree import format_tree, get_leaf_names
 from ensue.planner.limits import EVICTION_POLICIES, MatcherLimits, format_size
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import (
-    ApplyNode,
     CompactOutput,
     CompactPlan,
     ConditionCheck,
@@ -411,19 +410,8 @@ def _explain_node(
     yield f"{indent}{node.operator.name}"
     yield from (f"{indent}  . {format_check(check)}" for check in node.checks)
     yield from (f"{indent}  . {describe_absence(plan, a)}" for a in node.absences)
-    for child in list_children(node):
+    for child in node.children:
         yield from _explain_node(plan, tree, child, indent + "  ")
-
-
-def list_children(node: TreeNode) -> tuple[TreeNode, ...]:
-    """Lists the children of a node of a join tree."""
-    match node:
-        case LeafNode():
-            return ()
-        case JoinNode(left=left, right=right):
-            return (left, right)
-        case ApplyNode(part=part):
-            return (part,)
 
 
 def _explain_modules(tree: JoinTree, node: TreeNode) -> Iterator[str]:
@@ -443,21 +431,17 @@ def _explain_modules(tree: JoinTree, node: TreeNode) -> Iterator[str]:
 
 def _find_precursor(here: TreeNode, node: TreeNode) -> TreeNode | None:
     """Finds the left side of the nearest sequence around a node."""
-    match here:
-        case JoinNode(left=left, right=right, operator=operator):
-            if node is not right and (inner := _find_precursor(right, node)) is not None:
-                return inner
-            if operator.order is PartOrder.BEFORE and _contains(right, node):
-                return left
-            return _find_precursor(left, node)
-        case ApplyNode(part=part):
-            return _find_precursor(part, node)
-        case LeafNode():
-            return None
+    if isinstance(here, JoinNode):
+        left, right = here.children
+        if node is not right and (inner := _find_precursor(right, node)) is not None:
+            return inner
+        if here.operator.order is PartOrder.BEFORE and _contains(right, node):
+            return left
+    return _find_precursor(here.children[0], node) if here.children else None
 
 
 def _contains(here: TreeNode, node: TreeNode) -> bool:
-    return here is node or any(_contains(child, node) for child in list_children(here))
+    return here is node or any(_contains(child, node) for child in here.children)
 
 
 # -------------------------------------------------------------------------------------- output
