@@ -44,7 +44,7 @@ class MatcherLimits:
 
         >>> MatcherLimits.given(max_matches=1000, memory="2 GB")
         MatcherLimits(max_matches=1000, max_partial_matches=None,
-        memory=2000000000, share=0.25, key_groups=False, evict=None, shed_ms=None)
+        memory=2000000000, share=0.25, per_core=False, evict=None, shed_ms=None)
         >>> MatcherLimits.given(memory="lots")
         Traceback (most recent call last):
         ...
