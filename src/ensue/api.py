@@ -585,7 +585,7 @@ def sql(
         text,
         tables=tables,
         spark=spark,
-        recognize=lambda clause, relation: _match_clause(clause, relation, arguments, limits),
+        recognize=lambda clause, relation: match_clause(clause, relation, arguments, limits),
         read=_read_clause,
         archived=_archived(archives, archive, access, latency, arguments, limits),
         parameters=build_parameters(params),
@@ -629,8 +629,8 @@ def _read_clause(clause: "ClauseText") -> RowPatternQuery:
     return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
-def _match_clause(
-    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: Any
+def match_clause(
+    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: dict[str, Any]
 ) -> Any:
     """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 

@@ -27,9 +27,17 @@ def load_ipython_extension(ipython: Any) -> None:
 
     def ensue(line: str, cell: str) -> Any:
         try:
-            return _run_cell(ipython, _arguments(line), cell)
+            arguments = _arguments(line)
+            run = _sql if claims_sql(cell) else _match
+            result = run(ipython.user_ns, arguments, cell)
+            if arguments.name is not None:
+                ipython.push({arguments.name: result})
+            return result
         except EnsueError as error:
-            raise _hide_traceback(error) from None
+            # a notebook shows only the message
+            lines = str(error).splitlines()
+            error._render_traceback_ = lambda: lines  # type: ignore[method-assign]
+            raise error from None
 
     ensue.__doc__ = _parser().format_help()
     ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
@@ -72,12 +80,6 @@ def render_table(table: Any) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{count}"
 
 
-def _hide_traceback(error: EnsueError) -> EnsueError:
-    """Makes a notebook show only the message of an error."""
-    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[method-assign]
-    return error
-
-
 def _parser() -> Any:
     from IPython.core import magic_arguments
 
@@ -108,14 +110,6 @@ def _arguments(line: str) -> "Namespace":
     if arguments.name is not None and not arguments.name.isidentifier():
         raise UsageError(f"%%ensue {arguments.name}: the result needs the name of a variable")
     return arguments
-
-
-def _run_cell(shell: Any, arguments: "Namespace", cell: str) -> Any:
-    run = _sql if claims_sql(cell) else _match
-    result = run(shell.user_ns, arguments, cell)
-    if arguments.name is not None:
-        shell.push({arguments.name: result})
-    return result
 
 
 # ---------------------------------------------------------------------- SQL

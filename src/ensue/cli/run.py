@@ -100,13 +100,15 @@ def _find_matches(
     began = time.perf_counter()
     if options.engine != "spark":
         events = event_files.read_local(files, get_text_options(options))
-        result = _match(events, queries, options, arguments, progress=True)
+        columns = event_columns(events, options)
+        result = match_events(events, queries, options, columns, progress=True, **arguments)
         return result, time.perf_counter() - began
     from ensue.backends.spark import session as spark_session
 
     print_notice("starting Spark ...")
     events = event_files.read_spark(files, get_text_options(options))
-    result = _match(events, queries, options, arguments)
+    columns = event_columns(events, options)
+    result = match_events(events, queries, options, columns, **arguments)
     if isinstance(result, Mapping):
         result = result.cache() if hasattr(result, "cache") else result
         result = {name: spark_session.collect(result[name]) for name in result}
@@ -115,17 +117,13 @@ def _find_matches(
     return result, time.perf_counter() - began
 
 
-def _match(
-    events: Any,
-    queries: Any,
-    options: Namespace,
-    arguments: dict[str, Any],
-    **further: Any,
+def match_events(
+    events: Any, queries: Any, options: Namespace, columns: dict[str, Any], **arguments: Any
 ) -> Any:
     """Call `ensue.match` for one query, or for several by name."""
-    columns = event_columns(events, options)
     if not isinstance(queries, dict):
-        further |= get_planning_arguments(options, queries, events, columns)
+        sample = events if options.stream is None else None
+        arguments |= get_planning_arguments(options, queries, sample, columns)
     return ensue.match(
         events,
         queries,
@@ -136,7 +134,6 @@ def _match(
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
         flat=options.flat,
-        **further,
     )
 
 

@@ -3,7 +3,6 @@
 import logging
 import re
 from argparse import Namespace
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,21 +63,18 @@ def log_to_stderr() -> None:
 
 def build_server(service: Service, options: Namespace) -> HttpServer:
     """Build the server from the options."""
+    console: Console | None = None if options.no_console else add_pages
+    if console is not None and options.background is not None:
+        console = partial(add_pages, background=Background.given(options.background))
     return HttpServer(
         service,
         host=options.host,
         port=options.port,
-        console=None if options.no_console else _console(options),
+        console=console,
         certificate=options.certificate,
         key=options.certificate_key,
         proxies=options.proxy,
     )
-
-
-def _console(options: Namespace) -> Console:
-    if options.background is None:
-        return add_pages
-    return partial(add_pages, background=Background.given(options.background))
 
 
 def _print_address(address: str) -> None:
@@ -115,7 +111,10 @@ def get_service_arguments(options: Namespace) -> dict[str, Any]:
     """Return the other arguments of the service."""
     arguments: dict[str, Any] = {
         "regions": _pairs(options.region, "--region"),
-        "limits": _limits(_pairs(options.limit, "--limit")),
+        "limits": {
+            name: tuple(value.split(",")) if name in ("allow", "brokers") else value
+            for name, value in _pairs(options.limit, "--limit").items()
+        },
         "synchronous": options.synchronous,
         "sources": [build_source(url) for url in options.source],
         "reset_watermark": options.reset_watermark,
@@ -171,11 +170,6 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def _limits(pairs: Mapping[str, str]) -> dict[str, Any]:
-    lists = ("allow", "brokers")
-    return {n: tuple(v.split(",")) if n in lists else v for n, v in pairs.items()}
-
-
 # -------------------------------------------------------------------------------- tokens
 
 
@@ -212,11 +206,7 @@ SOURCES = {
 
 
 def build_source(url: str) -> EventSource:
-    """Build the source of a URL.
-
-    >>> build_source("mqtt://localhost/trucks").name
-    'mqtt:trucks'
-    """
+    """Build the source of a URL."""
     kind, config = parse_endpoint(url)
     if kind not in SOURCES:
         raise ServiceError(f"'{kind}' is not a source\n  hint: {did_you_mean(kind, SOURCES)}")

@@ -1,6 +1,5 @@
 """`ensue run`, `check` and `explain` for SQL over files, and for a single clause."""
 
-import re
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import ensue
+from ensue.api import match_clause
 from ensue.backends.event_files import EventFile
 from ensue.cli import output as matches
 from ensue.cli.event_files import read_local, read_spark, resolve_table_files
@@ -273,31 +273,20 @@ def _explain_over_tables(
 ) -> list[str]:
     """Run the query and explain its clauses, since a clause may read the result of another."""
     from ensue.backends.sql_backend import run_sql
+    from ensue.runtime.source_schema import SourceOptions
 
     texts: list[str] = []
 
     def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
         texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
-        return _match_clause(clause, relation)
+        matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), {})
+        return matched
 
     try:
         run_sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
     except QueryError as error:
         raise _with_option(error, tables) from None
     return texts
-
-
-def _match_clause(clause: ClauseText, relation: pa.Table) -> pa.Table:
-    """Run a clause as a query of its own."""
-    name = clause.table or "rows"
-    quoted = '"' + name.replace('"', '""') + '"'
-    body = clause.text[clause.start : clause.end]
-    text = f"SELECT * FROM {quoted} MATCH_RECOGNIZE ({body}\n)"
-    if clause.asks_ids and "match_id" not in map(str.lower, relation.column_names):
-        text += " ORDER BY match_id"  # includes match_id in the result
-    values = clause.parameters.values
-    named = {name: values[name] for name in re.findall(r":(\w+)", body) if name in values}
-    return ensue.sql(text, params=named, tables={name: relation})
 
 
 def _heading(query: SqlQuery, clause: MatchClause) -> str:

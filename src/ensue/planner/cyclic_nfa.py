@@ -142,7 +142,9 @@ def _transitions(
     by_rest = [_possible(rest, place) for rest in place.rests]
     every = [step for possible in by_rest for step in possible]
     skips = any(step.how is None and strategy is Strategy.NEXT for step in every)
-    if len(place.rests) > 1 and (skips or any(_is_controlled(step) for step in every)):
+    loops = (loop for step in every for loop in (*step.inside, *step.left))
+    controlled = any(loop.leave is not LoopExit.FORK for loop in loops)
+    if len(place.rests) > 1 and (skips or controlled):
         raise NoLoops("a group whose events can be divided into rounds in several ways")
     required = [
         step
@@ -333,10 +335,6 @@ def is_barred_at_end(place: RunProgress, looped: Collection[Not]) -> bool:
 def find_looped_negations(pattern: Pattern) -> set[Not]:
     """The negations inside loops, which edges evaluate."""
     return {negation for loop in iterate_loops(pattern) for negation in iterate_negations(loop)}
-
-
-def _is_controlled(step: PatternStep) -> bool:
-    return any(loop.leave is not LoopExit.FORK for loop in (*step.inside, *step.left))
 
 
 def is_reluctant_end(place: RunProgress) -> bool:

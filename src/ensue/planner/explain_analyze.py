@@ -51,12 +51,9 @@ def _scan(plan: PhysicalPlan, met: MatcherCounters) -> Iterator[Row]:
     known = dict(_selectivities(plan))
     for role in plan.roles:
         count = (met.roles or {}).get(role.variable, PassCount())
-        yield (
-            format_role(role),
-            format_number(load.chances[role.variable] * met.events),
-            f"{count.passed:,}",
-            f"events, of {count.tried:,} of its type",
-        )
+        estimate = format_number(load.chances[role.variable] * met.events)
+        note = f"events, of {count.tried:,} of its type"
+        yield format_role(role), estimate, f"{count.passed:,}", note
         for condition in (*role.conditions, *role.first):
             tried = (met.conditions or {}).get((role.variable, format_condition(condition)))
             if tried is not None:
@@ -97,12 +94,9 @@ def _totals(plan: PhysicalPlan, met: RunCounts, counters: MatcherCounters) -> It
     for place, count in (counters.places or {}).items():
         yield f"created at {place}", "", f"{count.passed:,}", f"visited {count.tried:,} times"
     for estimate in chosen:
-        yield (
-            "partial matches",
-            format_number(estimate.partial),
-            f"{met.most_partial:,}",
-            f"at most; {counters.partial:,} at the end",
-        )
+        note = f"at most; {counters.partial:,} at the end"
+        partial = format_number(estimate.partial)
+        yield "partial matches", partial, f"{met.most_partial:,}", note
         yield "matches", format_number(estimate.matches * met.events), f"{counters.matches:,}", ""
     if plan.query.equivalence:
         load = Cardinalities.of(plan.query, plan.roles, plan.statistics)

@@ -139,11 +139,7 @@ Names = frozenset[str]
 
 
 def format_shape(shape: Shape) -> str:
-    """Formats a shape.
-
-    >>> format_shape((("a", "b"), "c"))
-    '((a b) c)'
-    """
+    """Formats a shape."""
     return shape if isinstance(shape, str) else f"({' '.join(map(format_shape, shape))})"
 
 

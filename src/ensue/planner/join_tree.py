@@ -103,21 +103,12 @@ def _certain(part: Pattern) -> bool:
 
 
 def get_leaves(shape: Shape) -> tuple[str, ...]:
-    """The variables of a shape, from left to right.
-
-    >>> get_leaves((("a", "b"), "c"))
-    ('a', 'b', 'c')
-    """
+    """The variables of a shape, from left to right."""
     return (shape,) if isinstance(shape, str) else get_leaves(shape[0]) + get_leaves(shape[1])
 
 
 def build_left_deep(query: Query) -> Shape:
-    """The shape that joins the parts from left to right.
-
-    >>> from ensue.ir.pattern import Atom, Seq
-    >>> build_left_deep(Query(Seq((Atom("A", "a"), Atom("B", "b"), Atom("C", "c")))))
-    (('a', 'b'), 'c')
-    """
+    """The shape that joins the parts from left to right."""
 
     def deep(pattern: Pattern) -> Shape:
         if is_leaf(pattern):
@@ -273,13 +264,7 @@ def get_shape(node: TreeNode) -> Shape:
 
 
 def format_tree(node: TreeNode) -> str:
-    """Formats a tree in one line.
-
-    >>> format_tree(
-    ...     JoinNode(CONJUNCTION, JoinNode(SEQUENCE, LeafNode("a"), LeafNode("b")), LeafNode("c"))
-    ... )
-    '((a -> b) & c)'
-    """
+    """Formats a tree in one line."""
     match node:
         case LeafNode(variable=variable):
             return format_name(variable)

@@ -34,22 +34,17 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
 
     match structure:
         case Nfa(states=states, edges=edges):
-            return replace(
-                structure,
-                states=tuple(
-                    replace(
-                        s,
-                        checks=checks(s.checks),
-                        absences=absences(s.absences),
-                        pending=absences(s.pending),
-                    )
-                    for s in states
-                ),
-                edges=tuple(
-                    replace(e, checks=checks(e.checks), absences=absences(e.absences))
-                    for e in edges
-                ),
+            sorted_states = (
+                replace(
+                    s, checks=checks(s.checks), absences=absences(s.absences),
+                    pending=absences(s.pending),
+                )
+                for s in states
+            )  # fmt: skip
+            sorted_edges = (
+                replace(e, checks=checks(e.checks), absences=absences(e.absences)) for e in edges
             )
+            return replace(structure, states=tuple(sorted_states), edges=tuple(sorted_edges))
         case InstanceStacks():
             return replace(
                 structure,
@@ -86,10 +81,8 @@ def list_places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     match structure:
         case Nfa(states=states, edges=edges):
             for edge in edges:
-                yield (
-                    format_edge_place(edge.source, edge.target, edge.variable),
-                    _exprs(edge.checks),
-                )
+                place = format_edge_place(edge.source, edge.target, edge.variable)
+                yield place, _exprs(edge.checks)
             for state in states:
                 yield format_end_place(state.number), _exprs(state.checks)
         case InstanceStacks(variables=variables):

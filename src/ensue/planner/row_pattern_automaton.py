@@ -69,11 +69,7 @@ class RowPatternAutomaton:
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of rows of a match; None: unbounded.
-
-        >>> build_row_automaton(Repetition(RowVariable("A"), 0, 3)).longest
-        3
-        """
+        """The maximum number of rows of a match; None: unbounded."""
         following = {
             number: [choice.entry for choice in choices if choice.variable != END]
             for number, choices in enumerate(self.entries)

@@ -116,13 +116,9 @@ class Statistics:
         """The share of a type among all events, if known."""
         return dict(self.shares).get(type_)
 
-    def get_known_selectivity(self, condition: Expr) -> float | None:
-        """The selectivity of a condition, if known."""
-        return dict(self.passes).get(format_condition(condition))
-
     def get_selectivity(self, condition: Expr) -> float:
         """The selectivity of a condition, known or assumed."""
-        known = self.get_known_selectivity(condition)
+        known = dict(self.passes).get(format_condition(condition))
         return assume_selectivity(condition) if known is None else known
 
     def text(self) -> str:

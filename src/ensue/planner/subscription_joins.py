@@ -354,19 +354,15 @@ class _AlternativePlanner:
                 return replace(node, child=sides[0])
             case NetworkJoin():
                 left, right = (side.group for side in unit.sides)
-                return replace(
-                    node,
-                    left=sides[0],
-                    right=sides[1],
-                    left_waits=waiting.longest(left, right),
-                    right_waits=waiting.longest(right, left),
-                )
+                node = replace(node, left=sides[0], right=sides[1])
+                waits = waiting.longest(left, right), waiting.longest(right, left)
+                return replace(node, left_waits=waits[0], right_waits=waits[1])
             case NetworkAbsence():
                 gone = self.way.parts[unit.parts[-1]]
                 assert isinstance(gone, AbsentPart)
                 others = frozenset(unit.parts[:-1])
-                waits = waiting.longest_after(gone.since, others) if others else 0.0
-                return replace(node, child=sides[0] if sides else None, bars_wait=waits)
+                wait = waiting.longest_after(gone.since, others) if others else 0.0
+                return replace(node, child=sides[0] if sides else None, bars_wait=wait)
 
     def _tests(self, conditions: Sequence[Condition], parts: tuple[int, ...]) -> tuple[Test, ...]:
         here = _Unit(NetworkLeaf(EventTest(())), parts)

@@ -19,7 +19,6 @@ from ensue.planner.physical_plan import (
     CompactOutput,
     CompactPlan,
     ConditionCheck,
-    EdgeStop,
     InstanceStacks,
     JoinNode,
     JoinTree,
@@ -83,7 +82,7 @@ _STRATEGIES = {
     Strategy.PARTITION: "no event of the partition is skipped",
     Strategy.STRICT: "no event at all is skipped",
 }
-_COMPACT = {
+COMPACT_OUTPUTS = {
     CompactOutput.MATCHES: "matches are listed from the events in the window when one completes them",
     CompactOutput.COUNT: "matches are counted by numbers of ways, never listed",
     CompactOutput.EXISTS: "matches are known by the newest beginning that got so far, never listed",
@@ -91,20 +90,7 @@ _COMPACT = {
 
 
 def explain_plan(plan: PhysicalPlan) -> str:
-    """Explains the decisions before the first event, from the query to the last test.
-
-    >>> from ensue.ir.pattern import Seq
-    >>> from ensue.ir.query import Query
-    >>> query = Query(Seq((Atom("A", "a"), Atom("B", "b"))))
-    >>> print(explain_plan(PhysicalPlan(query, ReferencePlan("an example"))))
-    pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be skipped
-    window     none
-    partition  none: the whole stream is one
-    <BLANKLINE>
-    reference: slower exact path, because of an example
-      the events are collected and judged when the stream is over
-    """
+    """Explains the decisions before the first event, from the query to the last test."""
     parts = (
         _explain_query, _explain_scan, _explain_structure, _explain_output, _explain_decisions,
     )  # fmt: skip
@@ -182,8 +168,8 @@ def _explain_scan(plan: PhysicalPlan) -> Iterator[str]:
 def list_scan_tests(role: Role, *, first: bool | None = None) -> list[str]:
     """Lists the tests of the scan for every event, for a first event, or for both."""
     if role.inner is not None:
-        found = [f"matches of its own plan, by {get_structure_name(role.inner.structure)}"]
-        return found + [format_condition(c) for c in role.inner.query.where]
+        own_plan = f"matches of its own plan, by {get_structure_name(role.inner.structure)}"
+        return [own_plan, *map(format_condition, role.inner.query.where)]
     tests = [format_condition(c) for c in role.conditions]
     if first is None:
         return tests + [f"{format_condition(c)} (first event only)" for c in role.first]
@@ -285,7 +271,10 @@ def list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
             tests.append(f"{policy}: neither it nor one passed over can be {others}")
     if edge.pause is not None:
         tests.append(f"at most {format_window(edge.pause)} after the event before")
-    tests += [_describe_stop(plan, stop) for stop in edge.stops]
+    tests += [
+        _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions))
+        for stop in edge.stops
+    ]
     return tests + [format_check(check) for check in edge.checks]
 
 
@@ -302,10 +291,6 @@ def list_contiguity(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     if edge.own:
         return [_OWN]
     return [] if edge.how in (None, plan.query.strategy) else [_CONTIGUITY[edge.how]]
-
-
-def _describe_stop(plan: PhysicalPlan, stop: EdgeStop) -> str:
-    return _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions))
 
 
 def _with(conditions: Iterable[Expr]) -> str:
@@ -343,25 +328,22 @@ def format_check(check: ConditionCheck) -> str:
 def describe_absence(plan: PhysicalPlan, absence: NegationCheck) -> str:
     """Describes a negation."""
     role = plan.role(absence.variable)
-    inner = role.inner is not None
-    text = "no " + (
-        role.variable if inner else f"{format_types(role.type)} {format_name(role.variable)}"
-    )
+    event = f"{format_types(role.type)} {format_name(role.variable)}"
+    text = f"no {event if role.inner is None else role.variable}"
     after, before = (_list_variables(plan, names) for names in (absence.after, absence.before))
     if absence.whole:
         text += f" between the first and the last of {after}"
-        return text + _with(absence.conditions)
-    if after:
-        text += f" after {after}"
-    if before:
-        text += f"{' and' if after else ''} before {before}"
-    if (after and not before) or (not after and plan.query.within is not None):
-        text += " inside the window"
+    else:
+        sides = [f" after {after}"] if after else []
+        sides += [f" before {before}"] if before else []
+        text += " and".join(sides)
+        if not before if after else plan.query.within is not None:
+            text += " inside the window"
     return text + _with(absence.conditions)
 
 
 def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
-    yield f"compact: {describe_compact(compact)}"
+    yield f"compact: {COMPACT_OUTPUTS[compact.answer]}"
     for state in range(compact.states):
         accepting = " (match)" if state in compact.accepting else ""
         steps = compact.out_of(state)
@@ -375,11 +357,6 @@ def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
         for variable, ended in compact.resets:
             if ended == state:
                 yield f"    {format_role(plan.role(variable))} ends what waits here"
-
-
-def describe_compact(compact: CompactPlan) -> str:
-    """Describes how a compact structure finds matches."""
-    return _COMPACT[compact.answer]
 
 
 def _explain_stacks(plan: PhysicalPlan, stacks: InstanceStacks) -> Iterator[str]:
