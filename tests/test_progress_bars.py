@@ -38,7 +38,7 @@ def test_true_is_silent_where_nobody_looks(capsys):
 
 def test_on_a_terminal_it_shows_events_done(monkeypatch):
     board = Seen()
-    monkeypatch.setattr(progress_bars, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress_bars, "_DELAY", 0.0)
     monkeypatch.setattr(progress_bars, "TerminalDisplay", lambda: board)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ensue.match(EVENTS, "SEQ(A a, B b) WITHIN 1", **HERE, progress=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.brief_tracebacks import shorten_tracebacks
@@ -32,6 +32,8 @@ from ensue.ir.user_operator import operator as _operator
 from ensue.notebook_repr import Picture, PlanText, register_text
 from ensue.optional_deps import require_extra
 from ensue.parser.builder import PatternBuilder, all_of, one_of, pattern
+from ensue.parser.parameters import Parameters, build_parameters
+from ensue.planner.limits import MatcherLimits
 from ensue.planner.statistics import Statistics
 from ensue.progress_bars import find_display, progress_bar
 from ensue.subscriptions import Subscriptions
@@ -53,17 +55,16 @@ if TYPE_CHECKING:
     from ensue.lineage.trace import Trace
     from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
     from ensue.operators.row_match.row_explain import RowPatternExplainer
-    from ensue.parser.parameters import Parameters
     from ensue.parser.sql.sql_query import ClauseText
-    from ensue.planner.limits import MatcherLimits
     from ensue.planner.planner_options import PlannerOptions
     from ensue.runtime.explain import QueryExplainer
     from ensue.runtime.options import RunOptions
     from ensue.runtime.query_spec import QuerySpec
-    from ensue.runtime.source_schema import SourceOptions, SourceSchema
+    from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.stage import Progress
 
-OneQuery = str | Path | PatternBuilder | Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
+ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
+OneQuery = str | Path | PatternBuilder | ParsedQuery
 ManyQueries = Sequence[OneQuery] | Mapping[str, OneQuery]
 
 __all__ = [
@@ -184,15 +185,12 @@ def define(
     'Hot'
     """
     from ensue.parser import definitions as parser
-    from ensue.parser.parameters import build_parameters
 
     if isinstance(text, PatternBuilder):
         text = text.text
-    parameters = build_parameters(params)
-    defined = parser.parse_definitions(
-        text, None if folder is None else Path(folder), operators, parameters
-    )
-    parameters.require_used()
+    with _parameters(params) as parameters:
+        place = None if folder is None else Path(folder)
+        defined = parser.parse_definitions(text, place, operators, parameters)
     if known:
         parser.register_definitions(defined)
     return defined
@@ -208,11 +206,11 @@ def parse(
     operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery:
+) -> ParsedQuery | Subscription:
     """Parses a text into a query; a QueryError points at a mistake.
 
-    A text that has or uses definitions gives a `Hierarchy`, one with JOIN ARCHIVE a `Archive join`,
-    one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
+    A text that has or uses definitions gives a `Hierarchy`, one with JOIN ARCHIVE an
+    `ArchiveJoinQuery`, one in OPSL a `Subscription`. A `Path` names a file with the text; its imports are relative to
     it, others to `folder`. `language` is recognised by default. `regions` are the texts of regions
     that an OPSL text names. `params`, `definitions` and `operators` are as for `match`.
 
@@ -222,35 +220,45 @@ def parse(
     PATTERN SEQ(A a, B b)
     WHERE a.kind in ('x', 'y')
     """
-    from ensue.parser.parameters import build_parameters
+    with _parameters(params) as parameters:
+        return _parse(text, parameters, folder, definitions, operators, language, regions)
 
+
+@contextmanager
+def _parameters(params: Mapping[str, Any] | None) -> Iterator[Parameters]:
+    """Provides the parameters of a call; a value that no query uses raises an error."""
     parameters = build_parameters(params)
-    query = _parse(text, parameters, folder, definitions, operators, language, regions)
+    yield parameters
     parameters.require_used()
-    return query
 
 
 def _parse(
     text: str | Path | PatternBuilder,
-    parameters: "Parameters",
+    parameters: Parameters,
     folder: "str | Path | None" = None,
     definitions: Iterable[Definition] = (),
     operators: Iterable[UserOperator] = (),
     language: str | None = None,
     regions: Mapping[str, str] | None = None,
-) -> Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery:
+) -> ParsedQuery | Subscription:
     from ensue.parser import registry
-    from ensue.parser.query_files import is_file_name
+    from ensue.parser.query_files import is_file_name, suggest_file
 
     if isinstance(text, Path):
         folder = folder or text.parent
-        text = _text_of(text)
+        text = _read_file(text)
     if isinstance(text, PatternBuilder):
         text, language = text.text, "patterns"
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {_a_type(text)}")
     if is_file_name(text):
-        raise _file_as_text(text)
+        file = Path(text.strip())
+        if not file.is_file():
+            raise QueryError(f"there is no query file {file}", hint=suggest_file(file))
+        raise QueryError(
+            f"'{file}' is the name of a file, but a query is expected here",
+            hint=f"pass pathlib.Path({str(file)!r}), to read the file",
+        )
     if language is None and _is_sql(text):
         raise QueryError(
             "this is a SQL query, but a pattern or a MATCH_RECOGNIZE clause is expected here",
@@ -276,42 +284,21 @@ def _is_sql(text: str) -> bool:
     return claims_sql(text)
 
 
-def _text_of(file: Path) -> str:
+def _read_file(file: Path) -> str:
+    from ensue.parser.query_files import suggest_file
+
     try:
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise QueryError(f"there is no query file {file}", hint=suggest_file(file)) from None
     except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise _no_such_file(file) from None
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise QueryError(f"the query file {file} cannot be read: {reason}") from None
 
 
-def _no_such_file(file: Path) -> QueryError:
-    from ensue.parser.query_files import suggest_file
-
-    return QueryError(f"there is no query file {file}", hint=suggest_file(file))
-
-
-def _file_as_text(text: str) -> QueryError:
-    file = Path(text.strip())
-    if not file.is_file():
-        return _no_such_file(file)
-    return QueryError(
-        f"'{file}' is the name of a file, but a query is expected here",
-        hint=f"pass pathlib.Path({str(file)!r}), to read the file",
-    )
-
-
 @shorten_tracebacks
 def show(
-    query: str
-    | PatternBuilder
-    | Query
-    | Hierarchy
-    | ArchiveJoinQuery
-    | Subscription
-    | RowPatternQuery,
-    language: str = "patterns",
+    query: str | PatternBuilder | ParsedQuery | Subscription, language: str = "patterns"
 ) -> str:
     """Returns the canonical text of a query, or of a text; parsing it gives the same query.
 
@@ -422,8 +409,8 @@ def match(
             withWatermark(...).
         late_events: "count" counts later events (see `progress_of`), "deliver" also returns them
             in a column `late_event`.
-        key groups: The number of key groups that partitions are hashed into, each with its own state;
-            by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
+        key_groups: The number of key groups that partitions are hashed into, each with its own
+            state; by default spark.sql.shuffle.partitions. It is fixed for the life of a checkpoint.
         max_ahead: How far ahead of the clock an event may be, such as "1 hour". Events further
             ahead are dropped and counted, since they would advance the watermark and make all
             others late. The default is a day, if the time column holds timestamps and you pass
@@ -474,7 +461,6 @@ def match(
         tables of different kinds in a dict. For several queries, a dict of their matches.
     """
     from ensue.backends.dataframe_libs import convert_result
-    from ensue.planner.limits import MatcherLimits
     from ensue.runtime.options import describe_input, open_archives
     from ensue.runtime.source_schema import SourceOptions
     from ensue.runtime.workload import Workload
@@ -486,15 +472,11 @@ def match(
             "  hint: ensue.wait(running, progress=True) shows the progress of a stream; Spark's "
             "spark.ui.showConsoleProgress=true that of a batch"
         )
-    if evict is not None and not runner.STREAMING:
-        raise QueryError(
-            "evict= is for streams: a table is matched as a whole",
-            hint="leave it out; memory= limits the query",
-        )
-    if shed is not None and not runner.STREAMING:
-        raise QueryError(
-            "shed= is for Spark streams: a table cannot fall behind the clock", hint="leave it out"
-        )
+    if not runner.STREAMING:
+        whole = "evict= is for streams: a table is matched as a whole"
+        _require(evict is None, whole, "leave it out; memory= limits the query")
+        late = "shed= is for Spark streams: a table cannot fall behind the clock"
+        _require(shed is None, late, "leave it out")
     limits = MatcherLimits.given(
         max_matches,
         max_partial_matches,
@@ -518,12 +500,16 @@ def match(
     )
     planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
     options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
-    late = runner.STREAMING and arguments.deliver_late
     frame, source = runner.read(events, arguments)
-    pasts = open_archives(archives, archive, streaming=runner.STREAMING)
     coming = describe_input(frame, streaming=runner.STREAMING)
-    options = replace(options, streaming=runner.STREAMING, coming=coming)
-    workload = Workload(specs, source, options, runner.key_groups(frame, arguments), late, pasts)
+    workload = Workload(
+        specs,
+        source,
+        replace(options, streaming=runner.STREAMING, coming=coming),
+        runner.key_groups(frame, arguments),
+        runner.STREAMING and arguments.deliver_late,
+        open_archives(archives, archive, streaming=runner.STREAMING),
+    )
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
     results = convert_result(events, results)
@@ -569,7 +555,7 @@ def sql(
         spark: A session whose tables and views the query can use as well.
         watermark: A clause over a streaming DataFrame needs one, as `match` does, and event time
             as the first column of its ORDER BY.
-        key groups: The number of key groups that the partitions of a stream are hashed into.
+        key_groups: The number of key groups that the partitions of a stream are hashed into.
         max_matches: A limit for each clause, as for `match`.
         memory: A limit for each clause, as for `match`.
         archives: Tables of past events, each from `ensue.archive`. A clause over one that is
@@ -585,15 +571,13 @@ def sql(
         with the column match_id: a query that names it gets it from each clause, before the
         others.
     """
-    from ensue.parser.parameters import build_parameters
-    from ensue.planner.limits import MatcherLimits
 
     with require_extra("SQL", "sql"):
         from ensue.backends.sql_backend import run_sql as run
     from ensue.runtime.source_schema import SourceOptions
 
     if isinstance(text, Path):
-        text = _text_of(text)
+        text = _read_file(text)
     arguments = SourceOptions(time="", watermark=watermark, key_groups=key_groups)
     limits: dict[str, Any] = {"max_matches": max_matches, "memory": memory}
     MatcherLimits.given(**limits)  # raises errors before anything runs
@@ -601,7 +585,7 @@ def sql(
         text,
         tables=tables,
         spark=spark,
-        recognize=lambda clause, relation: _match_clause(clause, relation, arguments, limits),
+        recognize=lambda clause, relation: match_clause(clause, relation, arguments, limits),
         read=_read_clause,
         archived=_archived(archives, archive, access, latency, arguments, limits),
         parameters=build_parameters(params),
@@ -645,15 +629,14 @@ def _read_clause(clause: "ClauseText") -> RowPatternQuery:
     return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
-def _match_clause(
-    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: Any
+def match_clause(
+    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: dict[str, Any]
 ) -> Any:
     """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 
     If the query selects match_id, it is the first column.
     """
     from ensue.operators.row_match.compiled_clause import plan_arrangement
-    from ensue.planner.limits import MatcherLimits
     from ensue.runtime.options import RunOptions
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.workload import Workload
@@ -738,7 +721,6 @@ def live(
     """
     from ensue.backends.live_backend import LiveSession, build_source
     from ensue.backends.live_rows import LiveEventReader
-    from ensue.planner.limits import MatcherLimits
     from ensue.runtime.grouping import require_finite_result
     from ensue.runtime.options import open_archives
     from ensue.runtime.source_schema import SourceOptions
@@ -786,29 +768,35 @@ def _options(
         planning=planning,
         access=AccessOptions(access, latency),
     )
-    if levels is not None and not any(isinstance(spec.query, Hierarchy) for spec in specs):
-        raise QueryError(
-            "levels= names definitions of the query, and this query has none",
-            hint="EVENT Name AS ...; before a query defines an event",
-        )
-    if trace and not any(isinstance(spec.query, Query | Hierarchy) for spec in specs):
-        raise QueryError(
-            "trace=True is for patterns and queries with definitions: others have no members",
-            hint="leave it out",
-        )
-    if trace and any(isinstance(s.query, Query) and _is_aggregated(s.query) for s in specs):
-        raise QueryError(
-            "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
-            "give no matches",
-            hint="leave it out, or return the matches",
-        )
-    if flat and trace:
-        raise QueryError(
-            "flat=True cannot be combined with trace=True: a match is traced through its nested "
-            "members",
-            hint="leave one of them out",
-        )
+    queries = [spec.query for spec in specs]
+    _require(
+        levels is None or any(isinstance(query, Hierarchy) for query in queries),
+        "levels= names definitions of the query, and this query has none",
+        "EVENT Name AS ...; before a query defines an event",
+    )
+    _require(
+        not trace or any(isinstance(query, Query | Hierarchy) for query in queries),
+        "trace=True is for patterns and queries with definitions: others have no members",
+        "leave it out",
+    )
+    _require(
+        not (trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
+        "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
+        "give no matches",
+        "leave it out, or return the matches",
+    )
+    _require(
+        not (flat and trace),
+        "flat=True cannot be combined with trace=True: a match is traced through its nested "
+        "members",
+        "leave one of them out",
+    )
     return options
+
+
+def _require(valid: bool, problem: str, hint: str) -> None:
+    if not valid:
+        raise QueryError(problem, hint=hint)
 
 
 def _is_aggregated(query: Query) -> bool:
@@ -834,49 +822,37 @@ def _read_queries(
     folder: "str | Path | None",
     params: Mapping[str, Any] | None,
 ) -> "tuple[QuerySpec, ...]":
-    from ensue.parser.parameters import build_parameters
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
-    parameters = build_parameters(params)
     operators = _each(operators, UserOperator, "operators")
     definitions = _each(definitions, Definition, "definitions")
-
-    def read(one: Any) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
-        return _read(one, parameters, definitions, operators, folder)
-
     if isinstance(query, Subscriptions):
-        specs: tuple[QuerySpec, ...] = (QuerySpec(query.subscribed()),)
-    elif isinstance(query, OneQuery | Subscription):
-        specs = (QuerySpec(read(query)),)
-    elif not isinstance(query, Mapping | Sequence):
+        return (QuerySpec(query.subscribed()),)
+    if not isinstance(query, OneQuery | Subscription | Mapping | Sequence):
         raise QueryError(f"a query is a text, not {_a_type(query)}")
-    else:
+    with _parameters(params) as parameters:
+
+        def read(one: Any) -> ParsedQuery:
+            return _read(one, parameters, definitions, operators, folder)
+
+        if isinstance(query, OneQuery | Subscription):
+            return (QuerySpec(read(query)),)
         queries = name_queries(query, read)
-        specs = tuple(
-            QuerySpec(q, name, number) for number, (name, q) in enumerate(queries.items())
-        )
-    parameters.require_used()
-    return specs
+        return tuple(QuerySpec(q, name, n) for n, (name, q) in enumerate(queries.items()))
 
 
-def _read_with(
-    query: OneQuery, params: Mapping[str, Any] | None
-) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
-    from ensue.parser.parameters import build_parameters
-
-    parameters = build_parameters(params)
-    result = _read(query, parameters)
-    parameters.require_used()
-    return result
+def _read_with(query: OneQuery, params: Mapping[str, Any] | None) -> ParsedQuery:
+    with _parameters(params) as parameters:
+        return _read(query, parameters)
 
 
 def _read(
     query: OneQuery | Subscription,
-    parameters: "Parameters",
+    parameters: Parameters,
     definitions: Iterable[Definition] = (),
     operators: Iterable[UserOperator] = (),
     folder: "str | Path | None" = None,
-) -> Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery:
+) -> ParsedQuery:
     from ensue.parser.definitions import add_definitions
 
     match query:
@@ -887,7 +863,7 @@ def _read(
         case PatternBuilder():
             return add_definitions(query.query, definitions)
         case Subscription():
-            parsed: Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery = query
+            parsed: ParsedQuery | Subscription = query
         case _:
             parsed = _parse(query, parameters, folder, definitions, operators)
     if isinstance(parsed, Subscription):
@@ -1346,16 +1322,15 @@ def explain(
     window     5, pushed into the scan
     partition  [id]
     """
-    from ensue.planner.limits import MatcherLimits
 
     limits = MatcherLimits.given(memory=memory, evict=evict)
     if isinstance(query, Subscriptions):
         return PlanText(_explain_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
-    past = archives, archive, access, latency
     query = _read_with(query, params)
     columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
-    explained = _explain_query(query, events, columns, planning, past)
+    past = archives, archive, access, latency
+    explained = _explain_query(query, events, columns, planning, *past)
     if not analyze:
         text = explained.told()
     elif events is None or columns is None or _is_spark(events):
@@ -1397,10 +1372,10 @@ def picture(
     '<svg'
     """
     planning = _planning(statistics, off, structure)
-    past = archives, archive, access, None
     query = _read_with(query, params)
     columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
-    return Picture(_explain_query(query, events, columns, planning, past).picture())
+    past = archives, archive, access, None
+    return Picture(_explain_query(query, events, columns, planning, *past).picture())
 
 
 @shorten_tracebacks
@@ -1499,41 +1474,29 @@ def _explain_set(subscriptions: Subscriptions, events: Any, limits: "MatcherLimi
 
 
 def _explain_query(
-    query: Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery,
+    query: ParsedQuery,
     events: Any,
     columns: "SourceOptions | None",
     planning: "PlannerOptions",
-    past: tuple[Any, Any, Any, Any],
+    archives: object,
+    own: object,
+    access: str | None,
+    latency: str | int | float | None,
 ) -> "QueryExplainer | ArchiveJoinExplainer | RowPatternExplainer":
+    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
     from ensue.operators.row_match.row_explain import RowPatternExplainer
     from ensue.runtime.explain import QueryExplainer
+    from ensue.runtime.options import AccessOptions, describe_input, open_archives
 
     source, frame = None, None
     if events is not None:
         if columns is None:
             raise EventError("the time column of the events is missing: pass time=")
         frame, source = _runner(events).read(events, columns)
-    if isinstance(query, ArchiveJoinQuery):
-        return _explain_archive_join(query, events, frame, source, planning, *past)
     if isinstance(query, RowPatternQuery):
         return RowPatternExplainer(query, source)
-    return QueryExplainer(query, None if source is None else source.shape, planning)
-
-
-def _explain_archive_join(
-    query: ArchiveJoinQuery,
-    events: Any,
-    frame: Any,
-    source: "SourceSchema | None",
-    planning: "PlannerOptions",
-    archives: object,
-    own: object,
-    access: str | None,
-    latency: str | int | float | None,
-) -> "ArchiveJoinExplainer":
-    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
-    from ensue.runtime.options import AccessOptions, describe_input, open_archives
-
+    if not isinstance(query, ArchiveJoinQuery):
+        return QueryExplainer(query, None if source is None else source.shape, planning)
     if source is None or archives is None:
         name = query.joins[0].archive
         raise QueryError(
@@ -1609,7 +1572,6 @@ def _planning(
     adaptive: bool = False,
     limits: "MatcherLimits | None" = None,
 ) -> "PlannerOptions":
-    from ensue.planner.limits import MatcherLimits
     from ensue.planner.planner_options import PlannerOptions
 
     if not isinstance(statistics, Statistics | None):
@@ -1690,13 +1652,4 @@ def _query_text(query: Any) -> str:
             return query.text or repr(query)
 
 
-register_text(
-    _query_text,
-    Query,
-    Hierarchy,
-    Definition,
-    ArchiveJoinQuery,
-    RowPatternQuery,
-    Subscription,
-    PatternBuilder,
-)
+register_text(_query_text, *get_args(ParsedQuery), Definition, Subscription, PatternBuilder)

@@ -1,9 +1,7 @@
-"""Errors that end at the user's own line: our frames are no help to somebody with a typo.
+"""Tracebacks of public calls end at the user's line, without Ensue's frames.
 
-`brief` is around every public call. An EnsueError, which is about a query, an argument or data,
-leaves it without the frames inside Ensue, and memory that the system refuses becomes one; other
-errors are bugs and keep all of theirs. With
-`ENSUE_TRACEBACK=full` in the environment every error does.
+This applies to EnsueErrors. A MemoryError becomes a LimitError; other errors are bugs and keep
+their traceback, as all do with `ENSUE_TRACEBACK=full` in the environment.
 """
 
 import functools
@@ -23,10 +21,10 @@ T = TypeVar("T")
 
 
 class _Brief:
-    """Shortens the traceback of what leaves it.
+    """Shortens the traceback of an error.
 
-    A `with` statement raises an error again by the traceback that the error has then, and does
-    not add the frame that it stands in: so the next one is that of the caller.
+    A `with` statement raises the error with its new traceback and adds no frame of its own: the
+    next one is that of the caller.
     """
 
     def __enter__(self) -> None: ...
@@ -49,11 +47,11 @@ class _Brief:
             error.__traceback__ = strip_library_frames(traceback)
             _shorten_causes(error)
         elif isinstance(error, TypeError) and traceback is not None and not traceback.tb_next:
-            error.__traceback__ = None  # the call itself: an argument that there is not
+            error.__traceback__ = None  # the call itself has an unknown argument
 
 
 def _shorten_causes(error: BaseException) -> None:
-    """What led to an error is shown with the user's frames, or not at all."""
+    """Shows the causes of an error with the user's frames, or not at all."""
     seen = {id(error)}
     while (before := error.__cause__ or error.__context__) is not None and id(before) not in seen:
         seen.add(id(before))
@@ -69,36 +67,36 @@ _BRIEF = _Brief()
 
 
 def shorten_tracebacks(call: Callable[P, R]) -> Callable[P, R]:
-    """A public function; also one with `async`, and an async generator."""
+    """Decorates a public function, also a coroutine function or an async generator."""
     if inspect.isasyncgenfunction(call):
 
         @functools.wraps(call)
-        async def giving(*args: Any, **named: Any) -> Any:
+        async def generate(*args: Any, **named: Any) -> Any:
             with _BRIEF:
-                async with aclosing(call(*args, **named)) as given:
-                    async for one in given:
-                        yield one
+                async with aclosing(call(*args, **named)) as values:
+                    async for value in values:
+                        yield value
 
-        return cast(Callable[P, R], giving)
+        return cast(Callable[P, R], generate)
     if inspect.iscoroutinefunction(call):
 
         @functools.wraps(call)
-        async def waiting(*args: Any, **named: Any) -> Any:
+        async def await_call(*args: Any, **named: Any) -> Any:
             with _BRIEF:
                 return await call(*args, **named)
 
-        return cast(Callable[P, R], waiting)
+        return cast(Callable[P, R], await_call)
 
     @functools.wraps(call)
-    def calling(*args: P.args, **named: P.kwargs) -> R:
+    def run(*args: P.args, **named: P.kwargs) -> R:
         with _BRIEF:
             return call(*args, **named)
 
-    return calling
+    return run
 
 
 def shorten_class_tracebacks(kind: type[T]) -> type[T]:
-    """A class of which every public method and property is such a call."""
+    """Decorates every public method and property of a class."""
     for name, member in list(vars(kind).items()):
         if name.startswith("_") and name not in ("__init__", "__aenter__"):
             continue
@@ -112,21 +110,20 @@ def shorten_class_tracebacks(kind: type[T]) -> type[T]:
 
 
 def shorten_task_tracebacks(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """What a task of Spark calls for its rows.
+    """Decorates the function that a Spark task calls for its rows.
 
-    Spark sends an error to the driver with the traceback as text. One of our frames stays:
-    without any, Spark shows all of its own.
+    Spark sends the traceback to the driver as text. One of our frames stays, since otherwise
+    Spark shows all of its own.
     """
 
     @functools.wraps(call)
-    def giving(*args: P.args, **named: P.kwargs) -> Iterator[R]:
+    def generate(*args: P.args, **named: P.kwargs) -> Iterator[R]:
         try:
             yield from call(*args, **named)
         except EnsueError as error:
             if os.environ.get("ENSUE_TRACEBACK") == "full":
                 raise
-            raise error.with_traceback(
-                strip_library_frames(error.__traceback__)
-            ) from error.__cause__
+            stripped = strip_library_frames(error.__traceback__)
+            raise error.with_traceback(stripped) from error.__cause__
 
-    return giving
+    return generate

@@ -1,6 +1,6 @@
-"""Files that hold code: kept where only we may write, each with its digest, and read only so.
+"""A cache of compiled code, in files that only the user can write, each with a digest.
 
-What cannot be trusted or read is never an error: it is made anew, or done without, and a warning
+A file that cannot be trusted or read is never an error: its content is built again, and a warning
 says so once.
 """
 
@@ -18,208 +18,194 @@ from ensue.traceback_filter import find_stacklevel
 _HEAD = b"ensue 1 "  # then the digest in hexadecimal, a line break, and the content
 _DIGEST = 64
 _HALF_WRITTEN = ".tmp"
-_ABANDONED = 3_600.0  # seconds after which a half written file has lost its writer
-_A_MOMENT = 50_000_000  # nanoseconds within which two changes of a folder may look like one
+_ABANDONED = 3_600.0  # seconds after which the writer of a partial file is assumed dead
+_CLOCK_STEP = 50_000_000  # nanoseconds within which two changes may have the same mtime
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, no waiting pipe
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no links or pipes
 _OWN_FOLDER = "or set ENSUE_CACHE to a folder you own"
 
 
 class CacheWarning(UserWarning):
-    """Compiled code could not be kept or loaded as usual; the matches are the same without."""
+    """Compiled code could not be cached or loaded; the matches are the same."""
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
-def warn_once(what: str, message: str) -> None:
-    """Warns of one kind of trouble, the first time it is met in this process."""
-    if what not in _said:
-        _said.add(what)
+def warn_once(topic: str, message: str) -> None:
+    """Warns about a topic once per process."""
+    if topic not in _warned:
+        _warned.add(topic)
         warnings.warn(message, CacheWarning, stacklevel=find_stacklevel())
 
 
 @lru_cache(maxsize=1)
 def get_cache_folder() -> Path | None:
-    """Where compiled code is kept: below `ENSUE_CACHE` or the user's cache folder.
+    """The cache folder below `ENSUE_CACHE` or the user's cache folder.
 
-    If that cannot be, a folder of ours among the temporary ones; None where there is none either.
+    If it cannot be used, a private temporary folder; None if there is none either.
     """
     try:
-        wanted = _wanted()
-        trouble = _made_private(wanted)
+        folder = _get_default_folder()
+        problem = _create_private(folder)
     except RuntimeError:
-        wanted, trouble = None, "there is no home folder: set ENSUE_CACHE to a folder you own"
-    if wanted is not None and trouble is None:
-        return wanted
-    instead = _temporary()
+        problem = "there is no home folder: set ENSUE_CACHE to a folder you own"
+    if problem is None:
+        return folder
+    instead = _create_temporary()
     done = f"compiled kernels are kept in {instead}" if instead else "kernels are compiled again"
-    warn_once("folder", f"{trouble}; until then {done}{'' if instead else ' in every process'}")
+    warn_once("folder", f"{problem}; until then {done}{'' if instead else ' in every process'}")
     return instead
 
 
-def _wanted() -> Path:
-    given = os.environ.get("ENSUE_CACHE")
-    if given:
-        return Path(given).absolute() / "compiled"
+def _get_default_folder() -> Path:
+    if named := os.environ.get("ENSUE_CACHE"):
+        return Path(named).absolute() / "compiled"
     home = Path.home()
-    if not home.is_absolute():  # HOME is empty: this folder is not meant
+    if not home.is_absolute():  # HOME is empty
         raise RuntimeError("no home folder")
     return home / ".cache" / "ensue" / "compiled"
 
 
-def _temporary() -> Path | None:
+def _create_temporary() -> Path | None:
     owner = os.geteuid() if hasattr(os, "geteuid") else "user"
     try:
-        place = Path(tempfile.gettempdir()) / f"ensue-{owner}" / "compiled"
+        folder = Path(tempfile.gettempdir()) / f"ensue-{owner}" / "compiled"
     except FileNotFoundError:
         return None
-    return place if _made_private(place.parent) is None and _made_private(place) is None else None
+    problem = _create_private(folder.parent) or _create_private(folder)
+    return folder if problem is None else None
 
 
-def _made_private(place: Path) -> str | None:
-    """Makes a folder that we alone write to; if that cannot be, why and what helps."""
+def _create_private(folder: Path) -> str | None:
+    """Creates a folder that only the user can write; returns the problem and its solution."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        return _trouble(place, error)
-    found = place.lstat()
-    if stat.S_ISLNK(found.st_mode):
-        return f"the cache folder {place} is a link: remove it, {_OWN_FOLDER}"
-    strange = find_trust_problem(found)
-    if strange is not None:
-        mended = "" if "belongs" in strange else f"run: chmod go-w '{place}', "
-        mended = mended or "remove it, "
-        return f"the cache folder {place} {strange}: {mended}{_OWN_FOLDER}"
-    try:
-        with tempfile.TemporaryFile(dir=place):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return f"the cache folder {folder} is a link: remove it, {_OWN_FOLDER}"
+        if (problem := find_trust_problem(status)) is not None:
+            fix = "remove it" if "belongs" in problem else f"run: chmod go-w '{folder}'"
+            return f"the cache folder {folder} {problem}: {fix}, {_OWN_FOLDER}"
+        with tempfile.TemporaryFile(dir=folder):
             return None
     except OSError as error:
-        return _trouble(place, error)
+        why = _format_reason(error)
+        return f"the cache folder {folder} cannot be used ({why}): fix that, {_OWN_FOLDER}"
 
 
-def _trouble(place: Path, error: OSError) -> str:
-    why = (error.strerror or str(error)).lower()
-    return f"the cache folder {place} cannot be used ({why}): fix that, {_OWN_FOLDER}"
+def _format_reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
-def find_trust_problem(found: os.stat_result) -> str | None:
-    """Why what is in a file or folder might be the work of others, if it might."""
+def find_trust_problem(status: os.stat_result) -> str | None:
+    """Why others may have written a file or folder, if they may have."""
     if not hasattr(os, "geteuid"):  # Windows: the user's folders are closed to others
         return None
-    if found.st_uid != os.geteuid():
-        return f"belongs to another user ({found.st_uid})"
-    if found.st_mode & _OTHERS_WRITE:
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user ({status.st_uid})"
+    if status.st_mode & _OTHERS_WRITE:
         return "can be written by others"
     return None
 
 
-def read_cached(name: str, place: Path | None = None) -> bytes | None:
-    """The content of a kept file, or None if there is none that is whole and ours."""
-    place = place or get_cache_folder()
-    if place is None:
+def read_cached(name: str, folder: Path | None = None) -> bytes | None:
+    """The content of a cached file, or None if it does not exist, is damaged or not trusted."""
+    folder = folder or get_cache_folder()
+    if folder is None:
         return None
-    path = place / name
+    path = folder / name
     try:
         handle = os.open(path, os.O_RDONLY | _CLOSED | _PLAIN)
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            problem = find_trust_problem(status)
+            if not stat.S_ISREG(status.st_mode):
+                problem = "is no plain file"
+            elif problem is None:
+                head = file.read(len(_HEAD) + _DIGEST + 1)
+                content = file.read() if head.startswith(_HEAD) else b""
+                if head == _build_head(name, content):
+                    return content
+                problem = "is damaged"
     except FileNotFoundError:
         return None
     except OSError as error:
-        warn_of_rebuild(path, f"cannot be read ({(error.strerror or str(error)).lower()})")
-        return None
-    try:
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                warn_of_rebuild(path, "is no plain file")
-                return None
-            strange = find_trust_problem(found)
-            if strange is not None:
-                warn_of_rebuild(path, strange)
-                return None
-            head = file.read(len(_HEAD) + _DIGEST + 1)
-            content = file.read() if head.startswith(_HEAD) else b""
-    except OSError as error:
-        warn_of_rebuild(path, f"cannot be read ({(error.strerror or str(error)).lower()})")
-        return None
-    if head != _head(name, content):
-        warn_of_rebuild(path, "is damaged")
-        return None
-    return content
+        problem = f"cannot be read ({_format_reason(error)})"
+    warn_of_rebuild(path, problem)
+    return None
 
 
 def list_cached() -> tuple[int, frozenset[str]]:
-    """What tells one state of the folder from another, and the names of its files, each up to
-    its first hyphen, behind which is a digest."""
-    place = get_cache_folder()
-    if place is None:
+    """A version of the folder, and the names of its files up to their first hyphen, after which
+    there is a digest."""
+    folder = get_cache_folder()
+    if folder is None:
         return 0, frozenset()
     try:
-        changed = place.stat().st_mtime_ns
+        changed = folder.stat().st_mtime_ns
         now = time.time_ns()
-        if now - changed < _A_MOMENT:  # more files may come in this moment of the clock
+        if now - changed < _CLOCK_STEP:  # more files may arrive with the same mtime
             changed = now
-        return changed, _names(place, changed)
+        return changed, _names(folder, changed)
     except OSError:  # it was removed
         return 0, frozenset()
 
 
 @lru_cache(maxsize=1)
-def _names(place: Path, changed: int) -> frozenset[str]:  # noqa: ARG001
-    return frozenset(name.partition("-")[0] for name in os.listdir(place))  # noqa: PTH208
+def _names(folder: Path, changed: int) -> frozenset[str]:  # noqa: ARG001
+    return frozenset(name.partition("-")[0] for name in os.listdir(folder))  # noqa: PTH208
 
 
-def write_cached(name: str, content: bytes, place: Path | None = None) -> None:
-    """Keeps a file, as a whole or not at all; others may be reading or writing it."""
-    place = place or get_cache_folder()
-    if place is None:
+def write_cached(name: str, content: bytes, folder: Path | None = None) -> None:
+    """Writes a file atomically, since other processes may read or write it."""
+    folder = folder or get_cache_folder()
+    if folder is None:
         return
-    path = place / name
+    path = folder / name
     try:
-        if not place.exists():  # removed since this process began
-            place.mkdir(mode=0o700, parents=True)
-        remove_leftovers(place)
+        if not folder.exists():  # removed since this process started
+            folder.mkdir(mode=0o700, parents=True)
+        remove_leftovers(folder)
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
-        handle, temporary = tempfile.mkstemp(dir=place, suffix=_HALF_WRITTEN)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=_HALF_WRITTEN)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_head(name, content))
+                file.write(_build_head(name, content))
                 file.write(content)
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = _format_reason(error)
         warn_once(
             "writing",
-            f"compiled kernels cannot be kept in {place} ({why}): other processes compile them "
+            f"compiled kernels cannot be kept in {folder} ({why}): other processes compile them "
             f"again; make room there, {_OWN_FOLDER}",
         )
 
 
 @lru_cache(maxsize=8)
-def remove_leftovers(place: Path) -> None:
-    """Removes what writers have left that were killed, once in a process."""
-    for left in place.glob(f"*{_HALF_WRITTEN}"):
+def remove_leftovers(folder: Path) -> None:
+    """Removes the partial files of killed writers, once per process."""
+    for path in folder.glob(f"*{_HALF_WRITTEN}"):
         try:
-            if time.time() - left.lstat().st_mtime > _ABANDONED:
-                left.unlink()
-        except OSError:  # another process was quicker
+            if time.time() - path.lstat().st_mtime > _ABANDONED:
+                path.unlink()
+        except OSError:  # another process was faster
             continue
 
 
 def warn_of_rebuild(path: Path, why: str) -> None:
-    """That a file is left aside; it is written again when its content is made anew."""
-    warn_once(
-        "file", f"{path} {why}: its kernel, and any other that is so, is compiled and kept anew"
-    )
+    """Warns that a file is ignored; it is overwritten when its content is built again."""
+    warn_once("file", f"{path} {why}: such kernels are compiled and stored again")
 
 
-def _head(name: str, content: bytes) -> bytes:
-    """The name is part of the digest: a file does not pass for another one."""
+def _build_head(name: str, content: bytes) -> bytes:
+    """The name is part of the digest, so that a file cannot replace another one."""
     digest = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()
     return _HEAD + digest.encode() + b"\n"

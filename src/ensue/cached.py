@@ -1,4 +1,4 @@
-"""Properties that are computed when they are first asked for."""
+"""Cached properties without a lock."""
 
 import functools
 from collections.abc import Callable
@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 Value = TypeVar("Value")
 
 
-class cached_property(functools.cached_property[Value]):  # noqa: N801  it stands in for that one
-    """Like that of `functools`, without the lock that it has up to Python 3.11.
+class cached_property(functools.cached_property[Value]):  # noqa: N801  replaces that one
+    """`functools.cached_property` without the lock that it has up to Python 3.11.
 
-    That lock is one for all instances: threads would wait for each other's kernels, and a child
-    that is forked meanwhile would wait for ever. Threads that ask at the same time may compute
-    a value twice. With Python 3.12 as the least version, `functools` has what is needed.
+    All instances share that lock: threads would wait for each other's kernels, and a process
+    forked meanwhile would wait forever. Here, two threads may compute a value twice.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:

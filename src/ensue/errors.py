@@ -1,8 +1,9 @@
-"""Errors that name the place in the query and offer a way out."""
+"""Errors that name the position in the query and offer a hint."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 
 from ensue.traceback_filter import format_user_frames
 
@@ -28,31 +29,24 @@ class Span:
         return Span(min(self.start, other.start), max(self.end, other.end))
 
 
-# ----------------------------------------------------------------------
-# Errors that name the place in the query and offer a way out.
-
-
 class EnsueError(Exception):
-    """Everything that Ensue raises on purpose: the errors below are all of this kind.
+    """The base class of Ensue's errors.
 
     >>> issubclass(QueryError, EnsueError)
     True
     """
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it: the user's own lines, and what it says."""
+        """The lines that IPython shows: the user's frames, and the message."""
         name = type(self).__name__
         return [name, *format_user_frames(self.__traceback__), "", *str(self).splitlines()]
 
 
 class QueryError(EnsueError):
-    """A query that cannot be run as it is written.
+    """An invalid query.
 
-    >>> print(
-    ...     QueryError("unknown field 'pric'", hint="did you mean 'price'?").at(
-    ...         Span(6, 12), "WHERE a.pric > 3"
-    ...     )
-    ... )
+    >>> error = QueryError("unknown field 'pric'", hint="did you mean 'price'?")
+    >>> print(error.at(Span(6, 12), "WHERE a.pric > 3"))
     unknown field 'pric'
       line 1, column 7
         WHERE a.pric > 3
@@ -75,7 +69,7 @@ class QueryError(EnsueError):
         self.text = text
 
     def at(self, span: Span | None, text: str | None) -> "QueryError":
-        """The same error, with the place it speaks of (what is known already stays)."""
+        """Adds the position of the error, unless it has one."""
         self.span = self.span or span
         self.text = self.text if self.text is not None else text
         return self
@@ -83,20 +77,17 @@ class QueryError(EnsueError):
     def __str__(self) -> str:
         lines = [self.problem]
         if self.span is not None and self.text is not None:
-            lines += _underlined(self.span, self.text)
+            lines += _underline(self.span, self.text)
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _revive, (self.problem, self.hint, self.span, self.text)
+        build = partial(QueryError, hint=self.hint, span=self.span, text=self.text)
+        return build, (self.problem,)
 
 
-def _revive(problem: str, hint: str | None, span: Span | None, text: str | None) -> QueryError:
-    return QueryError(problem, hint=hint, span=span, text=text)
-
-
-def _underlined(span: Span, text: str) -> list[str]:
+def _underline(span: Span, text: str) -> list[str]:
     start = min(span.start, len(text))
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
@@ -112,7 +103,7 @@ def _underlined(span: Span, text: str) -> list[str]:
 
 
 class EventError(EnsueError):
-    """Events that cannot be read as the call says: no time, no such column, a broken file.
+    """Events that cannot be read: no time, a missing column, a broken file.
 
     >>> import ensue
     >>> try:
@@ -125,27 +116,23 @@ class EventError(EnsueError):
 
 
 class OperatorError(EnsueError):
-    """A user's operator that cannot be what it says it is, or that failed on an event.
+    """An invalid user-defined operator, or one that failed on an event.
 
     >>> import ensue
-    >>> try:
-    ...     ensue.operator("near", q=lambda: True)
-    ... except ensue.EnsueError as error:
-    ...     print(type(error).__name__)
-    OperatorError
+    >>> ensue.operator("near", q=lambda: True)
+    Traceback (most recent call last):
+    ensue.errors.OperatorError: ...
     """
 
 
 class SkipError(EnsueError):
-    """A match of MATCH_RECOGNIZE behind which the search cannot go on as AFTER MATCH says.
+    """AFTER MATCH SKIP of MATCH_RECOGNIZE would not advance the search.
 
     >>> import ensue
     >>> skip = "AFTER MATCH SKIP TO FIRST A PATTERN (A) DEFINE A AS t > 0"
-    >>> try:
-    ...     ensue.match([{"t": 1}], f"MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS at {skip})")
-    ... except ensue.SkipError as error:
-    ...     print("the search would not move on")
-    the search would not move on
+    >>> ensue.match([{"t": 1}], f"MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS at {skip})")
+    Traceback (most recent call last):
+    ensue.errors.SkipError: ...
     """
 
 
@@ -153,71 +140,49 @@ class StateError(EnsueError):
     """Saved state that cannot be restored.
 
     >>> import ensue
-    >>> live = ensue.live(
-    ...     "SEQ(A a, B b) WITHIN 5", schema=[{"t": 1, "x": "A"}], time="t", type="x"
-    ... )
-    >>> try:
-    ...     live.restore(b"something else")
-    ... except ensue.StateError as error:
-    ...     print("refused")
-    refused
+    >>> ensue.live("A a WITHIN 5", schema={"t": "int64"}, time="t").restore(b"other")
+    Traceback (most recent call last):
+    ensue.errors.StateError: ...
     """
 
 
 class LimitError(EnsueError):
-    """A query that holds or finds more than it may: see `max_matches=` and the like.
+    """A query exceeds its limits, such as `memory=` or `max_matches=`.
 
     >>> import ensue
-    >>> events = [{"t": 1}, {"t": 2}, {"t": 3}]
-    >>> try:
-    ...     ensue.match(events, "A a", time="t", max_matches=2, structure="reference")
-    ... except ensue.LimitError as error:
-    ...     print(str(error).splitlines()[0])
-    the query finds more matches than max_matches=2 allows
+    >>> ensue.match([{"t": 1}, {"t": 2}], "A a", time="t", max_matches=1, structure="reference")
+    Traceback (most recent call last):
+    ensue.errors.LimitError: the query finds more matches than max_matches=1 allows...
     """
 
 
 class LimitWarning(UserWarning):
-    """A query is expected to hold or find more than it may.
+    """A query is expected to exceed its limits.
 
     >>> import warnings
-    >>> import ensue
-    >>> days = [{"t": t, "type": "sun" if t % 10 == 9 else "rain"} for t in range(400)]
-    >>> with warnings.catch_warnings(record=True) as said:
-    ...     warnings.simplefilter("always")
-    ...     try:
-    ...         ensue.match(days, "SEQ(rain+ r[], sun s)", time="t", type="type", memory="1 MB")
-    ...     except ensue.LimitError:
-    ...         print(said[0].category.__name__, "first, and then the error")
-    LimitWarning first, and then the error
+    >>> warnings.simplefilter("error", LimitWarning)  # stop such a query before it runs
+    >>> warnings.simplefilter("default", LimitWarning)
     """
 
 
 class ArchiveWarning(UserWarning):
-    """An archive is expensive to read in the way it is stored.
+    """The layout of an archive makes it expensive to read.
 
     >>> import warnings
-    >>> warnings.simplefilter("ignore", ArchiveWarning)  # if that is known and meant so
+    >>> warnings.simplefilter("ignore", ArchiveWarning)
     """
 
 
 class SubscriptionWarning(UserWarning):
-    """A subscription that looks at most events of the stream, or that is left out of a set that
-    runs, because it does not fit the events.
+    """A subscription tests most events of the stream, or does not fit the events and is skipped.
 
     >>> import warnings
-    >>> import ensue
-    >>> everything = ensue.Subscriptions(time="t", type="type")
-    >>> with warnings.catch_warnings(record=True) as said:
-    ...     warnings.simplefilter("always")
-    ...     version = everything.add("all trucks", "A, A = (STRING:type = 'truck')")
-    >>> said[0].category.__name__
-    'SubscriptionWarning'
+    >>> warnings.simplefilter("ignore", SubscriptionWarning)
     """
 
 
 class ServiceError(EnsueError):
-    """A service that does not do what it was asked for: unknown, not allowed, too much.
+    """The service rejects a request: unknown, not allowed, or above a limit.
 
     >>> issubclass(ServiceError, EnsueError)
     True
@@ -225,9 +190,7 @@ class ServiceError(EnsueError):
 
 
 class RunnerError(EnsueError):
-    """The place a query should run is not there: no Spark, no Java.
-
-    The hint of such an error says what to install.
+    """The backend is not available: no Spark, no Java. The hint names what to install.
 
     >>> issubclass(RunnerError, EnsueError)
     True
@@ -235,7 +198,7 @@ class RunnerError(EnsueError):
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
-    """A hint with the nearest known name, or the list of them.
+    """A hint with the most similar known name, or all of them.
 
     >>> did_you_mean("pric", ["price", "volume"])
     "did you mean 'price'?"
@@ -244,11 +207,8 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
     """
     names = list(known)
     near = get_close_matches(wrong, names, n=1, cutoff=0.6)
-    if not near:
-        near = [name for name in names if name.lower() == wrong.lower()]
+    near = near or [name for name in names if name.lower() == wrong.lower()]
     if near:
         return f"did you mean '{near[0]}'?"
-    if not names:
-        return None
     shown = ", ".join(names[:12])
-    return f"known here: {shown}" + (", ..." if len(names) > 12 else "")
+    return f"known here: {shown}{', ...' if len(names) > 12 else ''}" if names else None

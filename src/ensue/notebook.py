@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue import api
 from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
+from ensue.cli.options import parse_columns
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.parser.parameters import Parameters
 from ensue.parser.sql.clause_finder import claims_sql
@@ -26,9 +27,17 @@ def load_ipython_extension(ipython: Any) -> None:
 
     def ensue(line: str, cell: str) -> Any:
         try:
-            return _run_cell(ipython, _arguments(line), cell)
+            arguments = _arguments(line)
+            run = _sql if claims_sql(cell) else _match
+            result = run(ipython.user_ns, arguments, cell)
+            if arguments.name is not None:
+                ipython.push({arguments.name: result})
+            return result
         except EnsueError as error:
-            raise _hide_traceback(error) from None
+            # a notebook shows only the message
+            lines = str(error).splitlines()
+            error._render_traceback_ = lambda: lines  # type: ignore[method-assign]
+            raise error from None
 
     ensue.__doc__ = _parser().format_help()
     ipython.register_magic_function(ensue, magic_kind="cell", magic_name="ensue")
@@ -71,12 +80,6 @@ def render_table(table: Any) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{count}"
 
 
-def _hide_traceback(error: EnsueError) -> EnsueError:
-    """Makes a notebook show only the message of an error."""
-    error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[method-assign]
-    return error
-
-
 def _parser() -> Any:
     from IPython.core import magic_arguments
 
@@ -107,14 +110,6 @@ def _arguments(line: str) -> "Namespace":
     if arguments.name is not None and not arguments.name.isidentifier():
         raise UsageError(f"%%ensue {arguments.name}: the result needs the name of a variable")
     return arguments
-
-
-def _run_cell(shell: Any, arguments: "Namespace", cell: str) -> Any:
-    run = _sql if claims_sql(cell) else _match
-    result = run(shell.user_ns, arguments, cell)
-    if arguments.name is not None:
-        shell.push({arguments.name: result})
-    return result
 
 
 # ---------------------------------------------------------------------- SQL
@@ -163,7 +158,10 @@ def _match(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> A
             events = {name: _on_spark(session, table) for name, table in events.items()}
         else:
             events = _on_spark(session, events)
-    columns = {"time": _time(arguments.time), "type": arguments.type}
+    columns = {
+        "time": None if arguments.time is None else parse_columns(arguments.time),
+        "type": arguments.type,
+    }
     order = tuple(name.strip() for name in (arguments.order or "").split(",") if name.strip())
     values = _parameters(variables)
     return api.match(events, cell, params=values, **columns, order=order)
@@ -178,13 +176,6 @@ def _events(variables: Mapping[str, Any], name: str | None) -> Any:
         hint = did_you_mean(name, tables) or "pass a table, or a dict with one for each type"
         raise EventError(f"--events {name}: there is no such variable\n  hint: {hint}")
     return variables[name]
-
-
-def _time(text: str | None) -> str | tuple[str, str] | None:
-    if text is None or "," not in text:
-        return text
-    start, _, end = text.partition(",")
-    return (start.strip(), end.strip())
 
 
 # ---------------------------------------------------------------------- tables

@@ -1,4 +1,4 @@
-"""What a notebook shows of texts, queries and pictures: HTML and SVG, with everything escaped."""
+"""Notebook representations of texts, queries and pictures: escaped HTML and SVG."""
 
 import re
 from collections.abc import Callable
@@ -23,29 +23,29 @@ _TEXTS: dict[type, Callable[[Any], str]] = {}
 
 
 def highlight_query(text: str) -> str:
-    """A query as HTML, its keywords, numbers and texts in colours.
+    """Highlights the keywords, numbers and strings of a query as HTML.
 
     >>> highlight_query("A a WHERE a.x < 3")
     'A a <b style="color:#2f5fa8">WHERE</b> a.x &lt; <span style="color:#a05a00">3</span>'
     """
     parts, end = [], 0
-    for found in _TOKEN.finditer(text):
-        parts.append(escape(text[end : found.start()]))
-        tag = "b" if found.lastgroup == "word" else "span"
-        style = _STYLES.get(str(found.lastgroup))
-        inside = escape(found.group(), quote=False)
+    for token in _TOKEN.finditer(text):
+        parts.append(escape(text[end : token.start()]))
+        tag = "b" if token.lastgroup == "word" else "span"
+        style = _STYLES.get(str(token.lastgroup))
+        inside = escape(token.group(), quote=False)
         parts.append(inside if style is None else f'<{tag} style="color:{style}">{inside}</{tag}>')
-        end = found.end()
+        end = token.end()
     return "".join([*parts, escape(text[end:])])
 
 
 def wrap_in_frame(html: str) -> str:
-    """HTML of several lines, in letters of the same width."""
+    """Wraps HTML in a block of monospaced lines."""
     return f"{_PRE}{html}</pre>"
 
 
 class PlanText(str):
-    """The text of a plan: a `str` that a notebook shows in lines."""
+    """The text of a plan, which a notebook shows in lines."""
 
     __slots__ = ()
 
@@ -61,42 +61,44 @@ class PlanText(str):
         return {"text/html": self._repr_html_(), "text/plain": str(self)}
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        printer.text(str(self))  # else IPython would show it as it does any str, in one line
+        printer.text(str(self))  # IPython would show a str in one line
 
 
 class Picture(str):
-    """The text of an SVG: a `str` that a notebook shows as a picture."""
+    """The text of an SVG, which a notebook shows as a picture."""
 
     __slots__ = ()
 
     def _repr_svg_(self) -> str:
         return str(self)
 
-    def _repr_html_(self) -> str:
-        return str(self)
+    _repr_html_ = _repr_svg_
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {"image/svg+xml": str(self), "text/html": str(self), "text/plain": self._said()}
+        return {
+            "image/svg+xml": str(self),
+            "text/html": str(self),
+            "text/plain": self._summarize(),
+        }
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        printer.text(self._said())
+        printer.text(self._summarize())
 
-    def _said(self) -> str:
+    def _summarize(self) -> str:
         return f"<a picture: {len(self):,} characters of SVG>"
 
 
 class TextRepr:
-    """Something that has a text, in which a notebook shows it."""
+    """Base class of objects that a notebook shows as their text."""
 
     __slots__ = ()
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        said = next((_TEXTS[kind] for kind in type(self).__mro__ if kind in _TEXTS), repr)
-        text = said(self)
+        get_text = next((_TEXTS[kind] for kind in type(self).__mro__ if kind in _TEXTS), repr)
+        text = get_text(self)
         return {"text/html": wrap_in_frame(highlight_query(text)), "text/plain": text}
 
 
 def register_text(text: Callable[[Any], str], *kinds: type) -> None:
-    """Says how the text of these kinds of things is found."""
-    for kind in kinds:
-        _TEXTS[kind] = text
+    """Registers the function that returns the text of objects of these classes."""
+    _TEXTS.update(dict.fromkeys(kinds, text))

@@ -1,4 +1,4 @@
-"""Packages that only parts of Ensue need, its extras: what is missing, and how to install it."""
+"""Optional dependencies (extras): which are missing, and how to install them."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from ensue.errors import EnsueError, RunnerError
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^\]]+)\])?\s*(?P<bounds>[^;]*)")
 _EXTRA = re.compile(r"""extra\s*==\s*["'](?P<extra>[\w-]+)["']""")
 _BOUND = re.compile(r"[<>=!~\s]")
-_SHOWN = 3  # packages; a longer list is not read
+_SHOWN = 3  # packages of a hint
 
 
 @contextmanager
 def require_extra(what: str, extra: str, error: type[EnsueError] = RunnerError) -> Iterator[None]:
-    """Around an import: what is not installed becomes an error that says how to get it.
+    """Turns a failed import into an error that says how to install the package.
 
     >>> with require_extra("the moon", "sql"):
     ...     import moon
@@ -33,22 +33,23 @@ def require_extra(what: str, extra: str, error: type[EnsueError] = RunnerError) 
 
 
 def format_install_hint(extra: str) -> str:
-    """How to install what an extra needs, for somebody who has Ensue already.
+    """How to install the packages of an extra, where Ensue is installed already.
 
-    It names the packages as well if they are few: a clone may be gone.
+    A few missing packages are named too, since the clone of Ensue may be gone.
     """
-    missing = [package for package in _packages(extra) if not _installed(package)]
-    said = _again(extra)
+    missing = [package for package in _list_packages(extra) if not _is_installed(package)]
+    hint = _format_reinstall(extra)
     if 0 < len(missing) <= _SHOWN:
-        said += f", or pip install {' '.join(map(_quoted, missing))}"
-    return said
+        quoted = [f"'{name}'" if _BOUND.search(name) else name for name in missing]
+        hint += f", or pip install {' '.join(quoted)}"
+    return hint
 
 
-# What reads metadata takes a while to load, so it is imported where it is used.
+# importlib.metadata loads slowly, so it is imported where it is used.
 
 
-def _again(extra: str) -> str:
-    """Ensue is on no package index, so it is installed again from where it came (PEP 610)."""
+def _format_reinstall(extra: str) -> str:
+    """Ensue is on no package index, so it is installed again from its origin (PEP 610)."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from pathlib import Path
@@ -67,28 +68,28 @@ def _again(extra: str) -> str:
     return f"pip install {editable}'{path}[{extra}]'"
 
 
-def _packages(extra: str) -> list[str]:
-    """What an extra asks for, with versions, also through other extras of Ensue."""
+def _list_packages(extra: str) -> list[str]:
+    """The requirements of an extra, with versions, including those of nested extras."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
-        asked = requires("ensue") or []
+        requirements = requires("ensue") or []
     except PackageNotFoundError:  # run from its source
         return []
-    found: list[str] = []
-    for line in asked:
+    packages: list[str] = []
+    for line in requirements:
         requirement, marked = _REQUIREMENT.match(line), _EXTRA.search(line)
         if requirement is None or marked is None or marked["extra"] != extra:
             continue
         if requirement["name"] == "ensue":
             for other in (requirement["extras"] or "").split(","):
-                found += _packages(other.strip())
+                packages += _list_packages(other.strip())
         else:
-            found.append(requirement["name"] + requirement["bounds"].strip())
-    return list(dict.fromkeys(found))
+            packages.append(requirement["name"] + requirement["bounds"].strip())
+    return list(dict.fromkeys(packages))
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -96,7 +97,3 @@ def _installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def _quoted(package: str) -> str:
-    return f"'{package}'" if _BOUND.search(package) else package

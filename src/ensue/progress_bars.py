@@ -1,7 +1,7 @@
-"""How far long work has come: a bar on a terminal or in a notebook, nothing elsewhere.
+"""Progress bars on a terminal or in a notebook; elsewhere nothing is shown.
 
-On a terminal rich draws it, on standard error. In a notebook it is plain HTML: rich would need
-ipywidgets there.
+On a terminal rich draws the bar on standard error. In a notebook it is plain HTML, since rich
+would need ipywidgets there.
 """
 
 import sys
@@ -15,57 +15,55 @@ from ensue.errors import EventError
 
 Report = Callable[[int, int], None]  # events done, events in all
 
-_PATIENCE = 1.0  # seconds that work may take before anything is shown
-_GLANCE = 0.1  # seconds between two pictures
+_DELAY = 1.0  # seconds before the bar appears
+_INTERVAL = 0.1  # seconds between two updates
 
 
 class ProgressDisplay(Protocol):
-    """Where progress is shown, in one line that changes."""
+    """A line that shows the progress."""
 
-    def show(self, said: str, done: int | None = None, total: int | None = None) -> None:
-        """What is going on, and how much of it is done, where that is known."""
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None: ...
 
-    def close(self) -> None:
-        """The work is over."""
+    def close(self) -> None: ...
 
 
 @contextmanager
-def progress_bar(asked: "Report | bool | None", doing: str) -> Iterator[Report | None]:
-    """The function that a matcher reports to: the user's own, or one that draws a bar."""
-    if asked is None or asked is False:
+def progress_bar(progress: "Report | bool | None", activity: str) -> Iterator[Report | None]:
+    """Provides the function that a matcher reports to: the user's, or one that draws a bar."""
+    if progress is None or progress is False:
         yield None
-    elif asked is not True:
-        if not callable(asked):
+    elif progress is not True:
+        if not callable(progress):
             raise EventError(
-                f"progress={asked!r}: it takes True for a bar, or a function of the number of "
+                f"progress={progress!r}: it takes True for a bar, or a function of the number of "
                 "events done and of all events"
             )
-        yield asked
+        yield progress
     else:
-        with find_display() as board:
-            yield None if board is None else _reporting(board, doing)
+        with find_display() as display:
+            yield None if display is None else _build_report(display, activity)
 
 
-def _reporting(board: ProgressDisplay, doing: str) -> Report:
+def _build_report(display: ProgressDisplay, activity: str) -> Report:
     began = drawn = time.monotonic()
 
     def report(done: int, total: int) -> None:
         nonlocal drawn
         now = time.monotonic()
-        if now - began < _PATIENCE or (now - drawn < _GLANCE and done < total):
+        if now - began < _DELAY or (now - drawn < _INTERVAL and done < total):
             return
         drawn = now
-        board.show(f"{doing} {done:,} of {total:,} events{_left(now - began, done, total)}",
-                   done, total)  # fmt: skip
+        left = _format_time_left(now - began, done, total)
+        display.show(f"{activity} {done:,} of {total:,} events{left}", done, total)
 
     return report
 
 
-def _left(seconds: float, done: int, total: int) -> str:
-    """How much longer it takes, if it goes on like that.
+def _format_time_left(seconds: float, done: int, total: int) -> str:
+    """The time left at the current speed.
 
-    >>> _left(3.0, 25, 100), _left(3.0, 0, 100), _left(300.0, 50, 100)
-    (', 9 s left', '', ', 5:00 left')
+    >>> [_format_time_left(3.0, 25, 100), _format_time_left(300.0, 50, 100)]
+    [', 9 s left', ', 5:00 left']
     """
     if not 0 < done < total:
         return ""
@@ -75,21 +73,21 @@ def _left(seconds: float, done: int, total: int) -> str:
 
 @contextmanager
 def find_display() -> Iterator[ProgressDisplay | None]:
-    """The board of this process; None where nobody looks: in a pipe, in a test, in a service."""
-    board: ProgressDisplay | None = None
+    """Provides the display of this process; None in a pipe, in a test or in a service."""
+    display: ProgressDisplay | None = None
     if _in_notebook():
-        board = NotebookDisplay()
+        display = NotebookDisplay()
     elif sys.stderr is not None and sys.stderr.isatty():
-        board = TerminalDisplay()
+        display = TerminalDisplay()
     try:
-        yield board
+        yield display
     finally:
-        if board is not None:
-            board.close()
+        if display is not None:
+            display.close()
 
 
 def _in_notebook() -> bool:
-    """Whether this is a kernel, which shows HTML; IPython on a terminal is none."""
+    """Whether this is a notebook kernel, which shows HTML; IPython on a terminal is not."""
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython
@@ -99,7 +97,7 @@ def _in_notebook() -> bool:
 
 
 class TerminalDisplay:
-    """A line on standard error that goes away with the work."""
+    """A line on standard error that disappears at the end."""
 
     def __init__(self, file: Any = None) -> None:
         from rich.console import Console
@@ -112,10 +110,10 @@ class TerminalDisplay:
         )  # fmt: skip
         self._task = self._bar.add_task("", total=None)
 
-    def show(self, said: str, done: int | None = None, total: int | None = None) -> None:
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
         if not self._bar.live.is_started:
             self._bar.start()
-        self._bar.update(self._task, description=said, completed=done, total=total)
+        self._bar.update(self._task, description=text, completed=done, total=total)
 
     def close(self) -> None:
         if self._bar.live.is_started:
@@ -123,26 +121,26 @@ class TerminalDisplay:
 
 
 class NotebookDisplay:
-    """A bar below the cell, which stays there with what it said last."""
+    """A bar below the cell, which stays with its last text."""
 
     def __init__(self) -> None:
         self._handle: Any = None
         self._last: tuple[str, int | None] = ("", None)
 
-    def show(self, said: str, done: int | None = None, total: int | None = None) -> None:
-        self._last = said, total
-        self._put(said, done, total)
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self._last = text, total
+        self._put(text, done, total)
 
     def close(self) -> None:
-        said, total = self._last
-        if said:
-            self._put(said, total, total)
+        text, total = self._last
+        if text:
+            self._put(text, total, total)
 
-    def _put(self, said: str, done: int | None, total: int | None) -> None:
+    def _put(self, text: str, done: int | None, total: int | None) -> None:
         from IPython.display import display
 
         bar = "" if total is None else f'<progress value="{done}" max="{total}"></progress> '
-        bundle = {"text/html": f"<div>{bar}{escape(said)}</div>", "text/plain": said}
+        bundle = {"text/html": f"<div>{bar}{escape(text)}</div>", "text/plain": text}
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ class Subscriptions:
         self.space = space
         self._regions = _texts(regions)
         self._checked: set[str] = set()  # texts of valid regions
-        self._log = _log(folder, self._settings())
+        self._log = self._open_log(folder)
 
     @classmethod
     def over(cls, log: "MemoryLog", **columns: Any) -> "Subscriptions":
@@ -82,11 +83,15 @@ class Subscriptions:
         subscriptions._log = log
         return subscriptions
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "time": self.time, "type": self.type, "order": list(self.order),
-            "location": self.location, "space": self.space,
-        }  # fmt: skip
+    def _open_log(self, folder: str | Path | None) -> "CatalogLog | MemoryLog":
+        from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
+
+        if folder is None:
+            return MemoryLog()
+        log = CatalogLog(folder)
+        settings = {n: getattr(self, n) for n in ("time", "type", "location", "space")}
+        log.settle(settings | {"order": list(self.order)})
+        return log
 
     # ---------------------------------------------------------------------------- changes
 
@@ -104,11 +109,7 @@ class Subscriptions:
         "patterns"). `regions` are those that it names, in addition to those of the set: WKT,
         "CIRCLE (x y, r)", a list of corners, or a Shapely geometry.
         """
-        from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-
-        return self._log.append(
-            [self.change_of(SubscriptionChange.add, name, text, regions, language)]
-        )
+        return self.add_all([(name, text)], regions=regions, language=language)
 
     def add_all(
         self,
@@ -169,7 +170,10 @@ class Subscriptions:
             text, language = text.text, "patterns"
         all_regions = self._all_regions(regions)
         if language != "opsl" and _is_pattern(text, language):
-            self._read_pattern(name, text)
+            from ensue.parser.subscribed_patterns import parse_subscribed_query
+
+            with _name_subscription(name):
+                parse_subscribed_query(text)
             pattern: SubscriptionChange = make(name, text, language="patterns")
             return pattern
         subscription = self._read(name, text, all_regions, said)
@@ -181,28 +185,16 @@ class Subscriptions:
     def _all_regions(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
         return self._regions | _texts(regions)
 
-    def _read_pattern(self, name: str, text: str) -> None:
-        from ensue.parser.subscribed_patterns import parse_subscribed_query
-
-        try:
-            parse_subscribed_query(text)
-        except QueryError as error:
-            error.problem = f"subscription '{name}': {error.problem}"
-            raise
-
     def _read(
         self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None
     ) -> Subscription:
         from ensue.parser.opsl import opsl_parser as opsl
 
-        try:
+        with _name_subscription(name, text):
             subscription = opsl.parse_subscription(text, regions)
             branches = build_alternatives(subscription)
             for region in _regions_of(subscription):
                 self._check(region)
-        except QueryError as error:
-            error.problem = f"subscription '{name}': {error.problem}"
-            raise error.at(None, text) from None
         for part in (part for branch in branches for part in branch.parts):
             if isinstance(part, EventTest) and not is_selective(part, self.type):
                 warning = (
@@ -268,14 +260,14 @@ class Subscriptions:
         return f"<ensue.Subscriptions: {len(self)} subscriptions, version {self.version}>"
 
 
-def _log(folder: str | Path | None, settings: Mapping[str, Any]) -> "CatalogLog | MemoryLog":
-    from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
-
-    if folder is None:
-        return MemoryLog()
-    log = CatalogLog(folder)
-    log.settle(settings)
-    return log
+@contextmanager
+def _name_subscription(name: str, text: str | None = None) -> Iterator[None]:
+    """Adds the name of a subscription, and its text, to an error."""
+    try:
+        yield
+    except QueryError as error:
+        error.problem = f"subscription '{name}': {error.problem}"
+        raise error.at(None, text) from None
 
 
 def _is_pattern(text: str, language: str | None) -> bool:

@@ -45,7 +45,7 @@ def double(x):
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
     """Warnings come once in a process, and so once in each test."""
-    monkeypatch.setattr(private_files, "_said", set())
+    monkeypatch.setattr(private_files, "_warned", set())
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_compiled_and_kept_anew(place, damage):
     answer, said, loaded = doubled(place)
     assert (answer, loaded) == (42, 0)
     (message,) = said
-    assert "compiled and kept anew" in message
+    assert "compiled and stored again" in message
     assert doubled(place) == (42, [], 1)
 
 
@@ -145,7 +145,7 @@ def test_no_bit_of_a_file_is_loaded_unseen(place, damage):
     for _ in range(200):
         path.write_bytes(whole)
         damage(path)
-        private_files._said.clear()
+        private_files._warned.clear()
         with pytest.warns(CacheWarning, match="is damaged"):
             assert private_files.read_cached(path.name, place) is None
     assert doubled(place)[0] == 42
@@ -304,7 +304,7 @@ def test_a_run_after_damage_finds_the_same_with_one_warning(tmp_path):
     found, said = answer(matching(tmp_path))
     assert found == FOUND
     assert said.count("Warning") == 1
-    assert "compiled and kept anew" in said
+    assert "compiled and stored again" in said
     assert answer(matching(tmp_path)) == (FOUND, "")
 
 

@@ -21,7 +21,7 @@ TEXTS = [
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("ENSUE_CACHE", str(tmp_path))
-    monkeypatch.setattr(private_files, "_said", set())
+    monkeypatch.setattr(private_files, "_warned", set())
     private_files.get_cache_folder.cache_clear()
     yield tmp_path / "compiled"
     private_files.get_cache_folder.cache_clear()
@@ -66,7 +66,7 @@ def test_what_cannot_be_loaded_is_made_anew(place, monkeypatch):
     with each_case() as case:
         for content in (b"", b"no pickle", b"\x80\x04]."):
             with case(content):
-                monkeypatch.setattr(private_files, "_said", set())
+                monkeypatch.setattr(private_files, "_warned", set())
                 private_files.write_cached(kept.name, content, place)
                 with pytest.warns(private_files.CacheWarning, match="rebuilt"):
                     assert trees(read()) == wanted

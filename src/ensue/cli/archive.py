@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -15,11 +16,9 @@ from ensue.archives.compaction import compact, vacuum
 from ensue.archives.delta_writer import append, create, get_writer, release
 from ensue.archives.pruning import describe_scan_cost
 from ensue.cli import event_files
-from ensue.cli.options import get_text_options
+from ensue.cli.options import get_text_options, parse_columns
 from ensue.cli.stream_progress import format_count
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
-
-_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def run_create(options: Namespace) -> ExitCode:
@@ -29,7 +28,7 @@ def run_create(options: Namespace) -> ExitCode:
     create(
         options.place,
         events.schema,
-        time=_time(options.time) or event_files.guess_time_column(events),
+        time=_time(options) or event_files.guess_time_column(events),
         buckets=options.buckets,
         day=options.day,
         **columns,
@@ -83,7 +82,7 @@ def run_show(options: Namespace) -> ExitCode:
     """Print the layout of an archive, and warn if reads will be expensive."""
     archive = ensue.archive(
         options.place,
-        time=_time(options.time),
+        time=_time(options),
         type=options.type,
         key=options.key,
         order=options.order,
@@ -121,7 +120,7 @@ def _describe(layout: ArchiveLayout, archive: Any, writer: str | None) -> Table:
         "" if layout.clustered or not archive.key else "not clustered by key",
     ]
     files = format_count(layout.files, "file", "files")
-    size = "" if layout.bytes is None else f", {_size(layout.bytes)}"
+    size = "" if layout.bytes is None else f", {decimal(layout.bytes)}"
     facts = {
         "archive": f"{layout.place} ({kind})",
         "events": "not known" if layout.rows is None else f"{layout.rows:,}",
@@ -145,23 +144,8 @@ def _describe(layout: ArchiveLayout, archive: Any, writer: str | None) -> Table:
     return table
 
 
-def _size(count: int) -> str:
-    """Format a number of bytes.
-
-    >>> _size(999), _size(50_080_806)
-    ('999 bytes', '50.1 MB')
-    """
-    size, unit = float(count), 0
-    while size >= 1_000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1_000, unit + 1
-    return f"{count} bytes" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
-
-
-def _time(text: str | None) -> str | tuple[str, str] | None:
-    if text is None or "," not in text:
-        return text
-    start, _, end = text.partition(",")
-    return (start.strip(), end.strip())
+def _time(options: Namespace) -> str | tuple[str, str] | None:
+    return None if options.time is None else parse_columns(options.time)
 
 
 def _read(options: Namespace) -> pa.Table:

@@ -32,11 +32,7 @@ _TYPED = re.compile(r"([^\W\d]\w*)=(.+)", re.DOTALL)
 def resolve_event_files(
     arguments: Sequence[str], option: str = "--events", *, patterns: bool = True
 ) -> tuple[EventFile, ...]:
-    """Resolve the values of `--events`; `patterns` allows glob patterns.
-
-    >>> resolve_event_files(["Shelf=shelf.csv", "Exit=exit.csv"])[1]
-    EventFile(path='exit.csv', type='Exit')
-    """
+    """Resolve the values of `--events`; `patterns` allows glob patterns."""
     files = tuple(
         file for argument in arguments for file in _event_file(argument, patterns=patterns)
     )
@@ -68,14 +64,10 @@ def resolve_table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     names: dict[str, str] = {}  # table names must differ in more than case
     files = []
     for file in (file for argument in arguments for file in _event_file(argument)):
-        name = file.type or _stem(Path(file.path))
+        path = strip_compression_suffix(Path(file.path))
+        name = file.type or (path.stem if path.suffix.lower() in FORMATS else path.name)
         files.append(EventFile(file.path, names.setdefault(name.lower(), name)))
     return tuple(files)
-
-
-def _stem(path: Path) -> str:
-    name = strip_compression_suffix(path)
-    return name.stem if name.suffix.lower() in FORMATS else name.name
 
 
 def read_local(

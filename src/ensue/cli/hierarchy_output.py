@@ -44,9 +44,9 @@ def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | li
             "--levels: the query has no definitions\n"
             "  hint: define one before the query with EVENT Name AS ...;"
         )
-    if named == ALL:
-        return ALL
-    names = [name.strip() for name in named.split(",")]
+    names = split_levels(named)
+    if isinstance(names, str):
+        return names
     known = [*query.names, query.query.name or UNNAMED_QUERY]
     for name in names:
         if name not in known:
@@ -55,6 +55,11 @@ def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | li
                 f"  hint: {did_you_mean(name, [*known, ALL])}"
             )
     return [name for name in names if name != UNNAMED_QUERY or query.query.name == UNNAMED_QUERY]
+
+
+def split_levels(named: str) -> str | list[str]:
+    """Return the argument levels= of `ensue.match`."""
+    return ALL if named == ALL else [name.strip() for name in named.split(",")]
 
 
 def require_folders(options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery) -> None:
@@ -74,7 +79,12 @@ def name_outputs(names: Iterable[str]) -> dict[str, str]:
 def write_each(tables: Mapping[str, pa.Table], options: Namespace) -> None:
     """Print the matches of each level or query as a table, or write them to files."""
     form = choose_format_of_several(options, "several levels")
-    places = name_outputs(tables)
+    places, folder = name_outputs(tables), Path(options.output)
+    if options.output != "-":
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
     for name, table in tables.items():
         heading = f"{name or UNNAMED_QUERY}: {format_count(table.num_rows, 'match', 'matches')}"
         if options.output == "-":
@@ -82,7 +92,9 @@ def write_each(tables: Mapping[str, pa.Table], options: Namespace) -> None:
         else:
             print_notice(heading)
         shown = drop_members(table) if form in ("table", "csv") else table
-        target = prepare_target(options.output, places[name], form)
+        target = options.output
+        if target != "-":
+            target = str(folder / f"{places[name]}.{EXTENSIONS[form]}")
         matches.write_matches(shown, target, form, options.limit, full_ids=options.full_ids)
 
 
@@ -92,18 +104,6 @@ def choose_format_of_several(options: Namespace, what: str) -> str:
     if options.output == "-" and form != "table":
         raise UsageError(f"{what} as {form} need a folder: --output FOLDER")
     return form
-
-
-def prepare_target(output: str, name: str, form: str) -> str:
-    """Return the file for a level or query, creating the output folder."""
-    if output == "-":
-        return output
-    folder = Path(output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {output}: {error.strerror}") from None
-    return str(folder / f"{name}.{EXTENSIONS[form]}")
 
 
 def drop_members(table: pa.Table) -> pa.Table:
@@ -136,7 +136,8 @@ def show_traces(
         if not table.num_rows:
             print_notice("no picture, since there is no match")
             return
-        write_picture(_trace(table, 0, query, name), options.picture)
+        matches.write_text(options.picture, _trace(table, 0, query, name).svg)
+        print_notice(f"picture of the first match written to {options.picture}")
 
 
 def _trace(
@@ -146,15 +147,6 @@ def _trace(
     if isinstance(query, ArchiveJoinQuery):
         return trace_match(row, None, None)
     return trace_match(row, query, level if isinstance(query, Hierarchy) else None)
-
-
-def write_picture(trace: Trace, file: str) -> None:
-    """Write the picture of a match."""
-    try:
-        Path(file).write_text(trace.svg, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write to {file}: {error.strerror}") from None
-    print_notice(f"picture of the first match written to {file}")
 
 
 def check_levels(query: Query | Hierarchy | ArchiveJoinQuery) -> None:

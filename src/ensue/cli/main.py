@@ -4,28 +4,27 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from ensue.cli.command_options import (
+    EVENTS_HELP,
     add_archive_actions,
     add_serve_options,
-    add_table_option,
     add_token_options,
+    run_command,
 )
 from ensue.cli.options import (
     FilesAction,
     add_archive_options,
     add_limit_options,
-    add_parameter_option,
+    add_options,
     add_planning_options,
     add_text_options,
-    take_query,
 )
 from ensue.cli.terminal import ExitCode, UsageError, plain_warnings, print_error
 from ensue.errors import EnsueError, EventError, RunnerError
 
-_ENGINES = ("local", "spark")
-_FORMATS = ("table", "json", "csv", "parquet")
 _ENDING = """\
 exit codes:
   0    success, with or without matches
@@ -112,11 +111,7 @@ def _parser() -> ArgumentParser:
     )
 
     def command(
-        name: str,
-        summary: str,
-        function: Callable[[Namespace], ExitCode] | None = None,
-        *,
-        grouped: bool = False,
+        name: str, summary: str, module: str = "", function: str = "", *, grouped: bool = False
     ) -> ArgumentParser:
         added = commands.add_parser(
             name,
@@ -126,70 +121,106 @@ def _parser() -> ArgumentParser:
             formatter_class=RawDescriptionHelpFormatter,
             add_help=not grouped,
         )
-        added.set_defaults(command=function)
+        added.set_defaults(command=partial(run_command, module, function))
         return added
 
-    run = command("run", "find the matches of a query in files or in a stream", _run, grouped=True)
+    run = command(
+        "run", "find the matches of a query in files or in a stream", "run", "run", grouped=True
+    )
     run.usage, run.description = "ensue run QUERY --events FILE [options]", _RUN
     _run_options(run)
-    explain = command("explain", "show the execution plan of a query", _explain, grouped=True)
-    _query_and_events(explain, needed=False)
-    shown = explain.add_argument_group("output")
-    shown.add_argument("--picture", metavar="FILE.svg", help="also draw the plan as SVG")
-    shown.add_argument(
-        "--analyze",
-        action="store_true",
-        help="run the query on all --events, and show estimates and actual numbers",
+    explain = command(
+        "explain", "show the execution plan of a query", "run", "explain", grouped=True
     )
-    shown.add_argument(
-        "--kernel", action="store_true", help="also print the source of the compiled kernel"
-    )
+    _query_and_events(explain, runs=False)
+    add_options(explain.add_argument_group("output"), _EXPLAIN_OPTIONS)
     add_planning_options(explain)
     add_archive_options(explain)
-    check = command("check", "check whether a query can run", _check, grouped=True)
-    _query_and_events(check, needed=False)
+    check = command("check", "check whether a query can run", "run", "check", grouped=True)
+    _query_and_events(check, runs=False)
     add_archive_options(check)
-    add_serve_options(
-        command("serve", "run the subscription service, with an HTTP API and a console", _serve)
-    )
-    add_token_options(command("token", "create a token for a user of a service", _token))
+    serving = "run the subscription service, with an HTTP API and a console"
+    add_serve_options(command("serve", serving, "serve", "serve"))
+    token = command("token", "create a token for a user of a service", "serve", "create_token")
+    add_token_options(token)
     add_archive_actions(
         command("archive", "create, append to, compact and show archives of past events")
     )
-    for grouped in (run, explain, check):
-        _help_option(grouped)
+    for grouped in (run, explain, check):  # --help is the last option instead of the first
+        group = grouped.add_argument_group("help")
+        group.add_argument("-h", "--help", action="help", help="show this help and exit")
     for name, added in (("explain", explain), ("check", check)):
         added.usage = f"ensue {name} QUERY [--events FILE] [options]"
     return parser
 
 
-def _help_option(parser: ArgumentParser) -> None:
-    """Add --help as the last option instead of the first."""
-    group = parser.add_argument_group("help")
-    group.add_argument("-h", "--help", action="help", help="show this help and exit")
+_EXPLAIN_OPTIONS = """
+--picture FILE.svg  also draw the plan as SVG
+--analyze  run the query on all --events, and show estimates and actual numbers
+--kernel  also print the source of the compiled kernel
+"""
+_COLUMN_OPTIONS = """
+--time COLUMN  the time of an event, or START,END for events with a duration; default: the only
+    timestamp or date column
+--type COLUMN  the event type; by default all events have the same type
+--order COLUMN...  the order of events with the same time; repeat it for several columns
+"""
+_PARAMETER_OPTION = """
+--param NAME=VALUE...  the value of :NAME in the query: 5, 0.5, "5 minutes", 2026-01-31, true, null,
+    else a text (also '...'); repeat it for a list
+"""
+_TABLE_OPTION = """
+--table [NAME=]PATH  a table that the query names, from the same kinds of files as --events; without
+    NAME it has the name of its file; repeat it for several tables
+"""
+_OUTPUT_OPTIONS = """
+--output PATH  default: - (stdout); for a stream: a folder for Parquet files, delta:FOLDER or
+    kafka://host:port/topic
+--format  default: by the extension of --output, otherwise table
+--limit N  rows to print as a table; default: 20
+--flat  scalar columns instead of nested events: a.price, a.volume, ...
+--full-ids  show full match ids, which a terminal abbreviates
+--trace N  expand the first N matches down to their events
+--picture FILE.svg  draw the first match and its events
+--timeouts  also return partial matches that timed out
+"""
+_STREAM_OPTIONS = """
+--watermark LENGTH  how late an event may be, compared to the newest one: "10 seconds", or a number
+    if the time column holds numbers; every stream needs one
+--max-ahead LENGTH  how far ahead of the clock an event may be, "1 hour" or none: others are dropped
+    and counted; default: a day, if the time column holds timestamps
+--checkpoint FOLDER  folder for the state of the stream, to continue after a stop; by default a
+    temporary folder
+--schema COLUMNS  "ts timestamp, type string, ..." if the columns cannot be read from existing data
+--history PLACE  past events to start with: a folder of Parquet files or a Delta table; the stream
+    continues where it ends
+--since TIME  with --history: skip events before this time
+--allow-gap  with --history: the stream may begin later than the history ends
+--late FOLDER  write late events here, as Parquet
+--once  process the available events, then stop
+--flush  with --once: end the stream, and deliver matches that wait for its end
+--every LENGTH  trigger interval of micro-batches; default: none
+--packages MAVEN  Maven packages for Spark, such as the Kafka connector
+--jars FILES  jar files for Spark, separated by commas
+"""
 
 
-def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
+def _query_and_events(parser: ArgumentParser, *, runs: bool) -> None:
+    """Add the query, its events and its tables; `ensue run` takes several queries and streams."""
     forms = "a file, the query text, or - for stdin"
     group = parser.add_argument_group("query and events")
-    if needed:
-        group.add_argument(
-            "query", metavar="QUERY", nargs="*", help=f"{forms}; several queries share a scan"
-        )
-    else:
-        group.add_argument("query", metavar="QUERY", nargs="?", help=forms)
-    events = group.add_mutually_exclusive_group() if needed else group
+    several = f"{forms}; several queries share a scan" if runs else forms
+    group.add_argument("query", metavar="QUERY", nargs="*" if runs else "?", help=several)
+    events = group.add_mutually_exclusive_group() if runs else group
     events.add_argument(
         "--events",
         metavar="[TYPE=]PATH",
         action=FilesAction,
-        default=None if needed else [],
-        help="CSV, JSON lines, Parquet or Arrow, also compressed as .gz, .bz2 or .zst: a file, a "
-        "folder or a pattern such as 'data/2026-*.csv'; repeat it for several files; "
-        "TYPE=PATH if each event type has its own file; for SQL, each file is a table with the "
-        "name of the file",
+        default=None if runs else [],
+        help=f"{EVENTS_HELP}; TYPE=PATH if each event type has its own file; for SQL, each file "
+        "is a table with the name of the file",
     )
-    if needed:
+    if runs:
         events.add_argument(
             "--stream",
             metavar="[TYPE=]SOURCE",
@@ -198,152 +229,42 @@ def _query_and_events(parser: ArgumentParser, *, needed: bool) -> None:
             "kafka://host:port/topic with JSON values, or rate://EVENTS_A_SECOND for testing "
             "(columns ts, type: A, B or C, key, value)",
         )
-    group.add_argument(
-        "--time",
-        metavar="COLUMN",
-        help="the time of an event, or START,END for events with a duration; "
-        "default: the only timestamp or date column",
-    )
-    group.add_argument(
-        "--type",
-        metavar="COLUMN",
-        help="the event type; by default all events have the same type",
-    )
-    group.add_argument(
-        "--order",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="the order of events with the same time; repeat it for several columns",
-    )
-    add_parameter_option(parser)
-    add_table_option(parser)
+    add_options(group, _COLUMN_OPTIONS)
+    add_options(parser, _PARAMETER_OPTION)
+    tables = parser.add_argument_group("SQL with MATCH_RECOGNIZE, or a single clause")
+    add_options(tables, _TABLE_OPTION, table={"action": FilesAction, "default": []})
     add_text_options(parser)
 
 
 def _run_options(parser: ArgumentParser) -> None:
-    _query_and_events(parser, needed=True)
-    result = parser.add_argument_group("output")
-    result.add_argument(
-        "--output",
-        metavar="PATH",
-        default="-",
-        help="default: - (stdout); for a stream: a folder for Parquet files, delta:FOLDER or "
-        "kafka://host:port/topic",
-    )
-    result.add_argument(
-        "--format", choices=_FORMATS, help="default: by the extension of --output, otherwise table"
-    )
-    result.add_argument(
-        "--limit",
-        metavar="N",
-        type=count,
-        default=20,
-        help="rows to print as a table; default: 20",
-    )
-    result.add_argument(
-        "--flat",
-        action="store_true",
-        help="scalar columns instead of nested events: a.price, a.volume, ...",
-    )
-    result.add_argument(
-        "--full-ids",
-        action="store_true",
-        help="show full match ids, which a terminal abbreviates",
-    )
-    result.add_argument(
-        "--trace",
-        metavar="N",
-        type=count,
-        help="expand the first N matches down to their events",
-    )
-    result.add_argument(
-        "--picture", metavar="FILE.svg", help="draw the first match and its events"
-    )
-    result.add_argument(
-        "--timeouts",
-        action="store_true",
-        help="also return partial matches that timed out",
+    _query_and_events(parser, runs=True)
+    add_options(
+        parser.add_argument_group("output"),
+        _OUTPUT_OPTIONS,
+        output={"default": "-"},
+        format={"choices": ("table", "json", "csv", "parquet")},
+        limit={"type": count, "default": 20},
+        trace={"type": count},
     )
     rare = parser.add_argument_group("more options")
-    rare.add_argument("--engine", choices=_ENGINES, help="default: local")
+    rare.add_argument("--engine", choices=("local", "spark"), help="default: local")
     rare.add_argument(
         "--bad-events",
         choices=("raise", "drop"),
         default="raise",
         help="what to do with events without a usable time; default: raise",
     )
-    _hierarchy_options(parser)
-    add_planning_options(parser)
-    add_limit_options(parser)
-    add_archive_options(parser)
-    _stream_options(parser)
-
-
-def _hierarchy_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("queries with definitions (EVENT Name AS ...; ...)")
-    group.add_argument(
+    levels = parser.add_argument_group("queries with definitions (EVENT Name AS ...; ...)")
+    levels.add_argument(
         "--levels",
         metavar="all|NAME,NAME",
         help="also return the events of these definitions, each as a separate table",
     )
-
-
-def _stream_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("streams (--stream), which run on Spark until Ctrl-C")
-    group.add_argument(
-        "--watermark",
-        metavar="LENGTH",
-        help='how late an event may be, compared to the newest one: "10 seconds", or a number '
-        "if the time column holds numbers; every stream needs one",
-    )
-    group.add_argument(
-        "--max-ahead",
-        metavar="LENGTH",
-        help='how far ahead of the clock an event may be, "1 hour" or none: others are dropped '
-        "and counted; default: a day, if the time column holds timestamps",
-    )
-    group.add_argument(
-        "--checkpoint",
-        metavar="FOLDER",
-        help="folder for the state of the stream, to continue after a stop; "
-        "by default a temporary folder",
-    )
-    group.add_argument(
-        "--schema",
-        metavar="COLUMNS",
-        help='"ts timestamp, type string, ..." if the columns cannot be read from existing data',
-    )
-    group.add_argument(
-        "--history",
-        metavar="PLACE",
-        help="past events to start with: a folder of Parquet files or a Delta table; "
-        "the stream continues where it ends",
-    )
-    group.add_argument(
-        "--since", metavar="TIME", help="with --history: skip events before this time"
-    )
-    group.add_argument(
-        "--allow-gap",
-        action="store_true",
-        help="with --history: the stream may begin later than the history ends",
-    )
-    group.add_argument("--late", metavar="FOLDER", help="write late events here, as Parquet")
-    group.add_argument(
-        "--once", action="store_true", help="process the available events, then stop"
-    )
-    group.add_argument(
-        "--flush",
-        action="store_true",
-        help="with --once: end the stream, and deliver matches that wait for its end",
-    )
-    group.add_argument(
-        "--every", metavar="LENGTH", help="trigger interval of micro-batches; default: none"
-    )
-    group.add_argument(
-        "--packages", metavar="MAVEN", help="Maven packages for Spark, such as the Kafka connector"
-    )
-    group.add_argument("--jars", metavar="FILES", help="jar files for Spark, separated by commas")
+    add_planning_options(parser)
+    add_limit_options(parser)
+    add_archive_options(parser)
+    streams = parser.add_argument_group("streams (--stream), which run on Spark until Ctrl-C")
+    add_options(streams, _STREAM_OPTIONS)
 
 
 def count(text: str) -> int:
@@ -359,53 +280,3 @@ def _version() -> str:
         return version("ensue")
     except PackageNotFoundError:
         return "(not installed)"
-
-
-# Commands import Arrow and more, so each one is imported only when it runs.
-
-
-def _run(options: Namespace) -> ExitCode:
-    take_query(options)
-    if len(options.query) > 1:
-        if options.stream is not None:
-            raise UsageError(
-                "a --stream on the command line takes one query\n"
-                "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
-            )
-        from ensue.cli.run import run_several
-
-        return run_several(options)
-    options.query = options.query[0]
-    if options.stream is not None:
-        from ensue.cli.stream import run_stream
-
-        return run_stream(options)
-    from ensue.cli.run import run
-
-    return run(options)
-
-
-def _explain(options: Namespace) -> ExitCode:
-    take_query(options)
-    from ensue.cli.run import explain
-
-    return explain(options)
-
-
-def _check(options: Namespace) -> ExitCode:
-    take_query(options)
-    from ensue.cli.run import check
-
-    return check(options)
-
-
-def _serve(options: Namespace) -> ExitCode:
-    from ensue.cli.serve import serve
-
-    return serve(options)
-
-
-def _token(options: Namespace) -> ExitCode:
-    from ensue.cli.serve import create_token
-
-    return create_token(options)

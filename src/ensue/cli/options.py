@@ -19,69 +19,109 @@ from ensue.parser.parameters import Parameters
 from ensue.planner.access_paths import ACCESSES
 from ensue.planner.limits import EVICTION_POLICIES
 
+_LIMIT_OPTIONS = """
+--memory SIZE  such as "4 GB", "50%%" or unlimited; default: a quarter of the memory
+--max-matches N  default: limited by --memory
+--max-partial-matches N  partial matches at a time; default: limited by --memory
+--evict  for a stream: which keys are spilled to disk first; default: need
+--shed LENGTH  for a stream: drop keys when it lags behind the clock by more than this; default: never
+"""
+_PLANNING_OPTIONS = """
+--statistics FILE.json  statistics of the stream, to choose the plan; 'measure' measures them on the
+    events
+--off RULE...  disable a planner rule; repeat it for several
+--structure NAME  stacks, runs, tree, compact or reference
+"""
+_ARCHIVE_OPTIONS = """
+--archive NAME=PLACE...  the archive for JOIN ARCHIVE NAME: a folder of Parquet files or a Delta
+    table, with the same column names as the events; repeat it for several
+--archive-key COLUMN...  the key of an archived event; archives created by `ensue archive` store it
+--access  access path to archives; default: the cheapest one
+--latency LENGTH  how long a live match of a stream may wait to share an archive lookup with others
+"""
+_TEXT_OPTIONS = """
+--null WORD...  a word for a missing value, such as NA or -, quoted or not, besides empty cells;
+    repeat it for several words
+--time-format FORMAT  the strptime format of times, such as '%%d.%%m.%%Y %%H:%%M', in the columns of
+    --time, or without --time in all columns that have it; ISO times need none
+--delimiter CHARACTER  the delimiter of CSV files, such as ';', '|' or tab; default: a comma, and tab
+    in .tsv files
+"""
+
+
+def add_options(parser: Any, text: str, **settings: dict[str, Any]) -> None:
+    """Add options to a parser or a group, from a text like that of --help.
+
+    A line `--flag METAVAR  help` begins an option, and indented lines continue its help. An option
+    with `METAVAR...` can be repeated; one without METAVAR is a switch. `settings` has further
+    arguments of `add_argument`, by option.
+    """
+    for option in re.split(r"\n(?=\S)", text.strip()):
+        head, _, help_text = option.partition("  ")
+        flag, _, metavar = head.partition(" ")
+        name = flag.removeprefix("--").replace("-", "_")
+        arguments: dict[str, Any] = {"help": " ".join(help_text.split()) or None}
+        if metavar.endswith("..."):
+            arguments |= {"action": "append", "default": []}
+        elif not metavar and name not in settings:
+            arguments["action"] = "store_true"
+        if metavar:
+            arguments["metavar"] = metavar.removesuffix("...")
+        parser.add_argument(flag, **arguments | settings.get(name, {}))
+
 
 def add_limit_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("limits")
-    group.add_argument(
-        "--memory",
-        metavar="SIZE",
-        help='such as "4 GB", "50%%" or unlimited; default: a quarter of the memory',
+    number = {"type": int}
+    add_options(
+        parser.add_argument_group("limits"),
+        _LIMIT_OPTIONS,
+        max_matches=number,
+        max_partial_matches=number,
+        evict={"choices": EVICTION_POLICIES},
     )
-    group.add_argument("--max-matches", metavar="N", type=int, help="default: limited by --memory")
-    group.add_argument(
-        "--max-partial-matches",
-        metavar="N",
-        type=int,
-        help="partial matches at a time; default: limited by --memory",
-    )
-    group.add_argument(
-        "--evict",
-        choices=EVICTION_POLICIES,
-        help="for a stream: which keys are spilled to disk first; default: need",
-    )
-    group.add_argument(
-        "--shed",
-        metavar="LENGTH",
-        help="for a stream: drop keys when it lags behind the clock by more than this; default: "
-        "never",
-    )
+
+
+def add_planning_options(parser: ArgumentParser) -> None:
+    title = "planner options, which do not change the matches"
+    add_options(parser.add_argument_group(title), _PLANNING_OPTIONS)
+
+
+def add_archive_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("archives, for queries with JOIN ARCHIVE")
+    add_options(group, _ARCHIVE_OPTIONS, access={"choices": ACCESSES})
+
+
+def add_text_options(parser: ArgumentParser) -> None:
+    add_options(parser.add_argument_group("text files: CSV and JSON lines"), _TEXT_OPTIONS)
+
+
+def parse_columns(text: str) -> str | tuple[str, str]:
+    """Parse COLUMN or START,END.
+
+    >>> parse_columns("ts"), parse_columns("begin, end")
+    ('ts', ('begin', 'end'))
+    """
+    first, comma, second = (part.strip() for part in text.partition(","))
+    return (first, second) if comma else first
+
+
+def parse_length(text: str | None) -> str | float | None:
+    """Parse a length of time: a number if the time column holds numbers, else a text."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def get_limit_arguments(options: Namespace) -> dict[str, Any]:
     """Return the limit arguments of `ensue.match`."""
-    return {
-        "memory": options.memory,
-        "max_matches": options.max_matches,
-        "max_partial_matches": options.max_partial_matches,
-        "evict": options.evict,
-        "shed": options.shed,
-    }
+    names = ("memory", "max_matches", "max_partial_matches", "evict", "shed")
+    return {name: getattr(options, name) for name in names}
 
 
 # ---------------------------------------------------------------------- planning
 
 MEASURE = "measure"
-
-
-def add_planning_options(parser: ArgumentParser) -> None:
-    """Add the options of the planner."""
-    group = parser.add_argument_group("planner options, which do not change the matches")
-    group.add_argument(
-        "--statistics",
-        metavar="FILE.json",
-        help="statistics of the stream, to choose the plan; "
-        f"'{MEASURE}' measures them on the events",
-    )
-    group.add_argument(
-        "--off",
-        metavar="RULE",
-        action="append",
-        default=[],
-        help="disable a planner rule; repeat it for several",
-    )
-    group.add_argument(
-        "--structure", metavar="NAME", help="stacks, runs, tree, compact or reference"
-    )
 
 
 def get_planning_arguments(
@@ -124,34 +164,6 @@ def _statistics(
 # ---------------------------------------------------------------------- archives
 
 
-def add_archive_options(parser: ArgumentParser) -> None:
-    """Add the options for archives."""
-    group = parser.add_argument_group("archives, for queries with JOIN ARCHIVE")
-    group.add_argument(
-        "--archive",
-        metavar="NAME=PLACE",
-        action="append",
-        default=[],
-        help="the archive for JOIN ARCHIVE NAME: a folder of Parquet files or a Delta table, "
-        "with the same column names as the events; repeat it for several",
-    )
-    group.add_argument(
-        "--archive-key",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="the key of an archived event; archives created by `ensue archive` store it",
-    )
-    group.add_argument(
-        "--access", choices=ACCESSES, help="access path to archives; default: the cheapest one"
-    )
-    group.add_argument(
-        "--latency",
-        metavar="LENGTH",
-        help="how long a live match of a stream may wait to share an archive lookup with others",
-    )
-
-
 def get_archive_arguments(options: Namespace, columns: dict[str, Any]) -> dict[str, Any]:
     """Return the archive arguments of `ensue.match`.
 
@@ -165,7 +177,11 @@ def get_archive_arguments(options: Namespace, columns: dict[str, Any]) -> dict[s
                 raise UsageError(f"--{option} is for archives: name one with --archive")
         return {}
     archives = dict(_archive(text, options, columns) for text in options.archive)
-    return {"archives": archives, "access": options.access, "latency": _latency(options.latency)}
+    return {
+        "archives": archives,
+        "access": options.access,
+        "latency": parse_length(options.latency),
+    }
 
 
 def _archive(text: str, options: Namespace, columns: dict[str, Any]) -> tuple[str, Any]:
@@ -183,31 +199,12 @@ def _archive(text: str, options: Namespace, columns: dict[str, Any]) -> tuple[st
     return name.strip(), archive
 
 
-def _latency(text: str | None) -> str | float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
-
-
 # ---------------------------------------------------------------------- parameters
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _WORDS = {"true": True, "false": False, "null": None}
 _QUOTED = re.compile(r"'(?:[^']|'')*'")
-
-
-def add_parameter_option(parser: ArgumentParser) -> None:
-    """Add --param."""
-    parser.add_argument(
-        "--param",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help='the value of :NAME in the query: 5, 0.5, "5 minutes", 2026-01-31, true, null, else '
-        "a text (also '...'); repeat it for a list",
-    )
 
 
 def parse_parameters(options: Namespace) -> Parameters:
@@ -265,31 +262,6 @@ def _length(text: str) -> timedelta:
 # ---------------------------------------------------------------------- text files
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
-
-
-def add_text_options(parser: ArgumentParser) -> None:
-    """Add the options for text files."""
-    group = parser.add_argument_group("text files: CSV and JSON lines")
-    group.add_argument(
-        "--null",
-        metavar="WORD",
-        action="append",
-        default=[],
-        help="a word for a missing value, such as NA or -, quoted or not, besides empty cells; "
-        "repeat it for several words",
-    )
-    group.add_argument(
-        "--time-format",
-        metavar="FORMAT",
-        help="the strptime format of times, such as '%%d.%%m.%%Y %%H:%%M', in the columns of "
-        "--time, or without --time in all columns that have it; ISO times need none",
-    )
-    group.add_argument(
-        "--delimiter",
-        metavar="CHARACTER",
-        help="the delimiter of CSV files, such as ';', '|' or tab; default: a comma, and tab in "
-        ".tsv files",
-    )
 
 
 def get_text_options(options: Namespace) -> TextFileOptions:

@@ -81,6 +81,12 @@ def _opened(target: str) -> Iterator[BinaryIO]:
         yield stream
 
 
+def write_text(target: str, text: str) -> None:
+    """Write a text file."""
+    with _opened(target) as stream:
+        stream.write(text.encode())
+
+
 def print_matches(
     console: Console, matches: pa.Table, limit: int, *, short_ids: bool = False
 ) -> None:
@@ -145,25 +151,18 @@ def _shortened(value: Any) -> str:
 
 
 def flatten_for_csv(matches: pa.Table) -> pa.Table:
-    """Flatten structs to columns (`a.price`) and convert lists to JSON text, for CSV.
-
-    >>> flatten_for_csv(pa.table({"a": [{"price": 3, "tags": ["x"]}]})).to_pylist()
-    [{'a.price': 3, 'a.tags': '["x"]'}]
-    """
+    """Flatten structs to columns (`a.price`) and convert lists to JSON text, for CSV."""
     matches = flatten_table(matches, lists=False)
     for number, field in enumerate(matches.schema):
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+            values = (row[field.name] for row in convert_to_json_rows(matches.select([number])))
             texts = [
-                _text(row[field.name]) for row in convert_to_json_rows(matches.select([number]))
-            ]
+                value if value is None or isinstance(value, str)
+                else json.dumps(value, ensure_ascii=False)
+                for value in values
+            ]  # fmt: skip
             matches = matches.set_column(number, field.name, pa.array(texts, pa.string()))
         elif pa.types.is_duration(field.type) or pa.types.is_decimal(field.type):
             text = pc.cast(matches.column(number), pa.string())
             matches = matches.set_column(number, field.name, text)
     return matches
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)

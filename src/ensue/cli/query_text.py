@@ -60,15 +60,7 @@ def read_query(
 
 
 def read_query_text(argument: str) -> str:
-    """Return the text of a query argument.
-
-    >>> read_query_text("SEQ(A a, B b) WITHIN 5 minutes")
-    'SEQ(A a, B b) WITHIN 5 minutes'
-    >>> read_query_text("queries/missing.ensue")
-    Traceback (most recent call last):
-    ensue.cli.terminal.UsageError: there is no query file queries/missing.ensue
-      hint: there is no folder queries (the current one is ...)
-    """
+    """Return the text of a query argument."""
     if argument == "-":
         return sys.stdin.read()
     if is_file(argument):

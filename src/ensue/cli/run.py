@@ -7,25 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import ensue
-from ensue.backends.event_files import EventFile
 from ensue.cli import event_files
 from ensue.cli import hierarchy_output as levels
 from ensue.cli import output as matches
 from ensue.cli import sql_command as sql
-from ensue.cli.hierarchy_output import (
-    ALL,
-    check_levels,
-    choose_format_of_several,
-    name_outputs,
-    write_each,
-)
 from ensue.cli.options import (
     MEASURE,
     get_archive_arguments,
     get_limit_arguments,
     get_planning_arguments,
     get_text_options,
+    parse_columns,
     parse_parameters,
+    take_query,
 )
 from ensue.cli.query_text import read_pattern, read_query
 from ensue.cli.sql_command import require_no_stream, require_pattern_options
@@ -43,60 +37,93 @@ _SCHEMA_ROWS = 1_000
 
 
 def run(options: Namespace) -> ExitCode:
-    """Find the matches of a query and write them."""
+    """Find the matches of a query, of several or of a stream, and write them."""
+    take_query(options)
+    if options.stream is None and len(options.query) > 1:
+        return _run_several(options)
+    if len(options.query) > 1:
+        raise UsageError(
+            "a --stream on the command line takes one query\n"
+            "  hint: ensue.match(stream, [query, ...]) and ensue.start run several as one"
+        )
+    options.query = options.query[0]
+    if options.stream is not None:
+        from ensue.cli.stream import run_stream
+
+        return run_stream(options)
+    return _run_one(options)
+
+
+def _run_one(options: Namespace) -> ExitCode:
     # report a mistake in the query before a large file is read
     query = _read_query(options, options.engine)
     if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.run(query, options)
     require_no_stream(options)
     require_pattern_options(options)
-    require_events(options)
     levels.check_levels(query)
     arguments = levels.build_output_arguments(options, query)
     levels.require_folders(options, query)
     form = matches.choose_format(options.format, options.output)
     if "levels" in arguments or (isinstance(query, Hierarchy) and query.emit):
         form = levels.choose_format_of_several(options, "several levels")
-    files = event_files.resolve_event_files(options.events)
-    began = time.perf_counter()
-    if options.engine == "spark":
-        result = _run_on_spark(query, files, options, form, arguments)
-    else:
-        events = event_files.read_local(files, get_text_options(options))
-        result = _match(events, query, options, arguments, progress=True)
-    seconds = time.perf_counter() - began
-    aside = options.output == "-" and form != "table"
-    match result:
-        case None:
-            pass
-        case Mapping():
-            levels.write_each(result, options)
-            print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
-            levels.show_traces(result, query, options, aside=aside)
-        case _:
-            shown = levels.drop_members(result) if form in ("table", "csv") else result
-            matches.write_matches(
-                shown, options.output, form, options.limit, full_ids=options.full_ids
-            )
-            rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
-            print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
-            levels.show_traces({"": result}, query, options, aside=aside)
+    result, seconds = _find_matches(query, options, form, arguments)
+    if isinstance(result, Mapping):
+        levels.write_each(result, options)
+        print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
+    elif result is not None:
+        shown = levels.drop_members(result) if form in ("table", "csv") else result
+        matches.write_matches(
+            shown, options.output, form, options.limit, full_ids=options.full_ids
+        )
+        rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
+        print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
+        result = {"": result}
+    if result is not None:
+        aside = options.output == "-" and form != "table"
+        levels.show_traces(result, query, options, aside=aside)
     if options.output != "-":
         print_notice(f"written to {options.output}")
     return ExitCode.FINE
 
 
-def _match(
-    events: Any,
-    queries: Any,
-    options: Namespace,
-    arguments: dict[str, Any],
-    **further: Any,
+def _find_matches(
+    queries: Any, options: Namespace, form: str, arguments: dict[str, Any]
+) -> tuple[Any, float]:
+    """Match the events; return the result, None if Spark has written it, and the seconds."""
+    if not options.events:
+        raise UsageError(
+            "there are no events\n"
+            "  hint: use --events FILE for a file, --stream SOURCE for a stream"
+        )
+    files = event_files.resolve_event_files(options.events)
+    began = time.perf_counter()
+    if options.engine != "spark":
+        events = event_files.read_local(files, get_text_options(options))
+        columns = event_columns(events, options)
+        result = match_events(events, queries, options, columns, progress=True, **arguments)
+        return result, time.perf_counter() - began
+    from ensue.backends.spark import session as spark_session
+
+    print_notice("starting Spark ...")
+    events = event_files.read_spark(files, get_text_options(options))
+    columns = event_columns(events, options)
+    result = match_events(events, queries, options, columns, **arguments)
+    if isinstance(result, Mapping):
+        result = result.cache() if hasattr(result, "cache") else result
+        result = {name: spark_session.collect(result[name]) for name in result}
+    else:
+        result = sql.write_or_collect(result, options, form if not arguments else "table")
+    return result, time.perf_counter() - began
+
+
+def match_events(
+    events: Any, queries: Any, options: Namespace, columns: dict[str, Any], **arguments: Any
 ) -> Any:
     """Call `ensue.match` for one query, or for several by name."""
-    columns = event_columns(events, options)
     if not isinstance(queries, dict):
-        further |= get_planning_arguments(options, queries, events, columns)
+        sample = events if options.stream is None else None
+        arguments |= get_planning_arguments(options, queries, sample, columns)
     return ensue.match(
         events,
         queries,
@@ -107,40 +134,7 @@ def _match(
         bad_events=options.bad_events,
         emit_timeouts=options.timeouts,
         flat=options.flat,
-        **further,
     )
-
-
-def require_events(options: Namespace) -> None:
-    """Raise UsageError if a pattern query has no events."""
-    if not options.events:
-        raise UsageError(
-            "there are no events\n"
-            "  hint: use --events FILE for a file, --stream SOURCE for a stream"
-        )
-
-
-def _run_on_spark(
-    queries: Any,
-    files: tuple[EventFile, ...],
-    options: Namespace,
-    form: str,
-    arguments: dict[str, Any],
-) -> Any:
-    from ensue.backends.spark import session as spark_session
-
-    print_notice("starting Spark ...")
-    events = event_files.read_spark(files, get_text_options(options))
-    result = _match(events, queries, options, arguments)
-    if isinstance(result, Mapping):
-        result = result.cache() if hasattr(result, "cache") else result
-        return {name: spark_session.collect(result[name]) for name in result}
-    if form == "parquet" and options.output != "-" and not arguments:
-        if Path(options.output).exists():
-            raise UsageError(f"{options.output} exists; Spark writes a new folder")
-        spark_session.write_parquet(result, options.output)
-        return None
-    return spark_session.collect(result)
 
 
 def _read_query(
@@ -157,6 +151,7 @@ def _read_query(
 
 def explain(options: Namespace) -> ExitCode:
     """Print the plan of a query; --picture draws it, --analyze runs it."""
+    take_query(options)
     query: Any = _read_query(options)
     if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.explain(query, options)
@@ -172,17 +167,14 @@ def explain(options: Namespace) -> ExitCode:
     )
     get_output_console().print(text, markup=False, soft_wrap=True)
     if options.picture:
-        picture = ensue.picture(query, events, **columns, **planned)
-        try:
-            Path(options.picture).write_text(picture, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write to {options.picture}: {error.strerror}") from None
+        matches.write_text(options.picture, ensue.picture(query, events, **columns, **planned))
         print_notice(f"picture written to {options.picture}")
     return ExitCode.FINE
 
 
 def check(options: Namespace) -> ExitCode:
     """Check whether the query can run and, with events, whether it fits their columns."""
+    take_query(options)
     query = _read_query(options)
     if isinstance(query, SqlQuery | RowPatternQuery):
         return sql.check(query, options)
@@ -215,64 +207,44 @@ def event_columns(events: Any, options: Namespace) -> dict[str, Any]:
         time_column: str | tuple[str, str] = event_files.guess_time_column(events)
         print_notice(f"using '{time_column}' as the time of an event (change it with --time)")
     else:
-        start, comma, end = options.time.partition(",")
-        time_column = (start.strip(), end.strip()) if comma else start
+        time_column = parse_columns(options.time)
     order = tuple(name.strip() for names in options.order for name in names.split(","))
     return {"time": time_column, "type": options.type, "order": order}
 
 
-# ---------------------------------------------------------------------- several queries
-
-_SINGLE_QUERY_OPTIONS = ("trace", "picture")
-
-
-def run_several(options: Namespace) -> ExitCode:
+def _run_several(options: Namespace) -> ExitCode:
     """Find the matches of several queries in one scan, and write those of each query."""
     require_no_stream(options)
-    for name in _SINGLE_QUERY_OPTIONS:
+    for name in ("trace", "picture"):
         if getattr(options, name):
             raise UsageError(f"--{name} is for a single query")
     parameters = parse_parameters(options)
-    queries = named_queries(options.query, parameters)
+    queries = _name_queries(options.query, parameters)
     parameters.require_used()
     require_pattern_options(options)
     if options.output != "-":
-        name_outputs(queries)  # report invalid file names before events are read
-    choose_format_of_several(options, "several queries")
-    require_events(options)
-    files = event_files.resolve_event_files(options.events)
-    began = time.perf_counter()
-    arguments = _levels(options.levels)
-    if options.engine == "spark":
-        results = _run_on_spark(queries, files, options, "table", arguments)
-    else:
-        events = event_files.read_local(files, get_text_options(options))
-        results = _match(events, queries, options, arguments, progress=True)
-    seconds = time.perf_counter() - began
-    write_each(results, options)
+        levels.name_outputs(queries)  # report invalid file names before events are read
+    levels.choose_format_of_several(options, "several queries")
+    named = options.levels
+    arguments = {} if named is None else {"levels": levels.split_levels(named)}
+    results, seconds = _find_matches(queries, options, "table", arguments)
+    levels.write_each(results, options)
     print_notice(f"{len(queries)} queries in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")
     return ExitCode.FINE
 
 
-def named_queries(
+def _name_queries(
     arguments: list[str], parameters: Parameters
 ) -> dict[str, Query | Hierarchy | ArchiveJoinQuery]:
     """Name the queries by their own names, or their files, or by number."""
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:
-        check_levels(query)
+        levels.check_levels(query)
     own = [(query.query if isinstance(query, Hierarchy) else query).name for query in parsed]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):
         if None not in names and len(set(names)) == len(names):
             return {str(name): query for name, query in zip(names, parsed, strict=True)}
     return {f"query{number}": query for number, query in enumerate(parsed, 1)}
-
-
-def _levels(named: str | None) -> dict[str, Any]:
-    """Return the argument levels= of `ensue.match`."""
-    if named is None or named == ALL:
-        return {} if named is None else {"levels": ALL}
-    return {"levels": [name.strip() for name in named.split(",")]}

@@ -3,13 +3,13 @@
 import logging
 import re
 from argparse import Namespace
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from ensue.cli.options import parse_columns, parse_length
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
 from ensue.errors import ServiceError, did_you_mean
 from ensue.optional_deps import require_extra
@@ -63,21 +63,18 @@ def log_to_stderr() -> None:
 
 def build_server(service: Service, options: Namespace) -> HttpServer:
     """Build the server from the options."""
+    console: Console | None = None if options.no_console else add_pages
+    if console is not None and options.background is not None:
+        console = partial(add_pages, background=Background.given(options.background))
     return HttpServer(
         service,
         host=options.host,
         port=options.port,
-        console=None if options.no_console else _console(options),
+        console=console,
         certificate=options.certificate,
         key=options.certificate_key,
         proxies=options.proxy,
     )
-
-
-def _console(options: Namespace) -> Console:
-    if options.background is None:
-        return add_pages
-    return partial(add_pages, background=Background.given(options.background))
 
 
 def _print_address(address: str) -> None:
@@ -99,13 +96,13 @@ def get_event_arguments(options: Namespace) -> dict[str, Any]:
     schema: Any = parse_schema(options.schema) if options.schema else _like(options.like)
     return {
         "schema": schema,
-        "time": _one_or_two(options.time),
+        "time": parse_columns(options.time),
         "type": options.type,
         "order": tuple(options.order),
-        "location": None if options.location is None else _one_or_two(options.location),
+        "location": None if options.location is None else parse_columns(options.location),
         "space": options.space or "plane",
         "key": options.key,
-        "watermark": _watermark(options.watermark),
+        "watermark": parse_length(options.watermark),
         "idle": options.idle,
     }
 
@@ -114,7 +111,10 @@ def get_service_arguments(options: Namespace) -> dict[str, Any]:
     """Return the other arguments of the service."""
     arguments: dict[str, Any] = {
         "regions": _pairs(options.region, "--region"),
-        "limits": _limits(_pairs(options.limit, "--limit")),
+        "limits": {
+            name: tuple(value.split(",")) if name in ("allow", "brokers") else value
+            for name, value in _pairs(options.limit, "--limit").items()
+        },
         "synchronous": options.synchronous,
         "sources": [build_source(url) for url in options.source],
         "reset_watermark": options.reset_watermark,
@@ -160,20 +160,6 @@ def _like(path: str) -> pa.Schema:
     return schema
 
 
-def _one_or_two(text: str) -> str | tuple[str, str]:
-    first, comma, second = (part.strip() for part in text.partition(","))
-    return (first, second) if comma else first
-
-
-def _watermark(text: str | None) -> str | float | None:
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
     pairs = {}
     for text in texts:
@@ -182,11 +168,6 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
             raise UsageError(f"{option} {text}: write it like NAME=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _limits(pairs: Mapping[str, str]) -> dict[str, Any]:
-    lists = ("allow", "brokers")
-    return {n: tuple(v.split(",")) if n in lists else v for n, v in pairs.items()}
 
 
 # -------------------------------------------------------------------------------- tokens
@@ -225,11 +206,7 @@ SOURCES = {
 
 
 def build_source(url: str) -> EventSource:
-    """Build the source of a URL.
-
-    >>> build_source("mqtt://localhost/trucks").name
-    'mqtt:trucks'
-    """
+    """Build the source of a URL."""
     kind, config = parse_endpoint(url)
     if kind not in SOURCES:
         raise ServiceError(f"'{kind}' is not a source\n  hint: {did_you_mean(kind, SOURCES)}")

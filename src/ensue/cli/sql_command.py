@@ -1,6 +1,5 @@
 """`ensue run`, `check` and `explain` for SQL over files, and for a single clause."""
 
-import re
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import ensue
+from ensue.api import match_clause
 from ensue.backends.event_files import EventFile
 from ensue.cli import output as matches
 from ensue.cli.event_files import read_local, read_spark, resolve_table_files
@@ -22,8 +22,6 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.row_pattern.clause import read_clause
 from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
 
-_FROM_QUERY = "ORDER BY and PARTITION BY define it"
-_NOT_NEEDED = {"time": _FROM_QUERY, "type": _FROM_QUERY, "order": _FROM_QUERY}
 _PATTERN_OPTIONS = (
     "timeouts", "flat", "levels", "trace", "picture", "statistics", "off", "structure", "archive",
     "archive_key", "access", "latency", "max_partial_matches",
@@ -52,9 +50,12 @@ def require_no_stream(options: Namespace) -> None:
 
 def require_sql_options(options: Namespace) -> None:
     """Raise UsageError for pattern and stream options with SQL."""
-    for name, why in _NOT_NEEDED.items():
+    for name in ("time", "type", "order"):
         if getattr(options, name):
-            raise UsageError(f"--{name} is not needed for SQL: {why}\n  hint: leave it out")
+            raise UsageError(
+                f"--{name} is not needed for SQL: ORDER BY and PARTITION BY define it\n"
+                "  hint: leave it out"
+            )
     option = _find_option(options, _PATTERN_OPTIONS)
     if option is None and getattr(options, "bad_events", "raise") != "raise":
         option = "bad-events"
@@ -82,7 +83,7 @@ def run(query: Sql, options: Namespace) -> ExitCode:
     if options.engine == "spark":
         rows = _on_spark(query, files, options, form)
     else:
-        rows = _run_local(query, _read(files, options), options)
+        rows = _run_query(query, _read(files, options), options)
     seconds = time.perf_counter() - began
     if rows is not None:
         unique = _with_unique_names(rows)
@@ -100,7 +101,7 @@ def check(query: Sql, options: Namespace) -> ExitCode:
     require_sql_options(options)
     files = _files(query, options, needed=False)
     if files:
-        _run_local(query, _without_rows(_read(files, options)))
+        _run_query(query, _without_rows(_read(files, options)))
     fits = "the query fits the tables" if files else "the query is valid"
     get_output_console().print(f"ok: {fits}")
     return ExitCode.FINE
@@ -183,13 +184,17 @@ def _without_rows(tables: Any) -> Any:
 # ---------------------------------------------------------------------- running
 
 
-def _run_local(query: Sql, tables: Any, options: Namespace | None = None) -> Any:
+def _run_query(query: Sql, tables: Any, options: Namespace | None = None, **spark: Any) -> Any:
     limits: dict[str, Any] = {}
     if options is not None:
         limits = {"memory": options.memory, "max_matches": options.max_matches}
     if isinstance(query, RowPatternQuery):
         return ensue.match(tables, query, **limits)
-    return _run_sql(query, tables, **limits)
+    values = query.parameters.values
+    try:
+        return ensue.sql(query.text, params=values, tables=tables, **spark, **limits)
+    except QueryError as error:
+        raise _with_option(error, tables) from None
 
 
 def _with_unique_names(rows: pa.Table) -> pa.Table:
@@ -208,13 +213,6 @@ def _with_unique_names(rows: pa.Table) -> pa.Table:
     return rows.rename_columns(names)
 
 
-def _run_sql(query: SqlQuery, tables: Any, **options: Any) -> Any:
-    try:
-        return ensue.sql(query.text, params=query.parameters.values, tables=tables, **options)
-    except QueryError as error:
-        raise _with_option(error, tables) from None
-
-
 def _with_option(error: QueryError, tables: Iterable[str]) -> QueryError:
     """Add the command-line hint to an error about an unknown table."""
     before, name, after = error.problem.partition("unknown table '")
@@ -227,18 +225,21 @@ def _on_spark(query: Sql, files: tuple[EventFile, ...], options: Namespace, form
     from ensue.backends.spark import session as spark_session
 
     print_notice("starting Spark ...")
-    limits = {"memory": options.memory, "max_matches": options.max_matches}
     tables = read_spark(files, get_text_options(options)) if files else {}
-    if isinstance(query, RowPatternQuery):
-        frame = ensue.match(tables, query, **limits)
-    else:
-        frame = _run_sql(query, tables, spark=spark_session.get_or_create_session(), **limits)
-    if form == "parquet" and options.output != "-":
-        if Path(options.output).exists():
-            raise UsageError(f"{options.output} exists; Spark writes a new folder")
-        spark_session.write_parquet(frame, options.output)
-        return None
-    return spark_session.collect(frame)
+    frame = _run_query(query, tables, options, spark=spark_session.get_or_create_session())
+    return write_or_collect(frame, options, form)
+
+
+def write_or_collect(frame: Any, options: Namespace, form: str) -> Any:
+    """Return the rows of a DataFrame; None if Spark has written them as Parquet."""
+    from ensue.backends.spark import session as spark_session
+
+    if form != "parquet" or options.output == "-":
+        return spark_session.collect(frame)
+    if Path(options.output).exists():
+        raise UsageError(f"{options.output} exists; Spark writes a new folder")
+    spark_session.write_parquet(frame, options.output)
+    return None
 
 
 # ---------------------------------------------------------------------- clauses
@@ -272,31 +273,20 @@ def _explain_over_tables(
 ) -> list[str]:
     """Run the query and explain its clauses, since a clause may read the result of another."""
     from ensue.backends.sql_backend import run_sql
+    from ensue.runtime.source_schema import SourceOptions
 
     texts: list[str] = []
 
     def recognize(clause: ClauseText, relation: pa.Table) -> pa.Table:
         texts.append(ensue.explain(parsed[len(texts)], relation, **options_of_explain))
-        return _match_clause(clause, relation)
+        matched: pa.Table = match_clause(clause, relation, SourceOptions(time=""), {})
+        return matched
 
     try:
         run_sql(query.text, tables=tables, recognize=recognize, parameters=query.parameters)
     except QueryError as error:
         raise _with_option(error, tables) from None
     return texts
-
-
-def _match_clause(clause: ClauseText, relation: pa.Table) -> pa.Table:
-    """Run a clause as a query of its own."""
-    name = clause.table or "rows"
-    quoted = '"' + name.replace('"', '""') + '"'
-    body = clause.text[clause.start : clause.end]
-    text = f"SELECT * FROM {quoted} MATCH_RECOGNIZE ({body}\n)"
-    if clause.asks_ids and "match_id" not in map(str.lower, relation.column_names):
-        text += " ORDER BY match_id"  # includes match_id in the result
-    values = clause.parameters.values
-    named = {name: values[name] for name in re.findall(r":(\w+)", body) if name in values}
-    return ensue.sql(text, params=named, tables={name: relation})
 
 
 def _heading(query: SqlQuery, clause: MatchClause) -> str:

@@ -11,21 +11,16 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ensue
 from ensue.backends.spark.paths import StreamFolder, require_separate
 from ensue.cli import hierarchy_output as levels
-from ensue.cli.options import (
-    get_archive_arguments,
-    get_limit_arguments,
-    get_planning_arguments,
-    get_text_options,
-    parse_parameters,
-)
+from ensue.cli.options import get_text_options, parse_length, parse_parameters
 from ensue.cli.query_text import read_pattern
-from ensue.cli.run import event_columns
+from ensue.cli.run import event_columns, match_events
 from ensue.cli.sql_command import require_pattern_options
 from ensue.cli.stream_endpoints import (
     RateSource,
@@ -61,26 +56,24 @@ def run_stream(options: Namespace) -> ExitCode:
     from ensue.backends.spark import spark_errors as spark_failure
 
     print_notice("starting Spark ...")
-    session = spark_session.get_or_create_session(_settings(options))
+    named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
+    settings = {key: value for key, value in named.items() if value is not None}
+    session = spark_session.get_or_create_session(settings)
     events = open_streams(session, sources_by_type, options.schema, get_text_options(options))
     columns = event_columns(events, options)
     with _warnings_as_notices():
-        matches = ensue.match(
+        matches = match_events(
             events,
             query,
-            **columns,
-            **get_planning_arguments(options, query, None, columns),
-            **get_limit_arguments(options),
-            **get_archive_arguments(options, columns),
+            options,
+            columns,
             **arguments,
-            bad_events=options.bad_events,
-            emit_timeouts=options.timeouts,
-            flat=options.flat,
             watermark=watermark,
             max_ahead=_max_ahead(options.max_ahead),
             late_events="count" if options.late is None else "deliver",
         )
-    title = f"{', '.join(options.stream)} -> {_describe_target(options.output)}"
+    target_name = "this terminal" if options.output == "-" else options.output
+    title = f"{', '.join(options.stream)} -> {target_name}"
     screen = StreamScreen(
         title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
     )
@@ -145,11 +138,11 @@ def _check_options(options: Namespace) -> str | float:
         raise UsageError(f"a stream is printed as table or json, not as {options.format}")
     if options.late is not None and Path(options.late).is_file():
         raise UsageError(f"--late {options.late} is a file; name a folder")
-    try:
-        return float(options.watermark)
-    except ValueError:
-        _parse_length("--watermark", options.watermark)
-        return str(options.watermark)
+    watermark = parse_length(options.watermark)
+    assert watermark is not None
+    if isinstance(watermark, str):
+        _parse_length("--watermark", watermark)
+    return watermark
 
 
 def _max_ahead(text: str | None) -> str | None:
@@ -168,15 +161,6 @@ def _parse_length(option: str, text: str) -> int:
         return parse_duration(text) // 1_000_000
     except ensue.EventError as error:
         raise UsageError(f"{option}: {error}") from None
-
-
-def _settings(options: Namespace) -> dict[str, str]:
-    named = {"spark.jars.packages": options.packages, "spark.jars": options.jars}
-    return {key: value for key, value in named.items() if value is not None}
-
-
-def _describe_target(target: str) -> str:
-    return "this terminal" if target == "-" else target
 
 
 def _scale(events: Any, time_column: str | tuple[str, str]) -> TimeFormatter:
@@ -222,7 +206,7 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
                     "output uses to tell levels apart\n"
                     "  hint: rename it with AS, or give each level a folder: --output DIR"
                 )
-        return {name: screen.show_of(name or levels.UNNAMED_QUERY) for name in matches}
+        return {name: partial(screen.show, level=name or levels.UNNAMED_QUERY) for name in matches}
     places = levels.name_outputs(matches)
     return {name: build_sink(f"{output.rstrip('/')}/{place}") for name, place in places.items()}
 
@@ -321,15 +305,12 @@ def _stop_signals() -> Iterator[list[int]]:
 def _log_on_screen() -> Iterator[None]:
     """Mute the log of the stream, whose messages are shown on screen."""
     log = logging.getLogger("ensue.stream")
-
-    def none(_: logging.LogRecord) -> bool:
-        return False
-
-    log.addFilter(none)
+    mute = lambda _: False
+    log.addFilter(mute)
     try:
         yield
     finally:
-        log.removeFilter(none)
+        log.removeFilter(mute)
 
 
 @contextmanager

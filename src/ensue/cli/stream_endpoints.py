@@ -102,8 +102,7 @@ def _folder(text: str, *, declared: bool) -> WatchedFolder:
 
 
 def _existing_folder(text: str, *, declared: bool) -> WatchedFolder:
-    empty = not list_visible_files(Path(text))
-    if empty:
+    if not list_visible_files(Path(text)):
         example = str(Path(text) / "*.parquet")
         if declared:
             raise EventError(

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.console import Console
+from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -50,20 +51,6 @@ def format_count(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def format_bytes(count: int) -> str:
-    """Format a number of bytes.
-
-    >>> format_bytes(512), format_bytes(1_536_000)
-    ('512 B', '1.5 MB')
-    """
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1_000:
-            return f"{amount:,.0f} B" if unit == "B" else f"{amount:,.1f} {unit}"
-        amount /= 1_000
-    return f"{amount:,.1f} TB"
-
-
 def build_counter_table(
     title: str, totals: StreamTotals, running: float, scale: TimeFormatter
 ) -> Table:
@@ -84,7 +71,7 @@ def _rows(totals: StreamTotals, running: float, scale: TimeFormatter) -> list[Se
     last = totals.last
     if last is None:
         return [("micro-batches", "0", f"{clock}, waiting for the first")]
-    stored = f"keys, {format_bytes(last.stored_bytes)}; {totals.misses:,} loaded again"
+    stored = f"keys, {decimal(last.stored_bytes)}; {totals.misses:,} loaded again"
     shed = f"events, keys dropped {totals.shed_keys:,} times"
     known = ("  before the cut", f"{totals.before_cut:,}", "already in the history or the archive")
     read = f"archive reads, {totals.rows_read:,} rows"
@@ -100,7 +87,7 @@ def _rows(totals: StreamTotals, running: float, scale: TimeFormatter) -> list[Se
         ("matches", f"{totals.matches:,}", f"{last.matches:,} in the last micro-batch"),
         ("partial matches", f"{last.partial_matches:,}", "live"),
         ("waiting", f"{last.waiting:,}", "events for the watermark"),
-        ("state", format_bytes(last.state_bytes), ""),
+        ("state", decimal(last.state_bytes), ""),
         *([("lookups", f"{totals.probes:,}", read)] if totals.probes else ()),
         *([("archived", f"{totals.archived:,}", kept)] if totals.archived or last.recent else ()),
         *([("spilled", f"{last.stored_keys:,}", stored)] if last.stored_keys else ()),
@@ -127,7 +114,7 @@ def format_progress_line(report: "BatchProgress", scale: TimeFormatter) -> str:
         format_count(report.matches, "match", "matches"),
         f"{report.partial_matches:,} partial",
         f"{report.waiting:,} waiting",
-        f"state {format_bytes(report.state_bytes)}",
+        f"state {decimal(report.state_bytes)}",
         f"{report.probes:,} archive reads" if report.probes else "",
         f"{report.archived:,} archived" if report.archived else "",
         f"{report.stored_keys:,} keys spilled" if report.stored_keys else "",
@@ -155,7 +142,13 @@ class StreamScreen:
         if sys.stderr.isatty():
             # Matches above the counters must use the same console.
             console = Console(highlight=False) if sys.stdout.isatty() else get_message_console()
-            self._live = Live(console=console, refresh_per_second=4, get_renderable=self._render)
+            self._live = Live(
+                console=console,
+                refresh_per_second=4,
+                get_renderable=lambda: build_counter_table(
+                    self.title, self.totals, time.monotonic() - self._began, self.scale
+                ),
+            )
 
     def __enter__(self) -> "StreamScreen":
         if self._live is not None:
@@ -171,28 +164,16 @@ class StreamScreen:
         if self._live is not None:
             self._live.stop()
 
-    def _render(self) -> Table:
-        return build_counter_table(
-            self.title, self.totals, time.monotonic() - self._began, self.scale
-        )
-
     def report(self, reports: "Iterable[BatchProgress]") -> None:
         """Show the new progress reports of the query."""
         for new in self.totals.add(reports):
             if self._live is None:
                 print_notice(format_progress_line(new, self.scale))
             for warning in self._warnings.of(new):
-                self._note(warning)
-
-    def _note(self, text: str) -> None:
-        if self._live is None:
-            print_notice(f"note: {text}")
-        else:  # above the counters
-            self._live.console.print(Text(f"note: {text}", style="yellow"))
-
-    def show_of(self, level: str) -> Callable[[Any, int], None]:
-        """Return a sink that prints matches with the name of their level."""
-        return lambda matches, batch: self.show(matches, batch, level)
+                if self._live is None:
+                    print_notice(f"note: {warning}")
+                else:  # above the counters
+                    self._live.console.print(Text(f"note: {warning}", style="yellow"))
 
     def show(self, matches: Any, batch: int, level: str | None = None) -> None:  # noqa: ARG002
         """Print the matches of a micro-batch, as a sink."""

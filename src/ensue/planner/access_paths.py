@@ -162,14 +162,7 @@ def choose_access_path(
     memory: float | None = None,
     costs: ArchiveCosts = COSTS,
 ) -> AccessDecision:
-    """Chooses the requested access path, or the cheapest possible one.
-
-    >>> live = LiveStatistics(events=10_000, batch=10_000, matches=0.001)
-    >>> past = ArchiveStatistics("trades", far=1_000_000, rows=5_000_000, span=1_000_000)
-    >>> decision = choose_access_path(live, [past])
-    >>> decision.access, decision.candidate("lazy").cost > decision.candidate("grouped").cost
-    ('grouped', True)
-    """
+    """Chooses the requested access path, or the cheapest possible one."""
     reasons = dict(impossible or {})
     model = _AccessCosts(live, tuple(pasts), costs)
     stored = model.stored_bytes
@@ -207,15 +200,8 @@ class _AccessCosts:
         self.duration = self.count / self.rate  # time span of the live events
 
     def candidate(self, name: str) -> AccessCandidate:
-        match name:
-            case "eager":
-                cost, words = self._eager()
-            case "lazy":
-                cost, words = self._lazy()
-            case "grouped":
-                cost, words = self._grouped()
-            case _:
-                cost, words = self._archive_first()
+        paths = (self._eager, self._lazy, self._grouped, self._archive_first)
+        cost, words = paths[ACCESSES.index(name)]()
         return AccessCandidate(name, cost / self.count, words)
 
     def _detect_live(self, share: float = 1.0) -> float:
@@ -229,13 +215,11 @@ class _AccessCosts:
 
     def _pairs(self) -> float:
         """The cost of the result rows, the same for all paths."""
-        rows = sum(self.matches * self._matches_in_range(past) for past in self.pasts)
+        rows = 0.0
+        for past in self.pasts:
+            inside = past.inside(self._overlap(past, past.far))
+            rows += self.matches * (inside * past.matches / self._keys(past))
         return rows * self.costs.pair
-
-    def _matches_in_range(self, past: ArchiveStatistics) -> float:
-        """Archived matches in the range of a live one."""
-        inside = past.inside(self._overlap(past, past.far))
-        return inside * past.matches / self._keys(past)
 
     @staticmethod
     def _keys(past: ArchiveStatistics) -> float:
@@ -345,10 +329,8 @@ class _AccessCosts:
                 each = read + self._detect_archived(past, events, matches)
                 cost += reads * (each + self.costs.call * _some(events))
         cost += self._joins(self.matches * len(self.pasts), 0.0)
-        return (
-            cost,
-            f"{_many(self.matches * len(self.pasts), 'read', 'reads')}, one per live match",
-        )
+        lookups = _many(self.matches * len(self.pasts), "read", "reads")
+        return cost, f"{lookups}, one per live match"
 
     def _grouped(self) -> tuple[float, str]:
         groups = self.groups()
@@ -376,20 +358,7 @@ class _AccessCosts:
 def describe_unclustered(
     past: ArchiveStatistics, decision: AccessDecision, costs: ArchiveCosts = COSTS
 ) -> str | None:
-    """A warning if reads by key are expensive as events of a key are not stored together.
-
-    >>> past = ArchiveStatistics(
-    ...     "trades", far=30, rows=20_000_000, span=30, files=30, clustered=False
-    ... )
-    >>> print(
-    ...     describe_unclustered(
-    ...         past, choose_access_path(LiveStatistics(matches=0.001), [past], wanted="grouped")
-    ...     )
-    ... )
-    trades: the events of a key are not stored together, so a read scans about 20,000,000
-    rows instead of 246,000 (240 ms instead of 2.95 ms), and about 100 reads are expected
-      hint: ensue archive create and append write a table that is clustered by key=
-    """
+    """A warning if reads by key are expensive as events of a key are not stored together."""
     clustered = past.clustered and past.keyed
     if clustered or not past.files or decision.access not in ("lazy", "grouped"):
         return None

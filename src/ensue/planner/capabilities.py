@@ -34,12 +34,7 @@ from ensue.printing.pattern_printer import format_head
 
 STACKS, RUNS, TREE, COMPACT = "stacks", "runs", "tree", "compact"
 BY_START = "AFTER MATCH IN ORDER OF START needs runs: only they know which match began first"
-_PLURAL = {
-    STACKS: "instance stacks",
-    RUNS: "runs",
-    TREE: "join trees",
-    COMPACT: "compact structures",
-}
+_PLURAL = {STACKS: "instance stacks", TREE: "join trees", COMPACT: "compact structures"}
 
 
 def list_structures(pattern: Pattern) -> frozenset[str]:
@@ -47,11 +42,9 @@ def list_structures(pattern: Pattern) -> frozenset[str]:
     match pattern:
         case Atom() | Seq() | Not():
             return frozenset({STACKS, RUNS, TREE, COMPACT})
-        case Repeat() | Then():
+        case Repeat() | Then() | Kleene(inner=Strategy()) | Kleene(until=Not()):
             return frozenset({RUNS})
-        case Kleene(leave=LoopExit.GREEDY | LoopExit.RELUCTANT) | Kleene(inner=Strategy()):
-            return frozenset({RUNS})
-        case Kleene(until=Not()):
+        case Kleene(leave=LoopExit.GREEDY | LoopExit.RELUCTANT):
             return frozenset({RUNS})
         case Kleene() | And():
             return frozenset({RUNS, TREE, COMPACT})
@@ -73,7 +66,11 @@ def find_unsupported(pattern: Pattern, structure: str) -> Pattern | None:
 def why_unsupported(pattern: Pattern, structure: str) -> str | None:
     """Why a structure cannot run a pattern, if it does not support one of its nodes."""
     node = find_unsupported(pattern, structure)
-    return None if node is None else f"{format_head(node)}: not supported by {_PLURAL[structure]}"
+    return (
+        None
+        if node is None
+        else f"{format_head(node)}: not supported by {_PLURAL.get(structure, structure)}"
+    )
 
 
 def _nodes(pattern: Pattern) -> Iterator[Pattern]:
@@ -114,19 +111,10 @@ def find_always_bound(pattern: Pattern, *, kleene: bool = True) -> set[str]:
     """
     if is_list(pattern):
         return {pattern.atom.variable} if kleene and not is_optional(pattern) else set()
-    match get_form(pattern):
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.RESULT
-            | NodeForm.SEQUENCE
-            | NodeForm.TOGETHER
-        ):
-            inside = {v for p in get_parts(pattern) for v in find_always_bound(p, kleene=kleene)}
-            return {pattern.variable, *inside} if is_input(pattern) else inside
-        case NodeForm.LOOP:
-            if not kleene or is_optional(pattern):
-                return set()
-            return {v for p in get_parts(pattern) for v in find_always_bound(p)}
-        case NodeForm.OPTION | NodeForm.CHOICE | NodeForm.ABSENCE:
-            return set()
+    form = get_form(pattern)
+    if form in (NodeForm.OPTION, NodeForm.CHOICE, NodeForm.ABSENCE):
+        return set()
+    if form is NodeForm.LOOP and (not kleene or is_optional(pattern)):
+        return set()
+    inside = {v for p in get_parts(pattern) for v in find_always_bound(p, kleene=kleene)}
+    return {pattern.variable, *inside} if is_input(pattern) else inside

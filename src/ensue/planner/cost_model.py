@@ -51,11 +51,7 @@ class PredicateCost:
 
 
 def compute_condition_cost(expr: Expr) -> float:
-    """Cost of evaluating a condition once, in comparisons.
-
-    >>> compute_condition_cost(Binary("<", FieldRef("a", "x"), FieldRef("b", "x")))
-    2.0
-    """
+    """Cost of evaluating a condition once, in comparisons."""
     inside = sum(map(compute_condition_cost, get_operands(expr)))
     match expr:
         case Literal():
@@ -82,11 +78,7 @@ def estimate_predicate(condition: Expr, statistics: Statistics) -> PredicateCost
 
 
 def combine_costs(tests: Iterable[PredicateCost]) -> PredicateCost:
-    """Combines predicates in their order: the first that fails ends the evaluation (6, 7).
-
-    >>> combine_costs([PredicateCost(1, 0.5), PredicateCost(2, 0.1)])
-    PredicateCost(cost=2.0, chance=0.05)
-    """
+    """Combines predicates in their order: the first that fails ends the evaluation (6, 7)."""
     cost, chance = 0.0, 1.0
     for predicate in tests:
         cost += chance * predicate.cost

@@ -47,7 +47,7 @@ from ensue.ir.traversal import (
     rewrite_pattern,
 )
 from ensue.planner.physical_plan import ConditionCheck
-from ensue.planner.predicate_pushdown import MOVING
+from ensue.planner.predicate_pushdown import MOVING, needs_previous_element
 from ensue.printing.expression_printer import format_condition
 
 LIMIT = 40  # states: more take long to compile
@@ -142,7 +142,9 @@ def _transitions(
     by_rest = [_possible(rest, place) for rest in place.rests]
     every = [step for possible in by_rest for step in possible]
     skips = any(step.how is None and strategy is Strategy.NEXT for step in every)
-    if len(place.rests) > 1 and (skips or any(_is_controlled(step) for step in every)):
+    loops = (loop for step in every for loop in (*step.inside, *step.left))
+    controlled = any(loop.leave is not LoopExit.FORK for loop in loops)
+    if len(place.rests) > 1 and (skips or controlled):
         raise NoLoops("a group whose events can be divided into rounds in several ways")
     required = [
         step
@@ -335,10 +337,6 @@ def find_looped_negations(pattern: Pattern) -> set[Not]:
     return {negation for loop in iterate_loops(pattern) for negation in iterate_negations(loop)}
 
 
-def _is_controlled(step: PatternStep) -> bool:
-    return any(loop.leave is not LoopExit.FORK for loop in (*step.inside, *step.left))
-
-
 def is_reluctant_end(place: RunProgress) -> bool:
     """Whether a reluctant loop takes no more events once the match is complete."""
     return place.accepting and any(
@@ -380,19 +378,14 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
     return ConditionCheck(rewrite_expr(condition, resolve), last)
 
 
-def needs_previous_iteration(condition: Expr) -> bool:
-    """Whether an aligned condition does not apply to the first iteration."""
-    return any(r.at is EventPosition.PREVIOUS for r in iterate_references(condition))
-
-
 def align_checks(
     conditions: Iterable[Expr], pattern: Pattern, variable: str, bound: frozenset[str]
 ) -> tuple[ConditionCheck, ...]:
     """The aligned conditions to evaluate on an event of a variable, if some are bound before."""
+    checks = ((condition, align_check(condition, pattern)) for condition in conditions)
     return tuple(
         check
-        for condition in conditions
-        for check in [align_check(condition, pattern)]
+        for condition, check in checks
         if check.moving == variable
-        and (variable in bound or not needs_previous_iteration(condition))
+        and (variable in bound or not needs_previous_element(condition))
     )

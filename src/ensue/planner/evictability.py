@@ -92,13 +92,7 @@ def why_not_shed(plan: PhysicalPlan) -> str | None:
 
 
 def _looks_before(pattern: Pattern) -> bool:
-    """Whether a negation may read events before the first one of a match (conservative).
-
-    >>> from ensue.ir.pattern import Atom, Not, Seq
-    >>> a, b = Atom("A", "a"), Not(Atom("B", "b"))
-    >>> _looks_before(Seq((a, b, Atom("C", "c")))), _looks_before(Seq((b, a)))
-    (False, True)
-    """
+    """Whether a negation may read events before the first one of a match (conservative)."""
     known = 0
     if is_sequence(pattern) and not is_optional(get_parts(pattern)[0]):
         known = sum(is_negation(part) for part in get_parts(pattern)[1:])

@@ -1,9 +1,8 @@
 """EXPLAIN ANALYZE: estimates of a plan next to the actual numbers of its run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ensue.ir.expression import Expr
 from ensue.planner.explain.plan_text import format_role
 from ensue.planner.join_order import Cardinalities
 from ensue.planner.physical_plan import PhysicalPlan
@@ -28,7 +27,7 @@ def format_analysis(plan: PhysicalPlan, met: RunCounts) -> str:
     if met.counters is not None:
         counters = met.counters
         rows = [*_scan(plan, counters), *_checks(plan, counters), *_totals(plan, met, counters)]
-        lines += _table(rows)
+        lines += format_rows(rows)
     lines.append(f"  matches in the result: {met.matches:,}")
     phases = ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in met.seconds)
     return "\n".join([*lines, f"  time: {phases}"])
@@ -37,7 +36,8 @@ def format_analysis(plan: PhysicalPlan, met: RunCounts) -> str:
 Row = tuple[str, str, str, str]  # label, estimate, actual, details
 
 
-def _table(rows: list[Row]) -> list[str]:
+def format_rows(rows: Sequence[Row]) -> list[str]:
+    """Aligns rows of label, estimate, actual and details."""
     widths = [max((len(row[k]) for row in rows), default=0) for k in range(3)]
     return [
         f"  {label:{widths[0]}}  {estimate:>{widths[1]}}  {actual:>{widths[2]}}  {more}".rstrip()
@@ -51,26 +51,20 @@ def _scan(plan: PhysicalPlan, met: MatcherCounters) -> Iterator[Row]:
     known = dict(_selectivities(plan))
     for role in plan.roles:
         count = (met.roles or {}).get(role.variable, PassCount())
-        yield (
-            format_role(role),
-            format_number(load.chances[role.variable] * met.events),
-            f"{count.passed:,}",
-            f"events, of {count.tried:,} of its type",
-        )
+        estimate = format_number(load.chances[role.variable] * met.events)
+        note = f"events, of {count.tried:,} of its type"
+        yield format_role(role), estimate, f"{count.passed:,}", note
         for condition in (*role.conditions, *role.first):
             tried = (met.conditions or {}).get((role.variable, format_condition(condition)))
             if tried is not None:
-                yield _selectivity(f"  {format_condition(condition)}", known, condition, tried)
+                text = format_condition(condition)
+                yield f"  {text}", format_number(known[text]), *_actual(tried)
 
 
 def _selectivities(plan: PhysicalPlan) -> Iterator[tuple[str, float]]:
     tested = [c for role in plan.roles for c in (*role.conditions, *role.first)]
     for condition in (*plan.query.where, *tested):
         yield format_condition(condition), plan.statistics.get_selectivity(condition)
-
-
-def _selectivity(label: str, known: dict[str, float], condition: Expr, count: PassCount) -> Row:
-    return label, format_number(known[format_condition(condition)]), *_actual(count)
 
 
 def _actual(count: PassCount) -> tuple[str, str]:
@@ -100,12 +94,9 @@ def _totals(plan: PhysicalPlan, met: RunCounts, counters: MatcherCounters) -> It
     for place, count in (counters.places or {}).items():
         yield f"created at {place}", "", f"{count.passed:,}", f"visited {count.tried:,} times"
     for estimate in chosen:
-        yield (
-            "partial matches",
-            format_number(estimate.partial),
-            f"{met.most_partial:,}",
-            f"at most; {counters.partial:,} at the end",
-        )
+        note = f"at most; {counters.partial:,} at the end"
+        partial = format_number(estimate.partial)
+        yield "partial matches", partial, f"{met.most_partial:,}", note
         yield "matches", format_number(estimate.matches * met.events), f"{counters.matches:,}", ""
     if plan.query.equivalence:
         load = Cardinalities.of(plan.query, plan.roles, plan.statistics)

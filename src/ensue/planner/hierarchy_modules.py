@@ -7,7 +7,8 @@ a complex event wait for it (parked runs), and its results are joined at once, w
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
+from functools import reduce
 from typing import Any
 
 from ensue.errors import QueryError
@@ -44,43 +45,27 @@ class HierarchyModule:
         >>> HierarchyModule.of(m.described()) == m
         True
         """
-        return {
-            "name": self.name,
-            "box": self.box,
-            "variables": list(self.variables),
-            "within": _described(self.within),
-            "level": self.level,
-            "precursor": self.precursor,
-        }
+        window = _described(self.within)
+        return asdict(self) | {"variables": list(self.variables), "within": window}
 
     @classmethod
     def of(cls, described: dict[str, Any]) -> "HierarchyModule":
         """Reads plain values."""
-        values = described | {
-            "variables": tuple(described["variables"]),
-            "within": _window(described["within"]),
-        }
-        return cls(**values)
+        variables, within = tuple(described["variables"]), _window(described["within"])
+        return cls(**described | {"variables": variables, "within": within})
+
+
+_WINDOWS: dict[str, type[Window]] = {"time": ByTime, "units": ByUnits, "events": ByEvents}
 
 
 def _described(window: Window | None) -> list[Any] | None:
-    match window:
-        case None:
-            return None
-        case ByTime(nanoseconds=length):
-            return ["time", length]
-        case ByUnits(amount=length):
-            return ["units", length]
-        case ByEvents(count=length):
-            return ["events", length]
+    if window is None:
+        return None
+    return [next(n for n, kind in _WINDOWS.items() if isinstance(window, kind)), *astuple(window)]
 
 
 def _window(described: Sequence[Any] | None) -> Window | None:
-    if described is None:
-        return None
-    kind, length = described
-    kinds: dict[str, type[Window]] = {"time": ByTime, "units": ByUnits, "events": ByEvents}
-    return kinds[kind](length)
+    return None if described is None else _WINDOWS[described[0]](described[1])
 
 
 def build_hierarchy_shape(pattern: Pattern, modules: Sequence[HierarchyModule]) -> Shape:
@@ -129,10 +114,8 @@ def _join(parts: Sequence[Pattern], boxes: Sequence[frozenset[str]], *, in_order
         else:
             owners.append(owner)
             sides.append([part])
-    first, *others = [_join(side, inner, in_order=in_order) for side in sides]
-    for other in others:
-        first = (first, other)
-    return first
+    shapes = (_join(side, inner, in_order=in_order) for side in sides)
+    return reduce(lambda left, right: (left, right), shapes)
 
 
 def _names(pattern: Pattern) -> frozenset[str]:

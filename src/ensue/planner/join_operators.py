@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ensue.analyzer.user_operators import get_constant_arguments
-from ensue.ir.pattern import Atom, OperatorCall, OperatorField
+from ensue.ir.pattern import Atom, OperatorCall
 from ensue.ir.traits import is_input, is_operator_call
 from ensue.ir.user_operator import TIME_ATTRIBUTES, OperatorInputs
 from ensue.schema import ValueKind
@@ -74,12 +74,8 @@ class JoinOperator:
     passes: float = 1.0  # probability that the time part holds
 
     @property
-    def natural(self) -> bool:
-        """Whether a result lasts from its first event's start to its last event's end."""
-        return self.starts_naturally and self.ends_naturally
-
-    @property
     def starts_naturally(self) -> bool:
+        """Whether a result starts with its first event."""
         return self.builds is None or self.keeps[0]
 
     @property
@@ -100,8 +96,6 @@ IN_TICKS = (ValueKind.TIMESTAMP, ValueKind.DATE, ValueKind.DURATION)
 def describe_operator(applied: OperatorCall, number: int, *, python: bool = False) -> JoinOperator:
     """Describes a user-defined operator; `python`: its functions are not compiled."""
     user = applied.operator
-    repeat = user.over is OperatorInputs.REPEAT
-    attributes = tuple(OperatorAttribute(name, kind) for name, kind in user.z)
     order = PartOrder.ONE
     if user.over is OperatorInputs.PAIR:
         order = PartOrder.BEFORE if user.in_order else PartOrder.APART
@@ -110,9 +104,9 @@ def describe_operator(applied: OperatorCall, number: int, *, python: bool = Fals
         order,
         fits=_fits(applied, number, python),
         builds=_builds(applied, number, python),
-        attributes=attributes,
+        attributes=tuple(OperatorAttribute(name, kind) for name, kind in user.z),
         keeps=user.keeps,
-        remembers=repeat,
+        remembers=user.over is OperatorInputs.REPEAT,
         passes=user.passes,
     )
 
@@ -159,25 +153,23 @@ def _builds(applied: OperatorCall, number: int, python: bool) -> OperatorFunctio
     return OperatorFunction(call.name, text, (*call.arguments(), *ends))
 
 
-InputValue = tuple[
-    str, str, ValueKind
-]  # the name in functions, the name in the node's part, its kind
+InputValue = tuple[str, str, ValueKind]  # name in functions, name in the node's part, kind
 
 
 def _sides(applied: OperatorCall) -> list[list[InputValue]]:
     """The values of each input that functions read."""
     assert applied.time is not None
+
+    def attributes(part: Atom | OperatorCall) -> dict[str, ValueKind]:
+        return dict(part.operator.z) if is_operator_call(part) else {}
+
     times: list[InputValue] = [(name, name, applied.time) for name in TIME_ATTRIBUTES]
     return [
-        times + [(r.field, _source_name(part, r), r.kind) for r in reads]
+        times
+        + [(r.field, r.field if r.field in attributes(part) else r.column, r.kind) for r in reads]
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
         if is_input(part)
     ]
-
-
-def _source_name(part: Atom | OperatorCall, reading: OperatorField) -> str:
-    attributes = dict(part.operator.z) if is_operator_call(part) else {}
-    return reading.field if reading.field in attributes else reading.column
 
 
 def _to_stored(kind: ValueKind | None, value: str, tick: int) -> str:

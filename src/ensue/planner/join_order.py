@@ -5,9 +5,10 @@ stores the results of its left side, and a new one of the right side meets those
 it began; a conjunction stores both, and a new result of either side meets those of the other.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from functools import reduce
+from itertools import combinations, pairwise
 from math import expm1, factorial, prod
 
 from ensue.cached import cached_property
@@ -43,7 +44,7 @@ from ensue.planner.cost_model import (
     estimate_predicate,
     order_by_rank,
 )
-from ensue.planner.join_tree import get_leaves, get_shape
+from ensue.planner.join_tree import get_leaves, get_shape, join_from_left
 from ensue.planner.physical_plan import JoinTree, Role, Structure
 from ensue.planner.planner_options import PlannerOptions, Shape
 from ensue.planner.statistics import (
@@ -138,11 +139,7 @@ Names = frozenset[str]
 
 
 def format_shape(shape: Shape) -> str:
-    """Formats a shape.
-
-    >>> format_shape((("a", "b"), "c"))
-    '((a b) c)'
-    """
+    """Formats a shape."""
     return shape if isinstance(shape, str) else f"({' '.join(map(format_shape, shape))})"
 
 
@@ -312,11 +309,12 @@ def _best(joins: JoinCosts, pattern: Pattern, *, kept: bool) -> Shape:
         left, right = inside
         return (_best(joins, left, kept=True), _best(joins, right, kept=False))
     if is_sequence(pattern):
-        most, exact, pairs = MOST_IN_SEQUENCE, _by_intervals, _neighbours
+        most, exact = MOST_IN_SEQUENCE, _by_intervals
     else:
-        most, exact, pairs = MOST_IN_ANY_ORDER, _by_subsets, _any_two
+        most, exact = MOST_IN_ANY_ORDER, _by_subsets
     if len(inside) > most:
-        return _greedy(joins, [_best(joins, p, kept=True) for p in inside], pairs)
+        shapes = [_best(joins, p, kept=True) for p in inside]
+        return _greedy(joins, shapes, in_order=is_sequence(pattern))
     return exact(joins, [_leaf(joins, p) for p in inside])[kept][1]
 
 
@@ -373,19 +371,8 @@ def _cheapest(joins: JoinCosts, splits: Sequence[tuple[Best, Best]]) -> Best:
     return cheapest(kept=False), cheapest(kept=True)
 
 
-def _neighbours(count: int) -> list[tuple[int, int]]:
-    return [(k, k + 1) for k in range(count - 1)]
-
-
-def _any_two(count: int) -> list[tuple[int, int]]:
-    return list(combinations(range(count), 2))
-
-
-def _greedy(
-    joins: JoinCosts, parts: Sequence[Shape], pairs: Callable[[int], list[tuple[int, int]]]
-) -> Shape:
+def _greedy(joins: JoinCosts, shapes: list[Shape], *, in_order: bool) -> Shape:
     """Always joins the two sides with the fewest results."""
-    shapes = list(parts)
     while len(shapes) > 1:
         names = [frozenset(get_leaves(s)) for s in shapes]
 
@@ -393,7 +380,8 @@ def _greedy(
             left, right = names[pair[0]], names[pair[1]]
             return joins.kept(left | right), joins.node(left, right, kept=True)
 
-        left, right = min(pairs(len(shapes)), key=price)
+        numbers = range(len(shapes))
+        left, right = min(pairwise(numbers) if in_order else combinations(numbers, 2), key=price)
         shapes[left] = (shapes[left], shapes[right])
         del shapes[right]
     return shapes[0]
@@ -454,7 +442,9 @@ def describe_shape_decision(
     names = get_leaves(chosen)
     shapes: list[Shape] = [chosen]
     if all(map(is_leaf, get_positive_parts(joins.pattern))):
-        linear = (_from_left(names), _from_right(names))
+        ordered: list[Shape] = [*names]
+        from_right = reduce(lambda right, left: (left, right), reversed(ordered))
+        linear = (join_from_left(ordered), from_right)
         shapes += [s for s in dict.fromkeys(linear) if s != chosen]
     why = "requested" if planning.shape is not None else ""
     if not why and planning.modules:
@@ -463,17 +453,3 @@ def describe_shape_decision(
         why = "from the left"
     candidates = tuple(PlanCandidate(format_shape(s), joins.estimate(s)) for s in shapes)
     return PlanDecision("join_order", format_shape(chosen), candidates, why)
-
-
-def _from_left(names: tuple[str, ...]) -> Shape:
-    shape: Shape = names[0]
-    for name in names[1:]:
-        shape = (shape, name)
-    return shape
-
-
-def _from_right(names: tuple[str, ...]) -> Shape:
-    shape: Shape = names[-1]
-    for name in reversed(names[:-1]):
-        shape = (name, shape)
-    return shape

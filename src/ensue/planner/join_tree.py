@@ -1,7 +1,9 @@
 """Builds the join tree of a pattern for a shape."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 from ensue.errors import QueryError
 from ensue.ir.expression import Expr
@@ -29,10 +31,10 @@ from ensue.ir.traversal import (
     iterate_operator_calls,
     iterate_positive_atoms,
 )
-from ensue.planner import physical_plan as physical
 from ensue.planner.capabilities import BY_START, TREE, get_leaf_variable, is_leaf, why_unsupported
 from ensue.planner.join_operators import CONJUNCTION, SEQUENCE, JoinOperator, describe_operator
 from ensue.planner.physical_plan import (
+    ApplyNode,
     ConditionCheck,
     JoinNode,
     JoinTree,
@@ -101,31 +103,23 @@ def _certain(part: Pattern) -> bool:
 
 
 def get_leaves(shape: Shape) -> tuple[str, ...]:
-    """The variables of a shape, from left to right.
-
-    >>> get_leaves((("a", "b"), "c"))
-    ('a', 'b', 'c')
-    """
+    """The variables of a shape, from left to right."""
     return (shape,) if isinstance(shape, str) else get_leaves(shape[0]) + get_leaves(shape[1])
 
 
 def build_left_deep(query: Query) -> Shape:
-    """The shape that joins the parts from left to right.
-
-    >>> from ensue.ir.pattern import Atom, Seq
-    >>> build_left_deep(Query(Seq((Atom("A", "a"), Atom("B", "b"), Atom("C", "c")))))
-    (('a', 'b'), 'c')
-    """
+    """The shape that joins the parts from left to right."""
 
     def deep(pattern: Pattern) -> Shape:
         if is_leaf(pattern):
             return get_leaf_variable(pattern)
-        first, *others = [deep(p) for p in get_positive_parts(pattern)]
-        for other in others:
-            first = (first, other)
-        return first
+        return join_from_left([deep(p) for p in get_positive_parts(pattern)])
 
     return deep(query.pattern)
+
+
+def join_from_left(shapes: Iterable[Shape]) -> Shape:
+    return reduce(lambda left, right: (left, right), shapes)
 
 
 def build_tree(
@@ -152,7 +146,7 @@ def build_tree(
     positive = build_left_deep(query) if shape is None else _without(shape, negated)
     if positive is None:
         raise _misfit(shape, query.pattern)
-    root = _build(positive, _UserOperators(query.pattern, python), query.pattern)
+    root = _build(positive, _describe_operators(query.pattern, python), query.pattern)
     for condition in between:
         names = get_variables(condition) if push else frozenset(_names(root))
         root = _attach(root, names, check=ConditionCheck(condition))
@@ -170,19 +164,13 @@ def _without(shape: Shape, negated: frozenset[str]) -> Shape | None:
     return (left, right)
 
 
-class _UserOperators:
-    """The user-defined operators of a pattern, numbered for the names of their functions."""
-
-    def __init__(self, pattern: Pattern, python: Collection[str]) -> None:
-        self.number = {a.variable: k for k, a in enumerate(iterate_operator_calls(pattern))}
-        self.python = python
-
-    def operator(self, applied: OperatorCall) -> JoinOperator:
-        python = bool(self.python)  # a kernel is compiled as a whole, or not at all
-        return describe_operator(applied, self.number[applied.variable], python=python)
+def _describe_operators(pattern: Pattern, python: Collection[str]) -> dict[str, JoinOperator]:
+    """The user-defined operators by variable; a kernel is compiled as a whole, or not at all."""
+    calls = enumerate(iterate_operator_calls(pattern))
+    return {a.variable: describe_operator(a, k, python=bool(python)) for k, a in calls}
 
 
-def _build(shape: Shape, users: _UserOperators, pattern: Pattern) -> TreeNode:
+def _build(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern) -> TreeNode:
     """Builds the nodes of a shape, without conditions."""
     if is_operator_call(pattern):
         return _build_user_operator(shape, users, pattern)
@@ -193,11 +181,13 @@ def _build(shape: Shape, users: _UserOperators, pattern: Pattern) -> TreeNode:
     return LeafNode(str(shape))
 
 
-def _build_user_operator(shape: Shape, users: _UserOperators, applied: OperatorCall) -> TreeNode:
-    operator, name = users.operator(applied), applied.variable
+def _build_user_operator(
+    shape: Shape, users: dict[str, JoinOperator], applied: OperatorCall
+) -> TreeNode:
+    operator, name = users[applied.variable], applied.variable
     match applied.inputs:
         case (part,):
-            return physical.ApplyNode(operator, _build(shape, users, part), variable=name)
+            return ApplyNode(operator, _build(shape, users, part), variable=name)
         case (left, right) if not isinstance(shape, str):
             sides = _build(shape[0], users, left), _build(shape[1], users, right)
             return JoinNode(operator, *sides, variable=name)
@@ -206,7 +196,7 @@ def _build_user_operator(shape: Shape, users: _UserOperators, applied: OperatorC
 
 
 def _build_joins(
-    shape: Shape, users: _UserOperators, pattern: Pattern, parts: list[Pattern]
+    shape: Shape, users: dict[str, JoinOperator], pattern: Pattern, parts: list[Pattern]
 ) -> TreeNode:
     if len(parts) == 1:
         return _build(shape, users, parts[0])
@@ -235,70 +225,57 @@ def _misfit(shape: Shape | None, pattern: Pattern) -> QueryError:
 
 def _names(node: TreeNode) -> list[str]:
     """The variables and results of a node, from left to right."""
-    match node:
-        case LeafNode(variable=variable):
-            return [variable]
-        case JoinNode(left=left, right=right, variable=variable):
-            return _names(left) + _names(right) + ([] if variable is None else [variable])
-        case _:
-            return _names(node.part) + ([] if node.variable is None else [node.variable])
+    names = [name for child in node.children for name in _names(child)]
+    return names if node.variable is None else [*names, node.variable]
 
 
 def get_leaf_names(node: TreeNode) -> list[str]:
     """The variables of the events under a node, from left to right."""
-    match node:
-        case LeafNode(variable=variable):
-            return [variable]
-        case JoinNode(left=left, right=right):
-            return get_leaf_names(left) + get_leaf_names(right)
-        case physical.ApplyNode(part=part):
-            return get_leaf_names(part)
+    return list(get_leaves(get_shape(node)))
 
 
-def walk_joins(node: TreeNode) -> Iterator[JoinNode | physical.ApplyNode]:
+def walk_joins(node: TreeNode) -> Iterator[JoinNode | ApplyNode]:
     """The inner nodes, from the root downwards."""
+    if not isinstance(node, LeafNode):
+        yield node
+    for child in node.children:
+        yield from walk_joins(child)
+
+
+def rewrite_joins(
+    node: TreeNode, rewrite: Callable[[JoinNode | ApplyNode], JoinNode | ApplyNode]
+) -> TreeNode:
+    """Rewrites the inner nodes, from the leaves upwards."""
     match node:
-        case JoinNode(left=left, right=right):
-            yield node
-            yield from walk_joins(left)
-            yield from walk_joins(right)
-        case physical.ApplyNode(part=part):
-            yield node
-            yield from walk_joins(part)
         case LeafNode():
-            return
+            return node
+        case JoinNode(left=left, right=right):
+            left, right = rewrite_joins(left, rewrite), rewrite_joins(right, rewrite)
+            return rewrite(replace(node, left=left, right=right))
+        case ApplyNode(part=part):
+            return rewrite(replace(node, part=rewrite_joins(part, rewrite)))
 
 
 def get_shape(node: TreeNode) -> Shape:
     """The shape of a tree; unary operators do not appear in it."""
-    match node:
-        case LeafNode(variable=variable):
-            return variable
-        case JoinNode(left=left, right=right):
-            return (get_shape(left), get_shape(right))
-        case physical.ApplyNode(part=part):
-            return get_shape(part)
+    if isinstance(node, LeafNode):
+        return node.variable
+    return join_from_left(map(get_shape, node.children))
 
 
 def format_tree(node: TreeNode) -> str:
-    """Formats a tree in one line.
-
-    >>> format_tree(
-    ...     JoinNode(CONJUNCTION, JoinNode(SEQUENCE, LeafNode("a"), LeafNode("b")), LeafNode("c"))
-    ... )
-    '((a -> b) & c)'
-    """
+    """Formats a tree in one line."""
     match node:
         case LeafNode(variable=variable):
             return format_name(variable)
         case JoinNode(left=left, right=right):
             return f"({format_tree(left)} {get_operator_symbol(node)} {format_tree(right)})"
-        case physical.ApplyNode(part=part):
+        case ApplyNode(part=part):
             return f"{get_operator_symbol(node)}({format_tree(part)})"
 
 
-def get_operator_symbol(node: JoinNode | physical.ApplyNode) -> str:
-    """The operator of a node in `tree_text`."""
+def get_operator_symbol(node: JoinNode | ApplyNode) -> str:
+    """The operator of a node in `format_tree`."""
     name = node.operator.name
     return {"sequence": "->", "conjunction": "&"}.get(name, name)
 
@@ -312,13 +289,11 @@ def _attach(
 ) -> TreeNode:
     """Adds a check or a negation at the lowest node that has all of these variables."""
     assert not isinstance(node, LeafNode)
-    if isinstance(node, JoinNode):
-        if not isinstance(node.left, LeafNode) and names <= set(_names(node.left)):
-            return replace(node, left=_attach(node.left, names, check=check, absence=absence))
-        if not isinstance(node.right, LeafNode) and names <= set(_names(node.right)):
-            return replace(node, right=_attach(node.right, names, check=check, absence=absence))
-    elif not isinstance(node.part, LeafNode) and names <= set(_names(node.part)):
-        return replace(node, part=_attach(node.part, names, check=check, absence=absence))
+    for side in ("left", "right") if isinstance(node, JoinNode) else ("part",):
+        child = getattr(node, side)
+        if not isinstance(child, LeafNode) and names <= set(_names(child)):
+            lower: Any = {side: _attach(child, names, check=check, absence=absence)}
+            return replace(node, **lower)
     if check is not None:
         node = replace(node, checks=(*node.checks, check))
     if absence is not None:

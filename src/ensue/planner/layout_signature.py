@@ -4,17 +4,16 @@ from dataclasses import replace
 
 from ensue.ir.expression import Expr
 from ensue.planner.join_operators import JoinOperator
+from ensue.planner.join_tree import rewrite_joins
 from ensue.planner.physical_plan import (
     ApplyNode,
     CompactPlan,
     InstanceStacks,
     JoinNode,
     JoinTree,
-    LeafNode,
     Nfa,
     ReferencePlan,
     Structure,
-    TreeNode,
 )
 from ensue.planner.predicate_order import restore_written_order
 
@@ -33,18 +32,11 @@ def get_state_layout(structure: Structure, where: tuple[Expr, ...]) -> object:
         case JoinTree(modules=modules):
             ordered = restore_written_order(structure, where)
             assert isinstance(ordered, JoinTree)
-            return _saved_node(ordered.root), modules
+            return rewrite_joins(ordered.root, _drop_decisions), modules
 
 
-def _saved_node(node: TreeNode) -> TreeNode:
+def _drop_decisions(node: JoinNode | ApplyNode) -> JoinNode | ApplyNode:
     """A node without planner decisions: costs, functions, the evaluation of negations."""
-    match node:
-        case LeafNode():
-            return node
-        case JoinNode(left=left, right=right):
-            node = replace(node, left=_saved_node(left), right=_saved_node(right))
-        case ApplyNode(part=part):
-            node = replace(node, part=_saved_node(part))
     operator = node.operator
     return replace(
         node,

@@ -40,17 +40,7 @@ class MatcherLimits:
         evict: Any = None,
         shed: Any = None,
     ) -> "MatcherLimits":
-        """Validates the limits of a call.
-
-        >>> MatcherLimits.given(max_matches=1000, memory="2 GB")
-        MatcherLimits(max_matches=1000, max_partial_matches=None,
-        memory=2000000000, share=0.25, key_groups=False, evict=None, shed_ms=None)
-        >>> MatcherLimits.given(memory="lots")
-        Traceback (most recent call last):
-        ...
-        ensue.errors.EventError: memory='lots' is not a size
-          hint: a text such as "4 GB", "500 MB" or "50%", a number of bytes, or "unlimited"
-        """
+        """Validates the limits of a call."""
         counts = {"max_matches": max_matches, "max_partial_matches": max_partial_matches}
         for name, count in counts.items():
             positive = isinstance(count, int) and not isinstance(count, bool) and count > 0

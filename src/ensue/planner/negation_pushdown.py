@@ -82,7 +82,9 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
     """Restricts pushdown to these variables, for a state that was saved with fewer."""
     match structure:
         case Nfa(states=states):
-            return replace(structure, states=tuple(_restrict(state, pushed) for state in states))
+            barred = (tuple(v for v in state.barred if v in pushed) for state in states)
+            changed = map(lambda s, b: replace(s, barred=b), states, barred)
+            return replace(structure, states=tuple(changed))
         case InstanceStacks():
             absences = [list(group) for group in structure.absences]
             still_pushed = []
@@ -94,10 +96,6 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
             )
         case JoinTree() | CompactPlan() | ReferencePlan():  # they push nothing
             return structure
-
-
-def _restrict(state: NfaState, pushed: Collection[str]) -> NfaState:
-    return replace(state, barred=tuple(v for v in state.barred if v in pushed))
 
 
 # Pushdown into an automaton: a negated event discards the runs it bars, and is dropped.

@@ -202,11 +202,7 @@ _POSITIONS = (EventPosition.ONLY, EventPosition.NTH, EventPosition.LAST)
 
 def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> str | None:
     """Why interval negations cannot be checked on complete matches, if they cannot."""
-    negated = {
-        a.variable
-        for negation, _ in iterate_interval_negations(query.pattern)
-        for a in iterate_atoms(negation)
-    }
+    negated = find_interval_variables(query.pattern)
     if is_interval_negation(query.pattern) or not _has_events(query.pattern):
         return "a pattern, or a part of it, that is only a negation"
     if query.choose is not None:
@@ -218,6 +214,12 @@ def why_not_on_matches(query: Query, schema: Schema, absent: Iterable[Expr]) -> 
     if not all(_computed(end, schema) for end in get_interval_ends(query.pattern)):
         return "an end of an interval that is not a time of an event plus or minus a length"
     return None
+
+
+def find_interval_variables(pattern: Pattern) -> set[str]:
+    """The variables of interval negations."""
+    negations = (negation for negation, _ in iterate_interval_negations(pattern))
+    return {atom.variable for negation in negations for atom in iterate_atoms(negation)}
 
 
 def _has_events(pattern: Pattern) -> bool:
@@ -256,11 +258,7 @@ def remove_lapses(query: Query) -> Query:
     >>> remove_lapses(Query(And((Atom("A", "a"), lapse)))).pattern
     Atom(type='A', variable='a')
     """
-    negated = {
-        a.variable
-        for negation, _ in iterate_interval_negations(query.pattern)
-        for a in iterate_atoms(negation)
-    }
+    negated = find_interval_variables(query.pattern)
     where = tuple(c for c in query.where if not get_variables(c) & negated)
     return replace(query, pattern=_drop_lapses(query.pattern), where=where)
 

@@ -1,6 +1,6 @@
 """Builds the automaton of a pattern; its states are derivatives, the rest of the pattern."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ensue.analyzer.derivatives import GuardScope, NegationGuard, derive, remove_loop_bounds
 from ensue.ir.expression import Aggregate, Expr, FieldRef
@@ -68,8 +68,6 @@ def build_automaton(
     """
     if has_loops(pattern):
         return _build_cyclic(pattern, conditions, negative, late, early, strategy)
-    counted = get_kleene_variables(pattern)
-    kleene = frozenset(counted)
     start: Key = (remove_loop_bounds(pattern), frozenset())
     depth = {start: 0}
     transitions: list[tuple[Key, str, Key]] = []
@@ -91,14 +89,65 @@ def build_automaton(
     _compute_depth(depth, transitions)
     numbers = {key: n for n, key in enumerate(sorted(depth, key=lambda k: _order(k, depth)))}
     negations = find_negations(pattern, negative)
+    checks = _Checks(conditions, late, negations, get_kleene_variables(pattern), early)
     states = tuple(
-        _state(key, n, conditions, late, negations, kleene, early) for key, n in numbers.items()
+        checks.state(n, _moment(key), accepting=is_optional(key[0]) and bool(key[1]))
+        for key, n in numbers.items()
     )
     edges = (
-        _edge(source, variable, target, numbers, conditions, negations, counted, early)
+        checks.edge((numbers[source], numbers[target]), variable, _moment(source), _moment(target))
         for source, variable, target in transitions
     )
     return Nfa(states, tuple(sorted(edges, key=lambda e: (e.source, e.target, e.variable))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """The conditions and negations of a pattern, placed on the edges and states of its automaton."""
+
+    conditions: tuple[Expr, ...]
+    late: tuple[Expr, ...]
+    negations: tuple[Negation, ...]
+    counted: dict[str, Kleene]
+    early: bool
+
+    def edge(
+        self, ends: tuple[int, int], variable: str, before: BindingState, after: BindingState
+    ) -> NfaEdge:
+        kleene = frozenset(self.counted)
+        closing = (before.bound & before.waiting & kleene) - after.waiting
+        return NfaEdge(
+            *ends,
+            variable,
+            first=variable not in before.bound,
+            checks=find_edge_checks(self.conditions, before, after, variable, kleene),
+            absences=tuple(
+                n.absence(after)
+                for n in self.negations
+                if self._is_decided(n, after) and not self._is_decided(n, before)
+            ),
+            leaves=tuple(sorted(v for v in closing if self.counted[v].least > 1)),
+        )
+
+    def state(self, number: int, moment: BindingState, *, accepting: bool) -> NfaState:
+        kleene = frozenset(self.counted)
+        state = NfaState(number, moment.bound, moment.bound & moment.waiting & kleene)
+        if not accepting:
+            return state
+        undecided = [
+            n for n in self.negations if n.concerns(moment) and not self._is_decided(n, moment)
+        ]
+        end_checks = find_end_checks(self.conditions, moment, kleene)
+        return replace(
+            state,
+            accepting=True,
+            checks=(*end_checks, *find_late_checks(self.late, moment)),
+            absences=tuple(n.absence(moment) for n in undecided),
+            pending=tuple(n.absence(moment) for n in self.negations if n.waits(moment)),
+        )
+
+    def _is_decided(self, negation: Negation, moment: BindingState) -> bool:
+        return negation.decided(moment, frozenset(self.counted), early=self.early)
 
 
 def _build_cyclic(
@@ -114,8 +163,6 @@ def _build_cyclic(
     transitions = build_transitions(start, strategy)
     places = list(dict.fromkeys([start, *(t.target for t in transitions)]))
     numbers = {place: n for n, place in enumerate(places)}
-    counted = get_kleene_variables(pattern)
-    kleene = frozenset(counted)
     aligned = tuple(c for c in conditions if is_aligned(c))
     others = tuple(c for c in conditions if not is_aligned(c))
     looped = find_looped_negations(pattern)
@@ -123,12 +170,11 @@ def _build_cyclic(
         *find_negations(remove_guards(pattern), negative),
         *(_leading(*leading, negative) for leading in find_leading_negations(transitions, looped)),
     )
+    checks = _Checks(others, late, negations, get_kleene_variables(pattern), early)
 
     def state(place: RunProgress) -> NfaState:
         moment = BindingState(place.bound, place.waiting)
-        built = NfaState(numbers[place], place.bound, place.bound & place.waiting & kleene)
-        if place.accepting:
-            built = _ending(built, moment, others, late, negations, kleene, early)
+        built = checks.state(numbers[place], moment, accepting=place.accepting)
         if built.checks and is_reluctant_end(place):
             raise NoLoops("a reluctant loop at the end with a condition on all of its events")
         if is_barred_at_end(place, looped):
@@ -143,9 +189,7 @@ def _build_cyclic(
             BindingState(p.bound, p.waiting) for p in (transition.source, transition.target)
         )
         ends = numbers[transition.source], numbers[transition.target]
-        plain = _between(
-            ends, transition.variable, before, after, others, negations, counted, early
-        )
+        plain = checks.edge(ends, transition.variable, before, after)
         in_step = align_checks(aligned, pattern, transition.variable, before.bound)
         step, follows = transition.step, bool(transition.source.bound)
         return replace(
@@ -235,87 +279,6 @@ def _order(key: Key, depth: dict[Key, int]) -> tuple[object, ...]:
 def _moment(key: Key) -> BindingState:
     rest, bound = key
     return BindingState(bound, frozenset(a.variable for a in iterate_positive_atoms(rest)))
-
-
-def _edge(
-    source: Key,
-    variable: str,
-    target: Key,
-    numbers: dict[Key, int],
-    conditions: tuple[Expr, ...],
-    negations: tuple[Negation, ...],
-    counted: dict[str, Kleene],
-    early: bool,
-) -> NfaEdge:
-    before, after = _moment(source), _moment(target)
-    ends = numbers[source], numbers[target]
-    return _between(ends, variable, before, after, conditions, negations, counted, early)
-
-
-def _between(
-    ends: tuple[int, int],
-    variable: str,
-    before: BindingState,
-    after: BindingState,
-    conditions: tuple[Expr, ...],
-    negations: tuple[Negation, ...],
-    counted: dict[str, Kleene],
-    early: bool,
-) -> NfaEdge:
-    kleene = frozenset(counted)
-    closing = (before.bound & before.waiting & kleene) - after.waiting
-    return NfaEdge(
-        *ends,
-        variable,
-        first=variable not in before.bound,
-        checks=find_edge_checks(conditions, before, after, variable, kleene),
-        absences=tuple(
-            n.absence(after)
-            for n in negations
-            if n.decided(after, kleene, early=early) and not n.decided(before, kleene, early=early)
-        ),
-        leaves=tuple(sorted(v for v in closing if counted[v].least > 1)),
-    )
-
-
-def _state(
-    key: Key,
-    number: int,
-    conditions: tuple[Expr, ...],
-    late: tuple[Expr, ...],
-    negations: tuple[Negation, ...],
-    kleene: frozenset[str],
-    early: bool,
-) -> NfaState:
-    rest, bound = key
-    moment = _moment(key)
-    accepting = is_optional(rest) and bool(bound)
-    state = NfaState(number, bound, bound & moment.waiting & kleene)
-    if not accepting:
-        return state
-    return _ending(state, moment, conditions, late, negations, kleene, early)
-
-
-def _ending(
-    state: NfaState,
-    moment: BindingState,
-    conditions: tuple[Expr, ...],
-    late: tuple[Expr, ...],
-    negations: tuple[Negation, ...],
-    kleene: frozenset[str],
-    early: bool,
-) -> NfaState:
-    """Adds the checks of a match that ends in this state."""
-    undecided = [
-        n for n in negations if n.concerns(moment) and not n.decided(moment, kleene, early=early)
-    ]
-    return replace(
-        state,
-        accepting=True,
-        checks=(*find_end_checks(conditions, moment, kleene), *find_late_checks(late, moment)),
-        absences=tuple(n.absence(moment) for n in undecided),
-        pending=tuple(n.absence(moment) for n in negations if n.waits(moment)),
-    )
 
 
 # Kernel size, which decides whether edges share their code.

@@ -208,6 +208,10 @@ class LeafNode:
 
     variable: str
 
+    @property
+    def children(self) -> tuple["TreeNode", ...]:
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class JoinNode:
@@ -220,6 +224,10 @@ class JoinNode:
     absences: tuple[NegationCheck, ...] = ()
     variable: str | None = None  # the name by which conditions read the operator's attributes
 
+    @property
+    def children(self) -> tuple["TreeNode", ...]:
+        return self.left, self.right
+
 
 @dataclass(frozen=True, slots=True)
 class ApplyNode:
@@ -230,6 +238,10 @@ class ApplyNode:
     checks: tuple[ConditionCheck, ...] = ()
     absences: tuple[NegationCheck, ...] = ()
     variable: str | None = None
+
+    @property
+    def children(self) -> tuple["TreeNode", ...]:
+        return (self.part,)
 
 
 TreeNode = LeafNode | JoinNode | ApplyNode

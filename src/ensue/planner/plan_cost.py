@@ -55,7 +55,7 @@ def estimate_structure(structure: Structure, query: Query, load: Cardinalities) 
             joins = JoinCosts(query.pattern, conditions, load, ordered=False, early=_early(root))
             return joins.estimate(get_shape(root))
         case CompactPlan():
-            return estimate_compact_output(structure, load)
+            return estimate_compact(structure, load)
         case ReferencePlan():
             return PlanEstimate(MOST, MOST, 0.0)
 
@@ -229,26 +229,18 @@ def estimate_stacks(stacks: InstanceStacks, load: Cardinalities) -> PlanEstimate
     return _capped(cost, stored, matches)
 
 
-def estimate_compact_output(compact: CompactPlan, load: Cardinalities) -> PlanEstimate:
-    """A compact structure lists all matches, some, or none."""
-    runs = estimate_runs(to_automaton(compact), Strategy.ANY, load)
-    listed = compact.answer is CompactOutput.MATCHES
-    matches = runs.matches
+def estimate_compact(compact: CompactPlan, load: Cardinalities) -> PlanEstimate:
+    """A compact structure stores a few nodes per event, and lists all matches, some, or none."""
+    matches = estimate_runs(to_automaton(compact), Strategy.ANY, load).matches
     if compact.limit is not None:
         triggers = {s.variable for s in compact.steps if s.target in compact.accepting}
         matches = min(matches, compact.limit * sum(load.chances[v] for v in triggers))
     variables = dict.fromkeys(s.variable for s in compact.steps if s.target in compact.kept)
-    return estimate_compact(variables, load, matches, enumerated=listed)
-
-
-def estimate_compact(
-    variables: Iterable[str], load: Cardinalities, matches: float, *, enumerated: bool = True
-) -> PlanEstimate:
-    """A few nodes per event, regardless of the partial matches they represent."""
-    variables = tuple(variables)
     cost = sum(load.chances[v] * NODE for v in variables)
+    if compact.answer is CompactOutput.MATCHES:
+        cost += matches * ENUMERATE
     stored = sum(load.inside(v) for v in variables) * load.partitions
-    return _capped(cost + (matches * ENUMERATE if enumerated else 0.0), stored, matches)
+    return _capped(cost, stored, matches)
 
 
 def _capped(cost: float, partial: float, matches: float) -> PlanEstimate:

@@ -52,9 +52,12 @@ from ensue.planner.join_tree import build_tree, why_no_tree
 from ensue.planner.negation_pushdown import push_into_runs, push_negation
 from ensue.planner.negations import (
     build_inner_query,
+    find_interval_variables,
     find_negations,
     get_negation_name,
+    remove_lapses,
     why_not_inner,
+    why_not_on_matches,
 )
 from ensue.planner.nfa import TooManyStates, build_automaton
 from ensue.planner.physical_plan import (
@@ -124,8 +127,6 @@ def choose_plan(
         if not fits and reason is None and not _can_wait(condition, query):
             reason = "a condition between events that compiled code cannot evaluate"
         (tied if fits else residual).append(condition)
-    structure: Structure
-    decisions: tuple[PlanDecision, ...]
     if reason is None:
         between = _Between(tuple(tied), conditions.absent, late=late, intervals=schema.intervals)
         alone = not conditions.between and not conditions.absent
@@ -134,20 +135,16 @@ def choose_plan(
     else:
         require_possible(planning, {}, reason)
         structure, decisions = ReferencePlan(reason), ()
-    plan = PhysicalPlan(
+    exact = isinstance(structure, ReferencePlan)
+    return PhysicalPlan(
         query,
         structure,
+        roles=() if exact else conditions.roles,
+        residual=() if exact else tuple(residual),
+        prune=exact or "window" not in off,
         whole_stream=Strategy.STRICT in query.strategies,
         notes=tuple(notes),
         statistics=planning.statistics,
-    )
-    if isinstance(structure, ReferencePlan):
-        return plan
-    return replace(
-        plan,
-        roles=conditions.roles,
-        residual=tuple(residual),
-        prune="window" not in off,
         decisions=decisions,
     )
 
@@ -282,11 +279,7 @@ def _sort_conditions(
             between.append(condition)
         else:
             absent.append(condition)
-    lapsing = {
-        a.variable
-        for negation, _ in iterate_interval_negations(query.pattern)
-        for a in iterate_atoms(negation)
-    }
+    lapsing = find_interval_variables(query.pattern)
     complex_ = [n.part for n in iterate_negations(query.pattern) if not is_event(n.part)]
     inside = {a.variable for part in complex_ for a in iterate_atoms(part)}
     roles = [
@@ -317,8 +310,6 @@ def _without_intervals(
     """Drops interval negations, which are checked on the matches, or says why it cannot."""
     if not any(iterate_interval_negations(query.pattern)):
         return query, None
-    from ensue.planner.negations import remove_lapses, why_not_on_matches
-
     why = why_not_on_matches(query, schema, conditions.absent)
     return (remove_lapses(query), None) if why is None else (query, why)
 
@@ -348,9 +339,8 @@ def _no_kernel(
 
 
 def _has_and(pattern: Pattern) -> bool:
-    return get_form(pattern) is NodeForm.TOGETHER or any(
-        map(_has_and, get_positive_parts(pattern))
-    )
+    inner = get_positive_parts(pattern)
+    return get_form(pattern) is NodeForm.TOGETHER or any(map(_has_and, inner))
 
 
 def _can_wait(condition: Expr, query: Query) -> bool:
@@ -386,14 +376,7 @@ def _build_automaton(query: Query, between: _Between) -> Structure:
         return ReferencePlan(str(why))
     checks = [check for edge in built.edges for check in edge.checks]
     checks += [check for state in built.states for check in state.checks]
-    if any(
-        check.each
-        and any(
-            r.at in (EventPosition.BEFORE, EventPosition.THROUGH)
-            for r in iterate_references(check.condition)
-        )
-        for check in checks
-    ):
+    if any(check.each and not can_defer(check.condition) for check in checks):
         return ReferencePlan("a running aggregate compared with a value that is known only later")
     return built
 

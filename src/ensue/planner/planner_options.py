@@ -17,19 +17,9 @@ Shape = modules.Shape
 
 # Decisions that can be switched off by name, in addition to the rules.
 CHOICES = (
-    "stacks",
-    "tree",
-    "compact",
-    "join_order",
-    "window",
-    "predicate_order",
-    "predicate_placement",
-    PUSH,
-    IN_CONSTRUCTION,
-    PRECURSORS,
-    "top_down",
-    "bottom_up",
-)
+    "stacks", "tree", "compact", "join_order", "window", "predicate_order", "predicate_placement",
+    PUSH, IN_CONSTRUCTION, PRECURSORS, "top_down", "bottom_up",
+)  # fmt: skip
 STRUCTURES = ("stacks", "runs", "tree", "compact", "reference")
 
 
@@ -54,12 +44,8 @@ class PlannerOptions:
     structure: str | None = None  # one of STRUCTURES, instead of the cheapest
     shape: Shape | None = None  # of a join tree, instead of the cheapest
     adaptive: bool = False  # the plan may change while the stream runs
-    modules: tuple[
-        HierarchyModule, ...
-    ] = ()  # of a hierarchy in a flat query: the join tree's shape
-    limits: MatcherLimits = field(
-        default=MatcherLimits(), compare=False
-    )  # no plan depends on them
+    modules: tuple[HierarchyModule, ...] = ()  # of a hierarchy in a flat query
+    limits: MatcherLimits = field(default=MatcherLimits(), compare=False)  # affect no plan
 
     def __post_init__(self) -> None:
         _known(self.off, list_switches(), "there is no rule '{}' to switch off", "Rules")
@@ -113,10 +99,7 @@ def _known(names: Collection[str], known: Collection[str], problem: str, noun: s
 def _shape(described: Any) -> Shape | None:
     if described is None or isinstance(described, str):
         return described
-    left, right = (_shape(part) for part in described)
-    assert left is not None
-    assert right is not None
-    return (left, right)
+    return tuple(map(_shape, described))  # type: ignore[return-value]
 
 
 DEFAULT_OPTIONS = PlannerOptions()

@@ -5,20 +5,16 @@ from dataclasses import replace
 
 from ensue.ir.expression import Expr
 from ensue.planner.cost_model import estimate_predicate
-from ensue.planner.join_tree import format_tree, walk_joins
+from ensue.planner.join_tree import format_tree, rewrite_joins, walk_joins
 from ensue.planner.physical_plan import (
-    ApplyNode,
     CompactPlan,
     ConditionCheck,
     InstanceStacks,
-    JoinNode,
     JoinTree,
-    LeafNode,
     NegationCheck,
     Nfa,
     ReferencePlan,
     Structure,
-    TreeNode,
 )
 from ensue.planner.statistics import PlanDecision, Statistics, format_number
 from ensue.printing.expression_printer import format_condition, format_name
@@ -38,22 +34,17 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
 
     match structure:
         case Nfa(states=states, edges=edges):
-            return replace(
-                structure,
-                states=tuple(
-                    replace(
-                        s,
-                        checks=checks(s.checks),
-                        absences=absences(s.absences),
-                        pending=absences(s.pending),
-                    )
-                    for s in states
-                ),
-                edges=tuple(
-                    replace(e, checks=checks(e.checks), absences=absences(e.absences))
-                    for e in edges
-                ),
+            sorted_states = (
+                replace(
+                    s, checks=checks(s.checks), absences=absences(s.absences),
+                    pending=absences(s.pending),
+                )
+                for s in states
+            )  # fmt: skip
+            sorted_edges = (
+                replace(e, checks=checks(e.checks), absences=absences(e.absences)) for e in edges
             )
+            return replace(structure, states=tuple(sorted_states), edges=tuple(sorted_edges))
         case InstanceStacks():
             return replace(
                 structure,
@@ -61,18 +52,13 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
                 absences=tuple(map(absences, structure.absences)),
             )
         case JoinTree(root=root):
-
-            def sort_node(node: TreeNode) -> TreeNode:
-                match node:
-                    case LeafNode():
-                        return node
-                    case JoinNode(left=left, right=right):
-                        node = replace(node, left=sort_node(left), right=sort_node(right))
-                    case ApplyNode(part=part):
-                        node = replace(node, part=sort_node(part))
-                return replace(node, checks=checks(node.checks), absences=absences(node.absences))
-
-            return replace(structure, root=sort_node(root))
+            return replace(
+                structure,
+                root=rewrite_joins(
+                    root,
+                    lambda n: replace(n, checks=checks(n.checks), absences=absences(n.absences)),
+                ),
+            )
         case CompactPlan() | ReferencePlan():
             return structure
 
@@ -95,10 +81,8 @@ def list_places(structure: Structure) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     match structure:
         case Nfa(states=states, edges=edges):
             for edge in edges:
-                yield (
-                    format_edge_place(edge.source, edge.target, edge.variable),
-                    _exprs(edge.checks),
-                )
+                place = format_edge_place(edge.source, edge.target, edge.variable)
+                yield place, _exprs(edge.checks)
             for state in states:
                 yield format_end_place(state.number), _exprs(state.checks)
         case InstanceStacks(variables=variables):

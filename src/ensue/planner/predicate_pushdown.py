@@ -21,9 +21,6 @@ class BindingState:
     bound: frozenset[str]
     waiting: frozenset[str]
 
-    def settled(self, variable: str) -> bool:
-        return variable not in self.waiting
-
 
 def get_moving_variable(condition: Expr) -> str | None:
     """The Kleene variable whose `[i]` the condition reads."""
@@ -44,7 +41,7 @@ def is_decided(condition: Expr, moment: BindingState, kleene: frozenset[str]) ->
 
 
 def _decided(ref: FieldRef | Aggregate, moment: BindingState, kleene: frozenset[str]) -> bool:
-    if ref.at in MOVING or moment.settled(ref.variable):
+    if ref.at in MOVING or ref.variable not in moment.waiting:
         return True
     early = ref.variable not in kleene or (
         isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1
@@ -89,24 +86,18 @@ def find_end_checks(
     conditions: tuple[Expr, ...], moment: BindingState, kleene: frozenset[str]
 ) -> tuple[ConditionCheck, ...]:
     """The conditions that only the end of the match decides."""
-    return tuple(
-        ConditionCheck(
-            condition, get_moving_variable(condition), get_moving_variable(condition) is not None
-        )
-        for condition in conditions
-        if not is_decided(condition, moment, kleene) and is_applicable(condition, moment)
-    )
+    undecided = tuple(c for c in conditions if not is_decided(c, moment, kleene))
+    return find_late_checks(undecided, moment)
 
 
 def find_late_checks(
     conditions: tuple[Expr, ...], moment: BindingState
 ) -> tuple[ConditionCheck, ...]:
     """Evaluates conditions at the end of the match that could be evaluated earlier."""
+    applicable = [c for c in conditions if is_applicable(c, moment)]
+    moving = map(get_moving_variable, applicable)
     return tuple(
-        ConditionCheck(condition, moving, moving is not None)
-        for condition in conditions
-        if is_applicable(condition, moment)
-        for moving in [get_moving_variable(condition)]
+        ConditionCheck(c, v, v is not None) for c, v in zip(applicable, moving, strict=True)
     )
 
 

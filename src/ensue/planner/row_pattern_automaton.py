@@ -6,6 +6,7 @@ leads to a match is the one that the SQL standard prefers.
 """
 
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 
 from ensue.errors import QueryError
 from ensue.ir.row_pattern import (
@@ -68,32 +69,18 @@ class RowPatternAutomaton:
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of rows of a match; None: unbounded.
-
-        >>> build_row_automaton(Repetition(RowVariable("A"), 0, 3)).longest
-        3
-        """
-        known: dict[int, int | None] = {}
-        state: dict[int, int] = {}  # 1: on the path, 2: done
-
-        stack: list[tuple[int, bool]] = [(0, False)]
-        while stack:
-            entry, done = stack.pop()
-            following = [c.entry for c in self.entries[entry] if c.variable != END]
-            if not done:
-                if state.get(entry) == 2:
-                    continue
-                state[entry] = 1
-                stack.append((entry, True))
-                for other in following:
-                    if state.get(other) == 1:
-                        return None  # a loop, and each iteration takes a row
-                    stack.append((other, False))
-            else:
-                state[entry] = 2
-                rows = [known[other] for other in following]
-                known[entry] = max((1 + (r or 0) for r in rows), default=0)
-        return known[0]
+        """The maximum number of rows of a match; None: unbounded."""
+        following = {
+            number: [choice.entry for choice in choices if choice.variable != END]
+            for number, choices in enumerate(self.entries)
+        }
+        rows: dict[int, int] = {}
+        try:
+            for entry in TopologicalSorter(following).static_order():
+                rows[entry] = max((1 + rows[other] for other in following[entry]), default=0)
+        except CycleError:
+            return None  # a loop, and each iteration takes a row
+        return rows[0]
 
 
 @dataclass(slots=True)

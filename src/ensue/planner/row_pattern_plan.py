@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ensue.analyzer.types import infer_kind
 from ensue.cached import cached_property
@@ -32,15 +33,6 @@ class RowPredicates:
 
     alone: tuple[RowExpression, ...] = ()  # vectorised over columns, before the search
     matched: tuple[RowExpression, ...] = ()  # evaluated as rows are mapped
-
-
-def split_predicates(row_pattern: RowPatternQuery) -> tuple[RowPredicates, ...]:
-    """The predicates of each variable of the pattern, in its order."""
-    defined = row_pattern.conditions
-    return tuple(
-        _split(variable, defined[variable]) if variable in defined else RowPredicates()
-        for variable in row_pattern.variables
-    )
 
 
 def _split(variable: str, value: RowExpression) -> RowPredicates:
@@ -82,12 +74,15 @@ def _part(expr: Expr, value: RowExpression) -> RowExpression:
 def is_own_row(reach: RowOperand, variable: str) -> bool:
     """Whether a reach of a variable's predicate is the row to be mapped, or one of its neighbours
     in the partition."""
+    return _is_near(reach, variable) and not reads_match_columns(reach)
+
+
+def _is_near(reach: RowOperand, variable: str) -> TypeGuard[Navigation]:
     return (
         isinstance(reach, Navigation)
         and not reach.first
         and reach.offset == 0
         and (not reach.variables or variable in reach.variables)
-        and not reads_match_columns(reach)
     )
 
 
@@ -95,15 +90,8 @@ def _resolve_classifier(variable: str, value: RowExpression) -> RowExpression:
     """Replaces CLASSIFIER() of the row to be mapped by the variable."""
 
     def resolve(reach: RowOperand) -> RowOperand:
-        current = (
-            isinstance(reach, Navigation)
-            and not reach.first
-            and reach.offset == reach.shift == 0
-            and (not reach.variables or variable in reach.variables)
-        )
-        if not current or not reads_match_columns(reach):
+        if not _is_near(reach, variable) or reach.shift or not reads_match_columns(reach):
             return reach
-        assert isinstance(reach, Navigation)
 
         def to_literal(node: Expr) -> Expr:
             if isinstance(node, FieldRef) and node.name == CLASSIFIER:
@@ -151,7 +139,11 @@ class RowPatternPlan:
     @cached_property
     def conditions(self) -> tuple[RowPredicates, ...]:
         """By variable, in the order of the automaton."""
-        return split_predicates(self.row_pattern)
+        defined = self.row_pattern.conditions
+        return tuple(
+            _split(variable, defined[variable]) if variable in defined else RowPredicates()
+            for variable in self.row_pattern.variables
+        )
 
     @property
     def is_decided_by_rows(self) -> bool:
@@ -169,16 +161,11 @@ class RowPatternPlan:
         reaches = (r for d in self.row_pattern.defines for r in d.value.operands)
         return compute_shifts(reaches)[1]
 
-    @cached_property
-    def ahead_of_match(self) -> int:
-        """The number of rows after a match that its measures read."""
-        reaches = (r for m in self.row_pattern.measures for r in m.value.operands)
-        return compute_shifts(reaches)[1]
-
     @property
     def awaited(self) -> int:
         """The number of rows that must follow a row before it may end a match."""
-        return max(self.ahead, self.ahead_of_match)
+        reaches = (r for m in self.row_pattern.measures for r in m.value.operands)
+        return max(self.ahead, compute_shifts(reaches)[1])
 
     @cached_property
     def reads_match_number(self) -> bool:

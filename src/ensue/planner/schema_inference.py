@@ -65,13 +65,7 @@ Term = ValueKind | Slot | None  # the kind of a value, or the field it reads; No
 
 
 def plan_without_events(query: Query, planning: PlannerOptions = DEFAULT_OPTIONS) -> PhysicalPlan:
-    """Plans a query for events that fit it.
-
-    >>> from ensue.ir.pattern import Atom, Seq
-    >>> small = Binary("<", FieldRef("a", "x"), FieldRef("b", "x"))
-    >>> plan_without_events(Query(Seq((Atom("A", "a"), Atom("B", "b"))), where=(small,))).notes
-    ('the kinds of fields are assumed from how the query uses them',)
-    """
+    """Plans a query for events that fit it."""
     schema = infer_schema(query)
     plan = choose_plan(check_query(query, schema), schema, planning)
     return replace(plan, notes=(*plan.notes, NOTE))
@@ -122,14 +116,8 @@ def infer_schema(query: Query) -> Schema:
     types = {
         name: EventType(name, MappingProxyType(columns | kinds)) for name, kinds in fields.items()
     }
-    return Schema(
-        MappingProxyType(types),
-        time,
-        time,
-        time_kind,
-        type_column=TYPE,
-        location=location,
-    )
+    proxy = MappingProxyType(types)
+    return Schema(proxy, time, time, time_kind, type_column=TYPE, location=location)
 
 
 def _time_kind(query: Query, use: "_Use") -> ValueKind:
@@ -162,9 +150,7 @@ class _Use:
     slots: dict[Slot, Slot] = field(default_factory=dict)  # union-find: to one of the same kind
     shown: dict[Slot, ValueKind] = field(default_factory=dict)
     compared: set[Slot] = field(default_factory=set)  # only tested for equality
-    results: dict[str, dict[str, ValueKind]] = field(
-        default_factory=dict
-    )  # attributes by variable
+    results: dict[str, dict[str, ValueKind]] = field(default_factory=dict)  # by variable
     origins: dict[str, str] = field(default_factory=dict)  # of results, their only event
 
     def slot(self, variable: str, name: str) -> Slot:
@@ -248,14 +234,11 @@ class _Use:
                 return ValueKind.BOOLEAN
             case Unary(operand=operand):
                 return self._number_unless_known(self.term(operand))
-            case Binary(operator="and" | "or", left=left, right=right):
-                self.require(left, ValueKind.BOOLEAN)
-                self.require(right, ValueKind.BOOLEAN)
-                return ValueKind.BOOLEAN
-            case Binary(operator="||", left=left, right=right):
-                self.require(left, ValueKind.STRING)
-                self.require(right, ValueKind.STRING)
-                return ValueKind.STRING
+            case Binary(operator="and" | "or" | "||", left=left, right=right):
+                kind = ValueKind.STRING if expr.operator == "||" else ValueKind.BOOLEAN
+                self.require(left, kind)
+                self.require(right, kind)
+                return kind
             case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS:
                 self._compare(left, (right,), equality=operator in ("=", "!="))
                 return ValueKind.BOOLEAN

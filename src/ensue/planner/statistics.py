@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ensue.analyzer.hierarchy_layers import LAST_POSITION
@@ -50,11 +50,8 @@ class Statistics:
     effective: float | None = None  # equal partitions of the same density: 1 / sum of squares
 
     def __post_init__(self) -> None:
-        for name, number in (
-            ("rate", self.rate),
-            ("partitions", self.partitions),
-            ("effective", self.effective),
-        ):
+        for name in ("rate", "partitions", "effective"):
+            number = getattr(self, name)
             if number is not None and not (math.isfinite(number) and number > 0):
                 raise EventError(f"statistics: {name}={number!r} is not a positive number")
         for what, chances in (("share", self.shares), ("chance", self.passes)):
@@ -119,13 +116,9 @@ class Statistics:
         """The share of a type among all events, if known."""
         return dict(self.shares).get(type_)
 
-    def get_known_selectivity(self, condition: Expr) -> float | None:
-        """The selectivity of a condition, if known."""
-        return dict(self.passes).get(format_condition(condition))
-
     def get_selectivity(self, condition: Expr) -> float:
         """The selectivity of a condition, known or assumed."""
-        known = self.get_known_selectivity(condition)
+        known = dict(self.passes).get(format_condition(condition))
         return assume_selectivity(condition) if known is None else known
 
     def text(self) -> str:
@@ -134,14 +127,7 @@ class Statistics:
 
     def described(self) -> dict[str, Any]:
         """Plain values that `of` reads."""
-        return {
-            "source": self.source,
-            "rate": self.rate,
-            "shares": dict(self.shares),
-            "passes": dict(self.passes),
-            "partitions": self.partitions,
-            "effective": self.effective,
-        }
+        return asdict(self) | {"shares": dict(self.shares), "passes": dict(self.passes)}
 
     @classmethod
     def read(cls, text: str) -> "Statistics":
@@ -258,18 +244,11 @@ class MatcherCounters:
 
     def since(self, earlier: "MatcherCounters") -> "MatcherCounters":
         """The counts since an earlier snapshot of the same matcher."""
-        return replace(
-            self,
-            events=self.events - earlier.events,
-            seconds=self.seconds - earlier.seconds,
-            roles=_less(self.roles, earlier.roles),
-            conditions=_less(self.conditions, earlier.conditions),
-            checks=_less(self.checks, earlier.checks),
-            absences=_less(self.absences, earlier.absences),
-            places=_less(self.places, earlier.places),
-            matches=self.matches - earlier.matches,
-            crowding=self.crowding - earlier.crowding,
-        )
+        totals = ("events", "seconds", "matches", "crowding")
+        counts = ("roles", "conditions", "checks", "absences", "places")
+        changes: dict[str, Any] = {n: getattr(self, n) - getattr(earlier, n) for n in totals}
+        changes |= {n: _less(getattr(self, n), getattr(earlier, n)) for n in counts}
+        return replace(self, **changes)
 
     def by_text(self) -> dict[str, PassCount]:
         """The counts of each condition over all places."""

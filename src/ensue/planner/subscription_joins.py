@@ -36,38 +36,42 @@ from ensue.planner.subscription_network import (
     TimeTest,
 )
 
-Number = int | float
 NOW = ("moment", frozenset[int](), True)
 _Node = tuple[str, Group, bool]  # ("group", parts, end)
+
+
+@dataclass(frozen=True)
+class TimeUnits:
+    """Conversion of lengths and moments to numbers of the time column."""
+
+    lengths: Callable[[Length | None], Time]
+    moments: Callable[[TimePoint], Time]
+    points: bool  # events have no duration
 
 
 @dataclass
 class TimeConstraints:
     """Difference constraints on the times of an alternative."""
 
-    lengths: Callable[[Length | None], Number]
-    moments: Callable[[TimePoint], Number]
+    units: TimeUnits
     instants: Group  # parts that start and end at the same time
-    _edges: dict[tuple[_Node, _Node], Number] = field(default_factory=dict)  # (v, u): v - u <= c
+    _edges: dict[tuple[_Node, _Node], Time] = field(default_factory=dict)  # (v, u): v - u <= c
     _groups: set[Group] = field(default_factory=set)
 
     @classmethod
     def of(
         cls,
         alternative: SubscriptionAlternative,
-        units: Iterable[Group],
-        lengths: Callable[[Length | None], Number],
-        moments: Callable[[TimePoint], Number],
-        *,
-        points: bool,
+        groups: Iterable[Group],
+        units: TimeUnits,
         span: float = math.inf,
     ) -> "TimeConstraints":
         """`span`: known upper bound on the time from the least start to the greatest end."""
         events = (
             n for n, part in enumerate(alternative.parts) if not isinstance(part, AbsentPart)
         )
-        bounds = cls(lengths, moments, frozenset(events) if points else frozenset())
-        for group in (*units, *(frozenset((n,)) for n in range(len(alternative.parts)))):
+        bounds = cls(units, frozenset(events) if units.points else frozenset())
+        for group in (*groups, *(frozenset((n,)) for n in range(len(alternative.parts)))):
             bounds._add(group)
         for condition in alternative.conditions:
             if isinstance(condition, TimeConstraint):
@@ -113,10 +117,15 @@ class TimeConstraints:
         if group:
             self._groups.add(group)
 
-    def _edge(self, v: _Node, u: _Node, c: Number) -> None:
+    def _edge(self, v: _Node, u: _Node, c: Time) -> None:
         """Adds the constraint v - u <= c."""
         if c < self._edges.get((v, u), math.inf):
             self._edges[v, u] = c
+
+    def _fix(self, v: _Node, u: _Node, c: Time) -> None:
+        """Adds the constraint v - u = c."""
+        self._edge(v, u, c)
+        self._edge(u, v, -c)
 
     def _node(self, point: TimeAnchor) -> _Node:
         if isinstance(point.of, TimePoint):
@@ -124,14 +133,14 @@ class TimeConstraints:
         self._add(point.of)
         return _end(point.of) if point.end else _start(point.of)
 
-    def _shift(self, point: TimeAnchor) -> Number:
+    def _shift(self, point: TimeAnchor) -> Time:
         """The offset of a point from its node: moments are relative to 0."""
-        return self.moments(point.of) if isinstance(point.of, TimePoint) else 0
+        return self.units.moments(point.of) if isinstance(point.of, TimePoint) else 0
 
     def _later(self, condition: TimeConstraint) -> None:
         later, earlier = self._node(condition.later), self._node(condition.earlier)
         shift = self._shift(condition.earlier) - self._shift(condition.later)
-        by = self.lengths(condition.by) + shift
+        by = self.units.lengths(condition.by) + shift
         if condition.most:
             self._edge(later, earlier, by)
         else:
@@ -140,8 +149,8 @@ class TimeConstraints:
     def _gone(self, number: int, gone: AbsentPart) -> None:
         group = frozenset((number,))
         since, until = self._node(gone.since), self._node(gone.until)
-        _both(self, _start(group), since, self._shift(gone.since))
-        _both(self, _end(group), until, self._shift(gone.until) + self.lengths(gone.length))
+        self._fix(_start(group), since, self._shift(gone.since))
+        self._fix(_end(group), until, self._shift(gone.until) + self.units.lengths(gone.length))
 
     def _relate(self) -> None:
         for group in self._groups:
@@ -154,30 +163,12 @@ class TimeConstraints:
                     self._edge(_end(group), _end(other), 0)
 
 
-def _both(waiting: TimeConstraints, v: _Node, u: _Node, c: Number) -> None:
-    waiting._edge(v, u, c)
-    waiting._edge(u, v, -c)
-
-
 def _start(group: Group) -> _Node:
     return "group", group, False
 
 
 def _end(group: Group) -> _Node:
     return "group", group, True
-
-
-Lengths = Callable[[Length | None], Time]
-Moments = Callable[[TimePoint], Time]
-
-
-@dataclass(frozen=True)
-class TimeUnits:
-    """Conversion of lengths and moments to numbers of the time column."""
-
-    lengths: Lengths
-    moments: Moments
-    points: bool  # events have no duration
 
 
 @dataclass(frozen=True)
@@ -271,10 +262,7 @@ class _AlternativePlanner:
         return replace(root, node=self._add_waits(root, self._wait_bounds()))
 
     def _wait_bounds(self) -> TimeConstraints:
-        return TimeConstraints.of(
-            self.way, self.formed, self.units.lengths, self.units.moments,
-            points=self.units.points, span=self.span,
-        )  # fmt: skip
+        return TimeConstraints.of(self.way, self.formed, self.units, self.span)
 
     def _merge(self, units: Sequence[_Unit]) -> _Unit:
         merged, *rest = sorted(units, key=lambda unit: unit.node.key)
@@ -366,19 +354,15 @@ class _AlternativePlanner:
                 return replace(node, child=sides[0])
             case NetworkJoin():
                 left, right = (side.group for side in unit.sides)
-                return replace(
-                    node,
-                    left=sides[0],
-                    right=sides[1],
-                    left_waits=waiting.longest(left, right),
-                    right_waits=waiting.longest(right, left),
-                )
+                node = replace(node, left=sides[0], right=sides[1])
+                waits = waiting.longest(left, right), waiting.longest(right, left)
+                return replace(node, left_waits=waits[0], right_waits=waits[1])
             case NetworkAbsence():
                 gone = self.way.parts[unit.parts[-1]]
                 assert isinstance(gone, AbsentPart)
                 others = frozenset(unit.parts[:-1])
-                waits = waiting.longest_after(gone.since, others) if others else 0.0
-                return replace(node, child=sides[0] if sides else None, bars_wait=waits)
+                wait = waiting.longest_after(gone.since, others) if others else 0.0
+                return replace(node, child=sides[0] if sides else None, bars_wait=wait)
 
     def _tests(self, conditions: Sequence[Condition], parts: tuple[int, ...]) -> tuple[Test, ...]:
         here = _Unit(NetworkLeaf(EventTest(())), parts)

@@ -9,6 +9,7 @@ from ensue.ir.query import Equivalence
 from ensue.planner.access_paths import AccessCandidate, AccessDecision, describe_unclustered
 from ensue.planner.explain.plan_picture import draw_on_canvas
 from ensue.planner.explain.plan_text import explain_plan
+from ensue.planner.explain_analyze import format_rows
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import format_number
 from ensue.printing.expression_printer import (
@@ -171,12 +172,7 @@ def analyze_archive_join(
              f"expected in all of it; {count.kept:,} kept in the end"),
         ]  # fmt: skip
     table.append(("rows in the result", "", f"{rows:,}", ""))
-    widths = [max(len(row[k]) for row in table) for k in range(3)]
-    lines = [f"analysis of {events:,} live events: estimate, actual"]
-    lines += [
-        f"  {what:{widths[0]}}  {estimate:>{widths[1]}}  {actual:>{widths[2]}}  {note}".rstrip()
-        for what, estimate, actual, note in table
-    ]
+    lines = [f"analysis of {events:,} live events: estimate, actual", *format_rows(table)]
     phases = ", ".join(f"{phase} {took:.3f} s" for phase, took in seconds)
     return "\n".join([*lines, f"  time: {phases}"])
 

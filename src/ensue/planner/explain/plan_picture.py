@@ -7,10 +7,9 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_negation
 from ensue.planner.compact import to_automaton
 from ensue.planner.explain.plan_text import (
+    COMPACT_OUTPUTS,
     describe_absence,
-    describe_compact,
     format_check,
-    list_children,
     list_contiguity,
     list_edge_tests,
     list_final_tests,
@@ -65,15 +64,7 @@ _MAX_LINES = 2  # lines that do
 
 
 def draw_plan(plan: PhysicalPlan) -> str:
-    """Draws a plan as SVG.
-
-    >>> from ensue.ir.pattern import Atom
-    >>> from ensue.ir.query import Query
-    >>> draw_plan(PhysicalPlan(Query(Atom("A", "a")), ReferencePlan("an example"))).startswith(
-    ...     "<svg"
-    ... )
-    True
-    """
+    """Draws a plan as SVG."""
     return draw_on_canvas(plan).to_svg(format_pattern(plan.query.pattern))
 
 
@@ -89,7 +80,7 @@ def draw_on_canvas(plan: PhysicalPlan) -> Canvas:
             _AutomatonDrawing(canvas, legend, plan.structure).draw()
         case CompactPlan():
             _AutomatonDrawing(canvas, legend, to_automaton(plan.structure)).draw()
-            legend.remarks.append(describe_compact(plan.structure))
+            legend.remarks.append(COMPACT_OUTPUTS[plan.structure.answer])
         case InstanceStacks():
             _draw_stacks(canvas, legend, plan.structure)
         case JoinTree(root=root):
@@ -220,7 +211,7 @@ def _build_join_box(legend: Legend, node: TreeNode) -> TreeBox:
     lines = legend.shorten([format_check(check) for check in node.checks])
     pills = tuple(legend.label_negations(node.absences))
     name = {"->": "→", "&": "AND"}.get(get_operator_symbol(node), get_operator_symbol(node))
-    children = tuple(_build_join_box(legend, child) for child in list_children(node))
+    children = tuple(_build_join_box(legend, child) for child in node.children)
     return TreeBox(name, children, lines=tuple(lines), pills=pills)
 
 
@@ -271,7 +262,11 @@ def _place_stacks(
     roles: list[Role], tests: list[list[str]], pills: list[list[str]]
 ) -> list[float]:
     widths = [
-        max([_STACK, measure_text(label_event(role)), *_measure_lines(lines)])
+        max(
+            _STACK,
+            measure_text(label_event(role)),
+            *(measure_text(line, size=12, mono=True) for line in lines),
+        )
         for role, lines in zip(roles, tests, strict=True)
     ]
     middles = [0.0]
@@ -280,10 +275,6 @@ def _place_stacks(
         text = (widths[number - 1] + widths[number]) / 2 + 30
         middles.append(middles[-1] + max(text, _STACK + max(90.0, negations + 50)))
     return middles
-
-
-def _measure_lines(lines: list[str]) -> list[float]:
-    return [measure_text(line, size=12, mono=True) for line in lines]
 
 
 def _draw_stack(canvas: Canvas, x: float, label: str, tests: list[str], *, last: bool) -> None:
@@ -457,14 +448,9 @@ class _AutomatonDrawing:
 
     def _write(self, top: Point, lines: list[tuple[str, bool]], *, anchor: str = "middle") -> None:
         for number, (line, bold) in enumerate(lines):
+            at, size = (top[0], top[1] + number * LINE), 13 if bold else 12
             self.canvas.text(
-                (top[0], top[1] + number * LINE),
-                line,
-                anchor=anchor,
-                size=13 if bold else 12,
-                bold=bold,
-                mono=not bold,
-                halo=True,
+                at, line, anchor=anchor, size=size, bold=bold, mono=not bold, halo=True
             )
 
     def _draw_edge(self, edge: NfaEdge) -> None:

@@ -16,11 +16,9 @@ from ensue.planner.join_tree import format_tree, get_leaf_names
 from ensue.planner.limits import EVICTION_POLICIES, MatcherLimits, format_size
 from ensue.planner.nfa import should_share_code
 from ensue.planner.physical_plan import (
-    ApplyNode,
     CompactOutput,
     CompactPlan,
     ConditionCheck,
-    EdgeStop,
     InstanceStacks,
     JoinNode,
     JoinTree,
@@ -84,7 +82,7 @@ _STRATEGIES = {
     Strategy.PARTITION: "no event of the partition is skipped",
     Strategy.STRICT: "no event at all is skipped",
 }
-_COMPACT = {
+COMPACT_OUTPUTS = {
     CompactOutput.MATCHES: "matches are listed from the events in the window when one completes them",
     CompactOutput.COUNT: "matches are counted by numbers of ways, never listed",
     CompactOutput.EXISTS: "matches are known by the newest beginning that got so far, never listed",
@@ -92,20 +90,7 @@ _COMPACT = {
 
 
 def explain_plan(plan: PhysicalPlan) -> str:
-    """Explains the decisions before the first event, from the query to the last test.
-
-    >>> from ensue.ir.pattern import Seq
-    >>> from ensue.ir.query import Query
-    >>> query = Query(Seq((Atom("A", "a"), Atom("B", "b"))))
-    >>> print(explain_plan(PhysicalPlan(query, ReferencePlan("an example"))))
-    pattern    SEQ(A a, B b)
-    strategy   skip_till_any_match: any event may be skipped
-    window     none
-    partition  none: the whole stream is one
-    <BLANKLINE>
-    reference: slower exact path, because of an example
-      the events are collected and judged when the stream is over
-    """
+    """Explains the decisions before the first event, from the query to the last test."""
     parts = (
         _explain_query, _explain_scan, _explain_structure, _explain_output, _explain_decisions,
     )  # fmt: skip
@@ -183,8 +168,8 @@ def _explain_scan(plan: PhysicalPlan) -> Iterator[str]:
 def list_scan_tests(role: Role, *, first: bool | None = None) -> list[str]:
     """Lists the tests of the scan for every event, for a first event, or for both."""
     if role.inner is not None:
-        found = [f"matches of its own plan, by {get_structure_name(role.inner.structure)}"]
-        return found + [format_condition(c) for c in role.inner.query.where]
+        own_plan = f"matches of its own plan, by {get_structure_name(role.inner.structure)}"
+        return [own_plan, *map(format_condition, role.inner.query.where)]
     tests = [format_condition(c) for c in role.conditions]
     if first is None:
         return tests + [f"{format_condition(c)} (first event only)" for c in role.first]
@@ -286,7 +271,10 @@ def list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
             tests.append(f"{policy}: neither it nor one passed over can be {others}")
     if edge.pause is not None:
         tests.append(f"at most {format_window(edge.pause)} after the event before")
-    tests += [_describe_stop(plan, stop) for stop in edge.stops]
+    tests += [
+        _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions))
+        for stop in edge.stops
+    ]
     return tests + [format_check(check) for check in edge.checks]
 
 
@@ -303,10 +291,6 @@ def list_contiguity(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     if edge.own:
         return [_OWN]
     return [] if edge.how in (None, plan.query.strategy) else [_CONTIGUITY[edge.how]]
-
-
-def _describe_stop(plan: PhysicalPlan, stop: EdgeStop) -> str:
-    return _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions))
 
 
 def _with(conditions: Iterable[Expr]) -> str:
@@ -344,25 +328,22 @@ def format_check(check: ConditionCheck) -> str:
 def describe_absence(plan: PhysicalPlan, absence: NegationCheck) -> str:
     """Describes a negation."""
     role = plan.role(absence.variable)
-    inner = role.inner is not None
-    text = "no " + (
-        role.variable if inner else f"{format_types(role.type)} {format_name(role.variable)}"
-    )
+    event = f"{format_types(role.type)} {format_name(role.variable)}"
+    text = f"no {event if role.inner is None else role.variable}"
     after, before = (_list_variables(plan, names) for names in (absence.after, absence.before))
     if absence.whole:
         text += f" between the first and the last of {after}"
-        return text + _with(absence.conditions)
-    if after:
-        text += f" after {after}"
-    if before:
-        text += f"{' and' if after else ''} before {before}"
-    if (after and not before) or (not after and plan.query.within is not None):
-        text += " inside the window"
+    else:
+        sides = [f" after {after}"] if after else []
+        sides += [f" before {before}"] if before else []
+        text += " and".join(sides)
+        if not before if after else plan.query.within is not None:
+            text += " inside the window"
     return text + _with(absence.conditions)
 
 
 def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
-    yield f"compact: {describe_compact(compact)}"
+    yield f"compact: {COMPACT_OUTPUTS[compact.answer]}"
     for state in range(compact.states):
         accepting = " (match)" if state in compact.accepting else ""
         steps = compact.out_of(state)
@@ -376,11 +357,6 @@ def _explain_compact(plan: PhysicalPlan, compact: CompactPlan) -> Iterator[str]:
         for variable, ended in compact.resets:
             if ended == state:
                 yield f"    {format_role(plan.role(variable))} ends what waits here"
-
-
-def describe_compact(compact: CompactPlan) -> str:
-    """Describes how a compact structure finds matches."""
-    return _COMPACT[compact.answer]
 
 
 def _explain_stacks(plan: PhysicalPlan, stacks: InstanceStacks) -> Iterator[str]:
@@ -411,19 +387,8 @@ def _explain_node(
     yield f"{indent}{node.operator.name}"
     yield from (f"{indent}  . {format_check(check)}" for check in node.checks)
     yield from (f"{indent}  . {describe_absence(plan, a)}" for a in node.absences)
-    for child in list_children(node):
+    for child in node.children:
         yield from _explain_node(plan, tree, child, indent + "  ")
-
-
-def list_children(node: TreeNode) -> tuple[TreeNode, ...]:
-    """Lists the children of a node of a join tree."""
-    match node:
-        case LeafNode():
-            return ()
-        case JoinNode(left=left, right=right):
-            return (left, right)
-        case ApplyNode(part=part):
-            return (part,)
 
 
 def _explain_modules(tree: JoinTree, node: TreeNode) -> Iterator[str]:
@@ -443,21 +408,17 @@ def _explain_modules(tree: JoinTree, node: TreeNode) -> Iterator[str]:
 
 def _find_precursor(here: TreeNode, node: TreeNode) -> TreeNode | None:
     """Finds the left side of the nearest sequence around a node."""
-    match here:
-        case JoinNode(left=left, right=right, operator=operator):
-            if node is not right and (inner := _find_precursor(right, node)) is not None:
-                return inner
-            if operator.order is PartOrder.BEFORE and _contains(right, node):
-                return left
-            return _find_precursor(left, node)
-        case ApplyNode(part=part):
-            return _find_precursor(part, node)
-        case LeafNode():
-            return None
+    if isinstance(here, JoinNode):
+        left, right = here.children
+        if node is not right and (inner := _find_precursor(right, node)) is not None:
+            return inner
+        if here.operator.order is PartOrder.BEFORE and _contains(right, node):
+            return left
+    return _find_precursor(here.children[0], node) if here.children else None
 
 
 def _contains(here: TreeNode, node: TreeNode) -> bool:
-    return here is node or any(_contains(child, node) for child in list_children(here))
+    return here is node or any(_contains(child, node) for child in here.children)
 
 
 # -------------------------------------------------------------------------------------- output

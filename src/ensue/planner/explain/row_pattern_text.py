@@ -21,6 +21,19 @@ from ensue.planner.row_pattern_automaton import END, RowTransition
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.svg import LINE, Canvas, TreeBox, cut_text, draw_tree, measure_text, wrap_text
 
+_SKIPS = {
+    RowSkipTarget.PAST_LAST: "behind its last row",
+    RowSkipTarget.NEXT: "at the row behind its first",
+    RowSkipTarget.FIRST: "at its first row of {}",
+    RowSkipTarget.LAST: "at its last row of {}",
+}
+_TERMS = {
+    EmptyRowPattern: "no row",
+    Concatenation: "one after the other",
+    Alternation: "one of",
+    Permutation: "in any order",
+    Exclusion: "left out of the rows",
+}
 MAX_ENTRIES = 60  # of the automaton that are listed
 _COMPILED = {
     True: "evaluated by a compiled kernel",
@@ -57,25 +70,13 @@ def explain_row_pattern(plan: RowPatternPlan, texts: ClauseTexts, *, compiled: b
 
 
 def _explain_clause(plan: RowPatternPlan, texts: ClauseTexts) -> Iterator[str]:
+    skip = plan.row_pattern.skip
     yield f"pattern    {texts.pattern}"
     yield f"rows       {plan.row_pattern.rows.value}"
-    yield f"after      a match the search goes on {_describe_skip(plan)}"
+    yield f"after      a match the search goes on {_SKIPS[skip.to].format(skip.name)}"
     yield f"partition  {', '.join(texts.partition) or 'none: all rows are one'}"
     yield f"order      {', '.join(texts.order) or 'none: as rows come'}"
     yield f"window     {'none' if texts.within is None else f'less than {texts.within}'}"
-
-
-def _describe_skip(plan: RowPatternPlan) -> str:
-    skip = plan.row_pattern.skip
-    match skip.to:
-        case RowSkipTarget.PAST_LAST:
-            return "behind its last row"
-        case RowSkipTarget.NEXT:
-            return "at the row behind its first"
-        case RowSkipTarget.FIRST:
-            return f"at its first row of {skip.name}"
-        case RowSkipTarget.LAST:
-            return f"at its last row of {skip.name}"
 
 
 def _explain_conditions(
@@ -186,20 +187,12 @@ def _name_term(term: RowTerm) -> str:
     match term:
         case RowVariable(variable=variable):
             return cut_text(variable, MAX_NAME)
-        case EmptyRowPattern():
-            return "no row"
         case PartitionAnchor(at=at):
             return "^" if at == "start" else "$"
-        case Concatenation():
-            return "one after the other"
-        case Alternation():
-            return "one of"
-        case Permutation():
-            return "in any order"
-        case Exclusion():
-            return "left out of the rows"
         case Repetition():
             return f"repeated {_format_quantifier(term)}"
+        case _:
+            return _TERMS[type(term)]
 
 
 def _format_quantifier(term: Repetition) -> str:
