@@ -29,8 +29,10 @@ from ensue.operators.subscriptions.subscription_set import (
     compile_subscription_set,
     reuse_subscription_set,
 )
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
-from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.operators.subscriptions.templates.template_table import (
+    decode_pattern_numbers,
+    is_pattern_leaf,
+)
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
@@ -52,7 +54,6 @@ from ensue.runtime.stage import (
     TableResult,
 )
 from ensue.vector.event_table import split_table
-from ensue.vector.geo_columns import read_places
 from ensue.vector.take import create_empty_table
 
 ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
@@ -113,12 +114,12 @@ class RoutedSubscriptionStage(SubscriptionStage):
         """Sends each event to every task with a subscription for which it is relevant."""
         version = self._version(batch)
         number = self.subscribed.version if version is None else version.number
-        subscriptions = self._fleet(version, key_groups)
+        subscriptions = self._load_set(version, key_groups)
         rows, tasks = [], []
-        first = 0
+        first, bits = 0, np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
         for piece in split_table(events, SLICE):
             relevant, masks = _find_tasks(subscriptions, piece)
-            numbers, key_group = np.nonzero(masks[:, None] >> _bits(key_groups) & np.uint64(1))
+            numbers, key_group = np.nonzero(masks[:, None] >> bits & np.uint64(1))
             rows.append(relevant[numbers] + first)
             tasks.append(key_group)
             first += piece.num_rows
@@ -136,27 +137,27 @@ class RoutedSubscriptionStage(SubscriptionStage):
         assert moment is not None
         return SubscriptionVersion(number, moment.batch, batch.stream)
 
-    def _fleet(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
+    def _load_set(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Returns the set that routes the current events."""
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
             return self._built_set(key_groups)
         if version is None:
-            return self.fleets(_TABLE, key_groups).at(log, self.subscribed.version)
-        fleets = self.fleets(version.stream, key_groups)
-        loaded = fleets.at(log, version.number)
-        write_due_snapshot(log, fleets, version.number, loaded)
+            return self.set_loader(_TABLE, key_groups).at(log, self.subscribed.version)
+        loader = self.set_loader(version.stream, key_groups)
+        loaded = loader.at(log, version.number)
+        write_due_snapshot(log, loader, version.number, loaded)
         return loaded
 
     def require_fit(self) -> None:
         """Raises an error before the start if a subscription does not fit the events."""
         log = self.subscribed.log
         if isinstance(log, CatalogLog):
-            load_on_driver(log, self.fleets(_TABLE, 1), self.subscribed.version)
+            load_on_driver(log, self.set_loader(_TABLE, 1), self.subscribed.version)
         else:
             self._built_set(1)
 
-    def fleets(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
+    def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
         """Returns the loader of the set for a stream."""
         return SubscriptionSetLoader.of(
             self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
@@ -197,7 +198,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
         self, given: StageInput, key_group: int, key_groups: int
     ) -> list[pa.Table]:
         """Matches the complete events of one task."""
-        subscriptions, version = self._fleet(None, key_groups), self.subscribed.version
+        subscriptions, version = self._load_set(None, key_groups), self.subscribed.version
         events = given.events.select(self.source.arrow.names)
         return [match_table(events, subscriptions, version, self.limits, key_group)]
 
@@ -215,11 +216,11 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.told: SubscriptionVersion | None = None
         self.passed: float | None = None  # the current stream time
         changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
-        subscriptions = (
-            _empty_set(stage, key_groups) if changing else stage._fleet(None, key_groups)
-        )
-        self._begin(subscriptions)
-        self.version = 0 if changing else stage.subscribed.version
+        if changing:  # it knows no version yet
+            self._begin(SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups))
+        else:
+            self._begin(stage._load_set(None, key_groups))
+            self.version = stage.subscribed.version
 
     def _begin(self, subscriptions: SubscriptionSet) -> None:
         SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.key_group)
@@ -230,7 +231,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.told = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        subscriptions = self.stage.fleets(version.stream, self.key_groups).at(
+        subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(
             log, version.number, later=True
         )
         if subscriptions is not self.subscription_set:
@@ -249,7 +250,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         tables, first = [], 0
         for piece in split_table(events, SLICE):
             end = first + piece.num_rows
-            tables.append(self._route_slice(piece, versions[first:end]))
+            tables.append(self._feed_slice(piece, versions[first:end]))
             first = end
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
@@ -280,33 +281,21 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.passed = header["passed"]
 
 
-def _empty_set(stage: RoutedSubscriptionStage, key_groups: int) -> SubscriptionSet:
-    """Creates the set of a task that knows no version yet."""
-    return SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups)
-
-
 def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, Any]:
     """Returns the relevant events, and their tasks, modulo 64, as bits."""
-    schema = subscriptions.shape.schema
-    places = None if schema.location is None else read_places(events, schema)
-    rows, slots = subscriptions.index.route(events, places)
+    rows, leaves = subscriptions.route(events)
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    leaves = subscriptions.nodes.leaf_of.array[slots]
-    is_pattern_leaf = pattern_rows(leaves)
+    of_pattern = is_pattern_leaf(leaves)
     bits = np.zeros(len(leaves), np.uint64)
-    bits[~is_pattern_leaf] = subscriptions.nodes.arrays().key_groups[leaves[~is_pattern_leaf]]
-    bits[is_pattern_leaf] = subscriptions.patterns.key_group_bits(
-        decode_pattern_numbers(leaves[is_pattern_leaf]), subscriptions.key_groups
+    bits[~of_pattern] = subscriptions.nodes.arrays().key_groups[leaves[~of_pattern]]
+    bits[of_pattern] = subscriptions.patterns.key_group_bits(
+        decode_pattern_numbers(leaves[of_pattern]), subscriptions.key_groups
     )
     order = np.argsort(rows, kind="stable")
     rows, bits = rows[order].astype(np.int64), bits[order]
     begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
     return rows[begins], np.bitwise_or.reduceat(bits, begins)
-
-
-def _bits(key_groups: int) -> Any:
-    return np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
 
 
 # ---------------------------------------------------------------------------- operator
@@ -342,19 +331,12 @@ class SubscriptionOperator:
     streaming: bool = False
     of_events: bool = True
     rows: None = None  # all events are needed
+    reads: InputFilter = ALL_EVENTS
+    expected: tuple[CompiledQuery, ...] = ()  # matches of subscriptions are not estimated
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
         return (self.output,)
-
-    @property
-    def expected(self) -> tuple[CompiledQuery, ...]:
-        """Returns nothing: matches of subscriptions are not estimated."""
-        return ()
-
-    @property
-    def reads(self) -> InputFilter:
-        return ALL_EVENTS
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """Matches events that are in stream order."""

@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ensue.errors import QueryError
-from ensue.ir.subscription import EventTest, Region, Select
+from ensue.ir.subscription import Select
 from ensue.kernels import network_tables as layout
 from ensue.kernels.network_tables import NetworkNodes
 from ensue.operators.subscriptions.network.network_files import (
+    NodeRow,
     SavedRows,
     load_network,
     save_network,
 )
 from ensue.operators.subscriptions.predicate_index.encoding import COMPARISON, WHERE
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
 from ensue.planner.subscription_joins import NetworkRoot
 from ensue.planner.subscription_network import (
@@ -31,42 +32,16 @@ from ensue.planner.subscription_network import (
     Test,
     TimeTest,
 )
+from ensue.vector.geo_regions import Regions
 
 OPERATOR = {"=": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
 SELECT = {Select.LATEST: layout.LATEST, Select.ONCE: layout.ONCE, Select.ALL: layout.ALL}
 
 
-class RegionRegistry(Protocol):
-    """Numbers regions."""
-
-    def add(self, region: Region, /) -> int: ...
-    def release(self, number: int, /) -> None: ...
-
-
-class LeafIndex(Protocol):
-    """Routes events to leaves."""
-
-    def add(self, atom: EventTest, /) -> int: ...
-    def cancel(self, slot: int, /) -> None: ...
-
-
-@dataclass(slots=True)
-class NodeRow:
-    """The properties of a node beyond its row in the arrays."""
-
-    node: int
-    key: bytes
-    users: int  # nodes above and subscriptions
-    children: tuple[tuple[int, int], ...]  # (node, edge)
-    tests: tuple[int, int]
-    regions: tuple[int, ...]
-    slot: int = -1  # of a leaf
-
-
 class NetworkTable:
     """The nodes of all subscriptions. Adding one compiles no code."""
 
-    def __init__(self, time: Any, regions: RegionRegistry | None, leaves: LeafIndex) -> None:
+    def __init__(self, time: Any, regions: Regions, leaves: AtomIndex) -> None:
         self.regions = regions
         self.leaves = leaves
         self.fields: dict[str, int] = {}  # fields that are compared between events
@@ -111,9 +86,7 @@ class NetworkTable:
         self._free: list[int] = []
         self._free_subscriptions: list[int] = []
         self._user_node = GrowingArray((), np.int32)  # by position of a user
-        self.placed: MutableMapping[
-            int, tuple[int, ...]
-        ] = {}  # subscription -> positions of users
+        self.placed: MutableMapping[int, tuple[int, ...]] = {}  # positions of users
 
     # ---------------------------------------------------------------------------- subscriptions
 
@@ -258,11 +231,9 @@ class NetworkTable:
             elif not isinstance(node, NetworkAbsence):
                 for test in node.tests:
                     if isinstance(test, PlaceTest) and test.region is not None:
-                        assert self.regions is not None
-                        regions.append(self.regions.add(test.region))
+                        regions.append(self.regions.add(test.region))  # noqa: PERF401 - may fail
         except QueryError:
             for region in regions:
-                assert self.regions is not None
                 self.regions.release(region)
             for child, _, _ in children:
                 self._release(child)
@@ -318,17 +289,14 @@ class NetworkTable:
             self._waits.array[number] = -np.inf
             self._not_latest.array[number] = 0
             return number
-        for column in self._columns():
-            number = column.add()
-        self.by_number.append(None)
-        return number
-
-    def _columns(self) -> tuple[GrowingArray, ...]:
-        return (
+        for column in (
             self._kind, self._edges, self._users, self._tests, self._waits, self._only_latest,
             self._simple, self._absence, self._absence_times, self._height, self._key_groups,
             self._not_latest,
-        )  # fmt: skip
+        ):  # fmt: skip
+            number = column.add()
+        self.by_number.append(None)
+        return number
 
     def _mark_task(self, number: int, key_group: int) -> None:
         """Marks a node and all below it as used in a task."""
@@ -349,15 +317,12 @@ class NetworkTable:
 
     def _update_wait(self, number: int, node: NetworkNode) -> None:
         """Sets the waiting time of a shared node to the longest of its users."""
-        waits = self._waits.array
-        match node:
-            case NetworkJoin():
-                waits[number, 0] = max(waits[number, 0], _rounded(node.left_waits))
-                waits[number, 1] = max(waits[number, 1], _rounded(node.right_waits))
-            case NetworkAbsence():
-                waits[number, 2] = max(waits[number, 2], _rounded(node.bars_wait))
-            case _:
-                return
+        waits = self._waits.array[number]
+        if isinstance(node, NetworkJoin):
+            waits[0] = max(waits[0], _rounded(node.left_waits))
+            waits[1] = max(waits[1], _rounded(node.right_waits))
+        elif isinstance(node, NetworkAbsence):
+            waits[2] = max(waits[2], _rounded(node.bars_wait))
 
     def _update_only_latest(self, number: int) -> None:
         """Updates whether only the newest match of a join of two events is needed."""
@@ -388,7 +353,6 @@ class NetworkTable:
             self.leaves.cancel(row.slot)
             self.leaf_of.array[row.slot] = -1
         for region in row.regions:
-            assert self.regions is not None
             self.regions.release(region)
         self.by_number[number] = None
         self.seeds.pop(number, None)
@@ -498,9 +462,7 @@ class NetworkTable:
         save_network(self, folder)
 
     @classmethod
-    def open(
-        cls, folder: Path, time: Any, regions: RegionRegistry | None, leaves: LeafIndex
-    ) -> "NetworkTable":
+    def open(cls, folder: Path, time: Any, regions: Regions, leaves: AtomIndex) -> "NetworkTable":
         """Opens a saved table. Its files are mapped; changes stay in memory."""
         table = cls(time, regions, leaves)
         load_network(table, folder)
@@ -516,10 +478,9 @@ class NetworkTable:
         used = np.ones(self._user.count, np.bool_)
         used[self._free_users] = False
         users = np.flatnonzero(used)
-        task_bits = self._key_group.array[self._user.array[users, 1]].astype(
-            np.uint64
-        ) & np.uint64(63)
-        np.bitwise_or.at(bits, self._user_node.array[users], np.uint64(1) << task_bits)
+        tasks = self._key_group.array[self._user.array[users, 1]].astype(np.uint64)
+        task_bits = np.uint64(1) << (tasks & np.uint64(63))
+        np.bitwise_or.at(bits, self._user_node.array[users], task_bits)
         used = np.ones(self._edge.count, np.bool_)
         used[self._free_edges] = False
         edges = np.flatnonzero(used)
@@ -555,10 +516,8 @@ def _inputs(node: NetworkNode) -> list[tuple[NetworkNode, int, tuple[Test, ...]]
         case NetworkJoin(left, right):
             return [(left, layout.LEFT_SIDE, ()), (right, layout.RIGHT_SIDE, ())]
         case NetworkAbsence(child):
-            below: list[tuple[NetworkNode, int, tuple[Test, ...]]] = []
-            if child is not None:
-                below.append((child, layout.LEFT_SIDE, ()))
-            return below + [(bar.node, layout.BAR, bar.tests) for bar in node.bars]
+            below = [] if child is None else [(child, layout.LEFT_SIDE, ())]
+            return [*below, *((bar.node, layout.BAR, bar.tests) for bar in node.bars)]
 
 
 def _is_simple(join: NetworkJoin) -> bool:

@@ -192,10 +192,10 @@ class AtomTextCodes(CountedIds[str]):
     """Assigns a code to each text while it is in use.
 
     >>> texts = AtomTextCodes()
-    >>> texts.take("truck"), texts.take("van"), texts.take("truck"), texts.code("bus")
-    (0, 1, 0, -1)
-    >>> texts.give_back(1), texts.take("bus"), texts.code("van")
-    (True, 1, -1)
+    >>> texts.take("truck"), texts.take("van"), texts.take("truck")
+    (0, 1, 0)
+    >>> texts.give_back(1), texts.take("bus"), texts.codes(["van", "bus"]).tolist()
+    (True, 1, [-1, 1])
     """
 
     def __init__(self) -> None:
@@ -203,9 +203,6 @@ class AtomTextCodes(CountedIds[str]):
 
     def __len__(self) -> int:
         return len(self._values) - len(self._free)
-
-    def code(self, text: str) -> int:
-        return self._shard(text).get(text, UNKNOWN)
 
     def codes(self, texts: Iterable[str]) -> npt.NDArray[np.int64]:
         shards = self._shards

@@ -165,22 +165,18 @@ class TemplateConstants:
 
 
 def choose_mode(query: Query) -> TemplateMode:
-    """Decides whether a template's subscriptions share a plan, and whether irrelevant events can
-    be dropped.
+    """Decides whether subscriptions share a plan, and whether irrelevant events can be dropped.
 
     With skip-till strategies irrelevant events never affect matches.
     """
+    reason = None
     if Strategy.STRICT in query.strategies:
-        return TemplateMode(
-            "strict_contiguity looks at every event of the stream", every_event=True
-        )
-    if Strategy.PARTITION in query.strategies:
-        return TemplateMode(
-            "partition_contiguity looks at every event of its key", every_event=True
-        )
-    if isinstance(query.within, ByEvents):
-        return TemplateMode("its window counts every event", every_event=True)
-    return TemplateMode()
+        reason = "strict_contiguity looks at every event of the stream"
+    elif Strategy.PARTITION in query.strategies:
+        reason = "partition_contiguity looks at every event of its key"
+    elif isinstance(query.within, ByEvents):
+        reason = "its window counts every event"
+    return TemplateMode(reason, every_event=reason is not None)
 
 
 def get_template_id(query: Query, kinds: tuple[ValueKind, ...]) -> TemplateId:

@@ -1,5 +1,6 @@
 """The engine of a template: its rows of events and subscriptions, and its matches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,16 +61,12 @@ class TemplateEngine:
         for begin in range(0, len(rows), PIECE):
             part = slice(begin, begin + PIECE)
             batch = take_rows(columns, rows[part])
-            number = self.engine.rows
-            numbers = np.arange(number, number + batch.num_rows)
+            numbers = self.engine.rows + np.arange(batch.num_rows)
             self.own = np.concatenate([self.own, numbers])
             self.rows = np.concatenate([self.rows, first + rows[part]])
             self.keys = np.concatenate([self.keys, keys[part]])
-            results.append(
-                self._locate_matches(
-                    self.engine.feed(self.shape.rows(batch, keys[part], places[part]))
-                )
-            )
+            matches = self.engine.feed(self.shape.rows(batch, keys[part], places[part]))
+            results.append(self._locate_matches(matches))
             if batch.num_rows > _FEW or len(self.own) > max(MIN_COMPACT_ROWS, 2 * self._needed):
                 self.keep()
         return _concat_matches(self, results)
@@ -163,7 +160,11 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
     rows = np.concatenate([NONE, *(f.rows for f in parts)])
     keys = np.concatenate([NONE, *(f.keys for f in parts)])
     shifts = np.cumsum([0, *(len(f.rows) for f in parts)])
-    moved = [_shift_rows(f.matches, by) for f, by in zip(parts, shifts.tolist(), strict=False)]
+
+    def shift(by: int) -> Callable[[Ints], Ints]:
+        return lambda rows: np.where(rows < 0, np.int64(-1), rows + by)
+
+    moved = [f.matches.moved(shift(by)) for f, by in zip(parts, shifts.tolist(), strict=False)]
     variables = moved[0].rows
     singles = {v: np.concatenate([m.rows[v] for m in moved]) for v in variables}
     lists = {}
@@ -174,10 +175,6 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
         lists[variable] = offsets, np.concatenate([m.lists[variable][1] for m in moved])
     count = sum(m.count for m in moved)
     return TemplateMatches(running, Matches(singles, lists, count), rows, keys)
-
-
-def _shift_rows(matches: Matches, by: int) -> Matches:
-    return matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), rows + by))
 
 
 # ----------------------------------------------------------------------------- delivery
@@ -208,11 +205,8 @@ def select_matches(
     if found.running.shape.repeats and matches.count > 1:
         selected = _find_distinct(keys, offsets, rows)
     if len(selected) < matches.count:
-        keys, picked = (
-            keys[selected],
-            Matches({}, {"": (offsets, rows)}, matches.count).pick(selected),
-        )
-        offsets, rows = picked.lists[""]
+        members = Matches({}, {"": (offsets, rows)}, matches.count).pick(selected)
+        keys, (offsets, rows) = keys[selected], members.lists[""]
     unique, which = np.unique(keys, return_inverse=True)
     return SelectedMatches([table.by_key[key] for key in unique.tolist()], which, offsets, rows)
 

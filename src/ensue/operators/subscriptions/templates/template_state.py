@@ -94,9 +94,8 @@ class TemplateState:
         shape = member.shape
         key = None if shape.way.alone is None else member.key
         running = self.running.get((shape.id, key))
-        if (
-            running is None or running.shape is not shape
-        ):  # all subscriptions of the old template were cancelled
+        # of an equal template all subscriptions were cancelled
+        if running is None or running.shape is not shape:
             running = self.running[shape.id, key] = TemplateEngine(shape, self.limits, key)
         return running
 
