@@ -66,8 +66,6 @@ class MemberRegistry(SavedMapping[str, Member]):
         self._by_number[self[name].number] = None
         super().__delitem__(name)
 
-    # ------------------------------------------------------------------------ files
-
     def save(self, folder: Path) -> None:
         """Writes all subscriptions to an empty folder."""
         members = sorted(self.values(), key=lambda m: m.identity[:8])

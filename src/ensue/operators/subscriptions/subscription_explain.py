@@ -49,7 +49,7 @@ def explain_subscriptions(
     sections = [list(_summarize(subscriptions, subscribed, limits))]
     if len(changes) <= FEW:
         sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
-    templates = [s for s in subscriptions.patterns.shapes.values() if s.way.alone is None]
+    templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
     sections += [
         list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]
     ]
@@ -63,7 +63,7 @@ def _summarize(
     subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits
 ) -> Iterator[str]:
     patterns = subscriptions.patterns
-    templates = [s for s in patterns.shapes.values() if s.way.alone is None]
+    templates = [s for s in patterns.shapes.values() if s.mode.alone is None]
     shared = sum(template.users for template in templates)
     place = "in memory" if subscribed.folder is None else "in a folder"
     version = subscribed.version
@@ -72,10 +72,10 @@ def _summarize(
     yield f"  in templates {shared}, as {_count(len(templates), 'plan')}"
     yield f"  separately   {len(patterns) - shared}"
     counters = subscriptions.counters()
-    saved = subscriptions.nodes.asked - counters["nodes"]
+    saved = subscriptions.nodes.requests - counters["nodes"]
     yield (
         f"nodes          {counters['nodes']}, {counters['leaves']} of them leaves; used "
-        f"{subscriptions.nodes.asked} times, so sharing saved {saved}"
+        f"{subscriptions.nodes.requests} times, so sharing saved {saved}"
     )
     counted = Counter(subscriptions.index.paths()).most_common()
     paths = ", ".join(f"{count} by {path}" for path, count in counted)
@@ -162,8 +162,8 @@ def _explain_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> I
 def _explain_separate(subscriptions: SubscriptionSet) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for member in subscriptions.patterns.members.values():
-        if member.shape.way.alone is not None:
-            reasons.setdefault(member.shape.way.alone, []).append(member.name)
+        if member.shape.mode.alone is not None:
+            reasons.setdefault(member.shape.mode.alone, []).append(member.name)
     if reasons:
         yield "on separate engines"
     for reason, names in reasons.items():

@@ -74,7 +74,6 @@ def load_set(
 
 
 def clear_set_cache() -> None:
-    """Drops all cached sets of this process."""
     with _cache_lock:
         _cache.clear()
 
@@ -116,8 +115,7 @@ class SubscriptionSetLoader:
         )  # fmt: skip
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
-        """Applies the changes of the next version; subscriptions that do not fit the events are
-        left out."""
+        """Applies the changes of a version; subscriptions that do not fit are left out."""
         for change in changes:
             ready.follow(change, version)
 
@@ -129,10 +127,7 @@ class SubscriptionSetLoader:
 def load_on_driver(
     log: CatalogLog, loader: SubscriptionSetLoader, version: int
 ) -> SubscriptionSet:
-    """Loads the set at a version on the driver, where all of it must fit the events.
-
-    After many changes a new snapshot saves the tasks from reading them.
-    """
+    """Loads the set at a version on the driver, where all of it must fit the events."""
     subscriptions = loader.at(log, version)
     for name, why in subscriptions.refused.items():
         raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
@@ -150,8 +145,7 @@ def write_due_snapshot(
 
 
 class FollowingMatcher(SubscriptionMatcher):
-    """Matches all subscriptions of a set in this process; changes in the log apply from the next
-    events on."""
+    """Matches a set in this process; changes in the log apply from the next events on."""
 
     def __init__(
         self,
@@ -172,13 +166,11 @@ class FollowingMatcher(SubscriptionMatcher):
         self.subscription_set.matchers.add(self)
         self._follow(subscribed.version)
 
-    def feed(self, given: StageInput) -> list[pa.Table]:
-        """Returns what the next events complete."""
+    def feed(self, batch: StageInput) -> list[pa.Table]:
         self._follow(self.log.latest())
-        return super().feed(given)
+        return super().feed(batch)
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
         self._follow(self.log.latest())
         return super().advance(now)
 

@@ -120,10 +120,8 @@ class SubscriptionMatcher:
         self.routed = 0  # events that are relevant to a subscription
         self.version = 0  # of the set
 
-    # ---------------------------------------------------------------------------- limits
-
     def bound_each(self, each: MatcherLimits) -> None:
-        """Limits memory and matches per subscription, on average for those that share."""
+        """Limits memory and matches per subscription, on average if they share nodes."""
         self.patterns.each = each
         self._bound_nodes()
 
@@ -171,8 +169,6 @@ class SubscriptionMatcher:
         seconds = {name: share / total * spent for name, share in held.items()}
         return Usage({**sizes, **patterns.bytes}, {**seconds, **patterns.seconds})
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
         return [self.feed_events(batch.bare)]
@@ -206,7 +202,7 @@ class SubscriptionMatcher:
         return self._build_notifications(delivered, patterns)
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
+        """Returns the matches that the watermark `now` completes."""
         self.patterns.drop_cancelled(self.store)
         notifications = self._build_notifications(
             self.state.advance(now), self.patterns.advance(now)
@@ -215,7 +211,7 @@ class SubscriptionMatcher:
         return [notifications]
 
     def finish(self) -> list[pa.Table]:
-        """Returns what only waited for the stream to end."""
+        """Returns the matches that the end of the stream completes."""
         return [self._build_notifications(self.state.finish(), self.patterns.finish())]
 
     def deadline(self) -> float | None:
@@ -226,8 +222,6 @@ class SubscriptionMatcher:
     def now(self) -> float | None:
         """The current stream time; None before the first event."""
         return self.state.now
-
-    # ---------------------------------------------------------------------------- events
 
     def _times(self, events: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Returns the start and end times of events."""
@@ -277,7 +271,7 @@ class SubscriptionMatcher:
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
     def _build_pattern_notifications(self, found: TemplateMatches) -> pa.Table:
-        result = self.patterns.told(found, self.store)
+        result = self.patterns.select(found, self.store)
         if not len(result.which):
             return create_empty_table(self.schema)
         matches = Matches({}, {MEMBERS: (result.offsets, result.rows)}, len(result.which))
@@ -301,8 +295,6 @@ class SubscriptionMatcher:
         """Returns the rows of the stream that later matches may contain."""
         return np.union1d(self.state.events.position, self.patterns.held())
 
-    # ---------------------------------------------------------------------------- changes
-
     def drop_cancelled(self) -> None:
         """Drops the state of cancelled subscriptions."""
         gone = self.subscription_set.nodes.gone_subscriptions
@@ -311,8 +303,6 @@ class SubscriptionMatcher:
         self.state.restore_consumed(
             used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)]
         )
-
-    # ---------------------------------------------------------------------------- state
 
     @property
     def partial_matches(self) -> int:
@@ -324,7 +314,6 @@ class SubscriptionMatcher:
         return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
 
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
         arrays = self.state.save()
         patterns = self.patterns.save()
         self.store.keep(self._held_rows())
@@ -347,7 +336,6 @@ class SubscriptionMatcher:
         return pack_state(header, {**saved, **more}, {"events": events, "patterns": patterns})
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, arrays, blobs = unpack_state(data)
         if header.get("format") != FORMAT:
             raise StateError(

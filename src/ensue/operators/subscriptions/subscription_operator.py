@@ -79,7 +79,6 @@ class SubscriptionStage:
         return (self.output,)
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the matches."""
         return sum(table.num_rows for table in tables)
 
     def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
@@ -107,8 +106,6 @@ class RoutedSubscriptionStage(SubscriptionStage):
 
     arrival: tuple[str, ...] = (BATCH, ROW)
     added: pa.Schema = ADDED
-
-    # ---------------------------------------------------------------------------- routing
 
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
@@ -158,7 +155,6 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self._built_set(1)
 
     def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        """Returns the loader of the set for a stream."""
         return SubscriptionSetLoader.of(
             self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )
@@ -180,26 +176,23 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self.subscribed, self.source, self.output, self.limits, self.streaming,
         )  # fmt: skip
 
-    # ---------------------------------------------------------------------------- matching
-
     def matcher(self) -> "SubscriptionTaskMatcher":
         """Creates the matcher of a single task."""
         return self.task_matcher(0, 1)
 
     def task_matcher(self, key_group: int, key_groups: int) -> "SubscriptionTaskMatcher":
-        """Creates the matcher of one task."""
         return SubscriptionTaskMatcher(self, key_group, key_groups)
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def matched(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events in a single task."""
-        return self.match_key_group(given, 0, 1)
+        return self.match_key_group(batch, 0, 1)
 
     def match_key_group(
-        self, given: StageInput, key_group: int, key_groups: int
+        self, batch: StageInput, key_group: int, key_groups: int
     ) -> list[pa.Table]:
         """Matches the complete events of one task."""
         subscriptions, version = self._load_set(None, key_groups), self.subscribed.version
-        events = given.events.select(self.source.arrow.names)
+        events = batch.events.select(self.source.arrow.names)
         return [match_table(events, subscriptions, version, self.limits, key_group)]
 
 
@@ -213,7 +206,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def __init__(self, stage: RoutedSubscriptionStage, key_group: int, key_groups: int) -> None:
         self.stage, self.key_group, self.key_groups = stage, key_group, key_groups
-        self.told: SubscriptionVersion | None = None
+        self.announced: SubscriptionVersion | None = None
         self.passed: float | None = None  # the current stream time
         changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
         if changing:  # it knows no version yet
@@ -228,7 +221,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to another version of the set."""
-        self.told = version
+        self.announced = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
         subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(
@@ -243,10 +236,10 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         if self.passed is not None:
             self.state.skip_past(self.passed)
 
-    def feed(self, given: StageInput) -> list[pa.Table]:
+    def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete, each seen by the subscriptions of its version."""
-        events = given.events.select(self.stage.source.arrow.names)
-        versions = np.asarray(given.events.column(VERSION).to_numpy(), np.int64)
+        events = batch.events.select(self.stage.source.arrow.names)
+        versions = np.asarray(batch.events.column(VERSION).to_numpy(), np.int64)
         tables, first = [], 0
         for piece in split_table(events, SLICE):
             end = first + piece.num_rows
@@ -255,28 +248,23 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
         self.passed = now
         return super().advance(now)
 
-    # ---------------------------------------------------------------------------- state
-
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
-        told = None if self.told is None else asdict(self.told)
-        header = {"key_group_format": FORMAT, "told": told, "passed": self.passed}
+        announced = None if self.announced is None else asdict(self.announced)
+        header = {"key_group_format": FORMAT, "announced": announced, "passed": self.passed}
         return pack_state(header, {}, {"fleet": super().save()})
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, _, blobs = unpack_state(data)
         if header.get("key_group_format") != FORMAT:
             raise StateError(
                 f"the state of subscriptions is of format {header.get('key_group_format')}, and this "
                 f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
-        if header["told"] is not None:
-            self.renew(SubscriptionVersion(**header["told"]))
+        if header["announced"] is not None:
+            self.renew(SubscriptionVersion(**header["announced"]))
         super().restore(blobs["fleet"])
         self.passed = header["passed"]
 
@@ -370,9 +358,9 @@ class SingleTaskSubscriptionStage(SubscriptionStage):
             self.subscribed, self.source, self.limits, streaming=self.streaming
         )
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def matched(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events."""
         subscriptions = compile_subscription_set(
             self.subscribed, self.source, streaming=self.streaming
         )
-        return [match_table(given.bare, subscriptions, self.subscribed.version, self.limits)]
+        return [match_table(batch.bare, subscriptions, self.subscribed.version, self.limits)]

@@ -87,13 +87,8 @@ class SubscriptionSet:
         rows, slots = self.index.route(events, places)
         return rows, self.nodes.leaf_of.array[slots]
 
-    # ---------------------------------------------------------------------------- changes
-
     def take(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
-        """Applies a change; a QueryError leaves the set unchanged.
-
-        `now` is the current stream time.
-        """
+        """Applies a change at the stream time `now`; a QueryError leaves the set unchanged."""
         if change.kind is ChangeKind.CANCEL:
             self.cancel(change.name)
             return
@@ -126,10 +121,7 @@ class SubscriptionSet:
             raise error.at(None, change.text) from None
 
     def follow(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
-        """Applies a change to a running set; a subscription that does not fit is left out.
-
-        The subscription that it replaces is removed nevertheless.
-        """
+        """Applies a change; a subscription that does not fit is left out, even a replacement."""
         try:
             self.take(change, version, now)
         except QueryError as error:
@@ -154,7 +146,6 @@ class SubscriptionSet:
         return subscription, roots
 
     def cancel(self, name: str) -> None:
-        """Removes a subscription."""
         self.refused.pop(name, None)
         if self.patterns.cancel(name):
             return
@@ -168,8 +159,6 @@ class SubscriptionSet:
             for matcher in self.matchers:
                 matcher.drop_cancelled()
             self.nodes.reuse()
-
-    # ---------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> None:
         """Writes the set to an empty folder."""
@@ -203,8 +192,6 @@ class SubscriptionSet:
         subscriptions.patterns.open(folder / "patterns")
         subscriptions.refused = json.loads((folder / "refused").read_text())
         return subscriptions
-
-    # ---------------------------------------------------------------------------- units
 
     def _length(self, length: Length | None) -> int | float:
         if length is None:

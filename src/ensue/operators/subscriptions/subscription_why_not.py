@@ -88,8 +88,7 @@ def _read(text: str, regions: Mapping[str, str], language: str | None) -> Subscr
 
 
 def _columns(subscription: Subscription, shape: StreamSchema) -> dict[str, str]:
-    """Returns the columns of the fields that are read; a QueryError if it does not fit the
-    events."""
+    """Returns the columns of the fields that are read, if all fit the events."""
     check_subscription_fields(subscription, shape.schema)
     plan_network(subscription, SubscriptionSet(shape).units)  # checks lengths and moments
     fields = IndexFields(shape)

@@ -51,8 +51,8 @@ class MultiVersionSet(SubscriptionSet):
         self.ending.pop(name, None)
         self.cancel(name)
 
-    def came_with(self, name: str, version: int) -> bool:
-        """Whether a subscription was added at a version or before."""
+    def added_by(self, name: str, version: int) -> bool:
+        """Whether a subscription was added at a version or before it."""
         pattern = self.patterns.members.get(name)
         if pattern is not None:
             return pattern.since <= version
@@ -125,7 +125,6 @@ class MultiVersionStage(RoutedSubscriptionStage):
         return self if floor == self.floor else replace(self, floor=floor)
 
     def set_loader(self, stream: str, key_groups: int) -> MultiVersionLoader:
-        """Returns the loader of this process."""
         loader = MultiVersionLoader.of(
             self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )

@@ -71,8 +71,6 @@ class CatalogLog:
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return CatalogLog, (str(self.folder),)
 
-    # ---------------------------------------------------------------------------- writing
-
     def append(self, changes: Iterable[SubscriptionChange]) -> int:
         """Appends changes atomically and returns their version.
 
@@ -145,8 +143,6 @@ class CatalogLog:
                     "  hint: pass the settings that it was created with, or name another folder"
                 )
 
-    # ---------------------------------------------------------------------------- reading
-
     def settings(self) -> dict[str, Any] | None:
         """Returns the settings, or None before `settle`."""
         path = self.folder / "settings"
@@ -190,10 +186,6 @@ class CatalogLog:
         """Counts the changes up to a version."""
         return read_header(self._path(version), version).total if version else 0
 
-    def at(self, version: int) -> int:
-        """Returns when a version was written: microseconds since 1970 on the writer's clock."""
-        return read_header(self._path(version), version).at
-
     def changes(
         self, since: int = 0, until: int | None = None
     ) -> Iterator[tuple[int, SubscriptionChange]]:
@@ -219,8 +211,7 @@ class CatalogLog:
         return names
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
-        """Yields the subscriptions at a version in definition order, each with its defining
-        version."""
+        """Yields the subscriptions at a version, each with the version that defined it."""
         version = self.latest() if version is None else version
         positions = sorted((defined, row) for _, defined, row in self.names(version))
         for defined, rows in groupby(positions, key=itemgetter(0)):
@@ -295,8 +286,7 @@ class MemoryLog:
                 yield version, change
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
-        """Yields the subscriptions at a version in definition order, each with its defining
-        version."""
+        """Yields the subscriptions at a version, each with the version that defined it."""
         subscriptions = {change.name: (number, change) for number, change in self._base}
         for number, change in self.changes(until=version):
             subscriptions.pop(change.name, None)

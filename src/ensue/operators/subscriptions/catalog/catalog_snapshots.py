@@ -220,8 +220,6 @@ class SubscriptionNames:
             else:
                 self._places[name] = version << _ROW_BITS | row
 
-    # ------------------------------------------------------------------------ in a snapshot
-
     def save(self, folder: Path) -> None:
         places = pa.array(self._places.values(), pa.int64())
         table = pa.table({"name": pa.array(self._places, pa.string()), "place": places})

@@ -63,7 +63,7 @@ def save_network(table: "NetworkTable", folder: Path) -> None:
         "seeds": list(table.seeds.items()),
         "key_groups": table.key_groups,
         "changes": table.changes,
-        "asked": table.asked,
+        "requests": table.requests,
     }
     (folder / _ABOUT).write_text(json.dumps(metadata))
 
@@ -121,8 +121,8 @@ def load_network(table: "NetworkTable", folder: Path) -> None:
     table.free_tests = {int(size): places for size, places in metadata["free_tests"]}
     table.fields = metadata["fields"]
     table.seeds = dict(metadata["seeds"])
-    table.key_groups, table.changes, table.asked = (
-        metadata[n] for n in ("key_groups", "changes", "asked")
+    table.key_groups, table.changes, table.requests = (
+        metadata[n] for n in ("key_groups", "changes", "requests")
     )
     numbers = SavedRows(folder)
     table.by_number = numbers
@@ -140,7 +140,7 @@ class _Ragged:
 
 
 class SavedRows:
-    """Rows by number: saved ones, and those that were added or changed since."""
+    """Rows by number: the saved ones, and later additions and changes."""
 
     def __init__(self, folder: Path) -> None:
         self._keys = map_array(folder / "row_keys.npy")

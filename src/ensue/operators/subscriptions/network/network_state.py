@@ -84,11 +84,8 @@ class NetworkState:
             np.zeros(1, time),
         )
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, new: NetworkEvents, rows: npt.NDArray[np.int32], leaves: Any) -> NetworkMatches:
-        """Matches the next events with the leaves that each reaches; `rows` number the
-        new events."""
+        """Matches the next events, numbered by `rows`, with the `leaves` that each reaches."""
         self._apply_changes()
         before = len(self.events.position)
         self.events = append_events(self.events, new, len(self.table.fields))
@@ -149,8 +146,6 @@ class NetworkState:
         positions = self.events.position[members] if len(members) else members
         return NetworkMatches(rows[:, 0].copy(), times[:, 0], times[:, 1], offsets, positions)
 
-    # ---------------------------------------------------------------------------- changes
-
     def _apply_changes(self) -> None:
         """Reserves space for new nodes, and starts new absences between moments."""
         self._reserve()
@@ -168,8 +163,7 @@ class NetworkState:
             self.held = held._replace(used=_grow(held.used, table.subscriptions, -1))
 
     def skip_past(self, now: float) -> None:
-        """Drops new absences between moments that start before `now`: part of their interval was
-        not observed."""
+        """Drops new absences that start before `now`: part of their interval was not observed."""
         begins = self.table.arrays().absence_times
         for node, since in self.table.seeds.items():
             if since <= self.version and node not in self._seeded and begins[node, 1] < now:
@@ -202,8 +196,6 @@ class NetworkState:
         add_timer(held.heap, held.heap_times, timers, instance, height, at + length)
         held.counted[:3] = (instances + 2, cells + 1, timers + 1)
         self.held = held
-
-    # ---------------------------------------------------------------------------- memory
 
     def compact(self) -> None:
         """Drops all values and events that no match can use."""
@@ -238,11 +230,6 @@ class NetworkState:
         return self.table.shares(np.bincount(nodes[nodes >= 0], minlength=self.table.size))
 
     @property
-    def nbytes(self) -> int:
-        """The memory in use."""
-        return sum(a.nbytes for a in (*self.held, *self.events))
-
-    @property
     def now(self) -> float | None:
         """The current stream time; None before the first event."""
         return self.held.clock[0].item() if self.held.counted[3] else None
@@ -257,11 +244,8 @@ class NetworkState:
         """Returns the time after which something is decided without events."""
         return self.held.heap_times[0].item() if self.held.counted[2] else None
 
-    # ---------------------------------------------------------------------------- state
-
     def get_consumed(self) -> tuple[Ints, Ints]:
-        """Returns up to which events subscriptions have consumed the stream, in total
-        and by key."""
+        """Returns the position up to which subscriptions have consumed events, and by key."""
         consuming = np.flatnonzero(self.held.used >= 0)
         tied = self.held.tied[self.held.tied[:, 0] > 0]
         return np.stack([consuming, self.held.used[consuming]], axis=1), tied - (1, 0, 0)
@@ -366,7 +350,6 @@ class NetworkState:
 
 
 def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
-    """Returns the saved instances as rows."""
     return np.array(saved["instances"], np.int64).reshape(-1, layout.WIDTH)
 
 
@@ -396,7 +379,6 @@ def append_events(held: NetworkEvents, new: NetworkEvents, fields: int) -> Netwo
 
 
 def select_events(events: NetworkEvents, rows: Ints) -> NetworkEvents:
-    """Selects events by row."""
     lengths = np.diff(events.corner)[rows]
     corner = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=corner[1:])

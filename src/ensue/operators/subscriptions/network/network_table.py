@@ -52,7 +52,7 @@ class NetworkTable:
         self.seeds: dict[int, int] = {}
         self._since_now = 0  # the version of the current change
         self.changes = 0
-        self.asked = 0  # requests for nodes; those beyond the number of nodes were shared
+        self.requests = 0  # for nodes; those beyond the number of nodes were shared
         self.free_tests: dict[int, list[int]] = {}
         self._kind = GrowingArray((), np.int8)
         self._edges = GrowingArray((), np.int32, -1)
@@ -88,8 +88,6 @@ class NetworkTable:
         self._user_node = GrowingArray((), np.int32)  # by position of a user
         self.placed: MutableMapping[int, tuple[int, ...]] = {}  # positions of users
 
-    # ---------------------------------------------------------------------------- subscriptions
-
     def subscribe(
         self,
         roots: Iterable[NetworkRoot],
@@ -97,8 +95,7 @@ class NetworkTable:
         since: int,
         key_group: int | None = None,
     ) -> int:
-        """Adds a subscription to the values of nodes and returns its number. Equal ones share a
-        task."""
+        """Adds a subscription and returns its number; equal ones share a task."""
         roots = tuple(dict.fromkeys(roots))
         hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
         key_group = hashed % self.key_groups if key_group is None else key_group
@@ -203,11 +200,9 @@ class NetworkTable:
         _, subscription, slot, _ = self._user.array[place]
         return bool(self._select.array[subscription] == layout.ALL or slot >= 0)
 
-    # ---------------------------------------------------------------------------- nodes
-
     def add(self, node: NetworkNode, key_group: int = 0) -> int:
         """Returns the number of a node, creates it if needed, and counts one more user."""
-        self.asked += 1
+        self.requests += 1
         row = self.rows.get(node.key)
         if row is None:
             row = self._create(node, key_group)
@@ -364,8 +359,6 @@ class NetworkTable:
         self._free_subscriptions += self.gone_subscriptions
         self.gone, self.gone_subscriptions = [], []
 
-    # ---------------------------------------------------------------------------- tests
-
     def _add_tests(self, tests: Iterable[Test], regions: Iterator[int]) -> tuple[int, int]:
         """Stores tests contiguously and returns the first position and their number."""
         stored = tuple(tests)
@@ -410,8 +403,6 @@ class NetworkTable:
     def _field(self, name: str) -> int:
         return self.fields.setdefault(name, len(self.fields))
 
-    # ---------------------------------------------------------------------------- lists
-
     def _link(
         self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int
     ) -> None:
@@ -433,8 +424,6 @@ class NetworkTable:
         if following >= 0:
             before.array[following] = earlier
 
-    # ---------------------------------------------------------------------------- arrays
-
     @property
     def size(self) -> int:
         """The number of node numbers in use."""
@@ -455,10 +444,7 @@ class NetworkTable:
             self._test.array, self._test_time.array, self._test_number.array,
         )  # fmt: skip
 
-    # ---------------------------------------------------------------------------- files
-
     def save(self, folder: Path) -> None:
-        """Writes the table to an empty folder."""
         save_network(self, folder)
 
     @classmethod

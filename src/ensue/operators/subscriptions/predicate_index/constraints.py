@@ -170,10 +170,7 @@ class PredicateReader:
 
 
 class PredicateReaders:
-    """Caches the readers of predicates.
-
-    NULL satisfies no predicate; NaN satisfies `!=` alone, as everywhere in Ensue.
-    """
+    """Caches the readers of predicates."""
 
     def __init__(self, fields: IndexFields, unit: Unit) -> None:
         self._fields, self._unit = fields, unit
@@ -188,8 +185,7 @@ class PredicateReaders:
         return readers[-1]
 
     def read(self, atom: EventTest) -> AtomConstraints:
-        """Returns the constraints of an atom; a QueryError if a predicate does not fit
-        its column."""
+        """Returns the constraints of an atom; a QueryError if a predicate does not fit."""
         constraints = AtomConstraints()
         parts = constraints.fields
         for predicate in atom.predicates:

@@ -103,8 +103,6 @@ class AtomEncoder:
                     self.texts.give_back(high)
         self.groups.give_back(max(group, NO_TYPE))
 
-    # ---- fields
-
     def _encode_fields(self, constraints: AtomConstraints, rows: "array[int]") -> int:
         """Appends the tests of an atom on fields and returns its group."""
         group = NO_TYPE
@@ -142,8 +140,6 @@ class AtomEncoder:
                 rows.extend((UNLIKE + word, code, code, 0))
         if len(rows) == before:  # the value must not be NULL
             rows.extend((WITHIN + word, *EVERYTHING, 0))
-
-    # ---- regions
 
     def _encode_regions(
         self, atoms: Sequence[EventTest], constraints: Sequence[AtomConstraints]

@@ -55,7 +55,6 @@ class IndexFields:
         self.type_number = -1  # the field of that column, once it is read
 
     def of(self, predicate: Predicate) -> IndexField:
-        """Returns the field of a predicate."""
         if predicate.name not in self._by_name:
             self._by_name[predicate.name] = self.take(self._column(predicate))
         return self._by_name[predicate.name]
@@ -100,8 +99,7 @@ class IndexFields:
 def encode_field_values(
     events: pa.Table, shape: StreamSchema, fields: list[IndexField], texts: AtomTextCodes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Returns for each event and field its order-preserving integer, and its double (NaN
-    if none)."""
+    """Returns the order-preserving integers and the doubles (NaN if none) of fields."""
     values = np.empty((events.num_rows, len(fields)), np.int64)
     numbers = np.empty((events.num_rows, len(fields)), np.float64)
     for field in fields:

@@ -110,8 +110,6 @@ class AtomIndex:
     def __len__(self) -> int:
         return int(self._arrays["atom_state"][routing_arrays.ALIVE])
 
-    # ---- changes
-
     def add(self, atom: EventTest) -> int:
         """Adds an atom and returns its slot."""
         return int(self._add([atom])[0])
@@ -121,10 +119,7 @@ class AtomIndex:
         self._writer.readers.read(atom)
 
     def add_many(self, atoms: Iterable[EventTest]) -> Rows:
-        """Adds atoms in bulk, which is faster, and returns their slots.
-
-        If one does not fit its columns, none is added.
-        """
+        """Adds all atoms or none, faster than one by one, and returns their slots."""
         added: list[Rows] = []
         atoms = iter(atoms)
         try:
@@ -168,7 +163,6 @@ class AtomIndex:
         arrays.tidy()
 
     def _tests(self, slot: int) -> list[list[int]]:
-        """Returns the tests of an atom."""
         out = np.empty((8, WORDS), np.int64)
         count = routing_atoms.list_tests(self._arrays.atoms, slot, out)
         if count > len(out):
@@ -215,8 +209,6 @@ class AtomIndex:
                 return "type" if (access >> 8) & ((1 << 28) - 1) else "no field: all events fit"
             case _:
                 return "no field: no event fits"
-
-    # ---- routing
 
     def route(self, events: pa.Table, places: EventPlaces | None) -> tuple[Rows, Rows]:
         """Returns rows of events and slots of the atoms that match them, by row, then slot."""
@@ -295,7 +287,6 @@ class AtomIndex:
         return _NO_REGIONS if self._regions is None else self._regions.table
 
     def hits(self) -> RoutingCounters:
-        """Returns the counters of the routing."""
         return RoutingCounters(*map(int, self._arrays["counters"]))
 
     @property
@@ -303,10 +294,7 @@ class AtomIndex:
         """The memory of the index, without the regions."""
         return self._arrays.nbytes + self._writer.texts.nbytes
 
-    # ---- files
-
     def save(self, folder: Path) -> None:
-        """Writes the index to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self._arrays.save(folder)
         self._writer.texts.save(folder)

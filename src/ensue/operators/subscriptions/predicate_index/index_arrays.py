@@ -93,8 +93,6 @@ class IndexArrays:
                 self._arrays[name] = more
         self._build()
 
-    # ---- the hash table
-
     @property
     def growing(self) -> bool:
         state = self._arrays["table_state"]
@@ -169,8 +167,6 @@ class IndexArrays:
                 size *= 2
             self.rebuild(size)
 
-    # ---- files
-
     def save(self, folder: Path) -> None:
         for name in (*_ROWS, *_TABLE, *_OLD, *_FIXED):
             np.save(folder / f"{name}.npy", self._arrays[name], allow_pickle=False)
@@ -232,7 +228,6 @@ class GrowingArray:
 
     @property
     def used(self) -> npt.NDArray[Any]:
-        """The rows in use."""
         return self.array[: self.count]
 
 

@@ -27,8 +27,7 @@ _FEW = 1_000  # with fewer rows, unneeded ones are not dropped
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemplateMatches:
-    """Matches as positions among rows, each of which is an event of the stream and a subscription
-    key."""
+    """Matches as positions among rows: pairs of an event and a subscription key."""
 
     running: "TemplateEngine"
     matches: Matches
@@ -49,8 +48,6 @@ class TemplateEngine:
         self.meter = CpuMeter()
         self._needed = 0
         self._bounded_for = 0  # subscriptions
-
-    # ---------------------------------------------------------------------------- feeding
 
     def feed(
         self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints
@@ -95,18 +92,18 @@ class TemplateEngine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the engine need not be told that time passes."""
+        """Whether the passing of time does not affect the engine."""
         engine = self.engine
         return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
     def advance(self, now: float) -> TemplateMatches:
-        """Returns the matches that only waited for time to pass."""
+        """Returns the matches that the watermark `now` completes."""
         result = self._locate_matches(self.engine.advance(now))
         self.keep()
         return result
 
     def finish(self) -> TemplateMatches:
-        """Returns the matches that only waited for the stream to end."""
+        """Returns the matches that the end of the stream completes."""
         return self._locate_matches(self.engine.finish())
 
     def _locate_matches(self, matches: Matches) -> TemplateMatches:
@@ -130,8 +127,6 @@ class TemplateEngine:
             self.own, self.rows = self.own[positions], self.rows[positions]
             self.keys = self.keys[positions]
         self._needed = len(held)
-
-    # ---------------------------------------------------------------------------- changes
 
     def drop(self, table: TemplateTable, store: EventBuffer) -> None:
         """Drops the state of cancelled subscriptions if the engine can.
@@ -182,8 +177,7 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedMatches:
-    """Matches of subscriptions: match k is of `of[which[k]]`, with the rows from
-    `offsets[k]` on."""
+    """Match k is of `of[which[k]]`, with the rows from `offsets[k]` on."""
 
     of: list[PatternMember]
     which: Ints
