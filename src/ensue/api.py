@@ -1462,7 +1462,7 @@ def plot(
 
 
 def _explain_set(subscriptions: Subscriptions, events: Any, limits: "MatcherLimits") -> str:
-    from ensue.operators.subscriptions.subscription_explain import SubscriptionExplainer
+    from ensue.operators.subscriptions.subscription_explain import explain_subscriptions
     from ensue.runtime.source_schema import SourceOptions
 
     source = None
@@ -1470,7 +1470,7 @@ def _explain_set(subscriptions: Subscriptions, events: Any, limits: "MatcherLimi
         unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
         columns = SourceOptions(**_columns_of(subscriptions, (), False, order=(), **unset))
         _, source = _runner(events).read(events, columns)
-    return SubscriptionExplainer(subscriptions.subscribed(), source, limits).told()
+    return explain_subscriptions(subscriptions.subscribed(), source, limits)
 
 
 def _explain_query(

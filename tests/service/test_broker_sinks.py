@@ -22,8 +22,9 @@ from ensue.service.delivery import kafka_sink as kafka
 from ensue.service.delivery import mqtt_sink as mqtt
 from ensue.service.delivery import nats_sink as nats
 from ensue.service.delivery.sink import DeliveryError
-from ensue.service.endpoints import BrokerAccess, ServerAddress, mask_secrets, parse_endpoint
+from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
 from ensue.service.notification import Notification
+from ensue.service.store.target_store import mask_config
 from support.brokers import (
     KafkaRestart,
     delivered,
@@ -186,7 +187,7 @@ def test_settings_of_a_url_are_as_good_as_those_of_a_mapping(kind):
     assert found == kind
     assert SECRET not in repr(sink)
     assert SECRET not in repr(vars(sink))
-    assert SECRET not in str(mask_secrets(read))
+    assert SECRET not in str(mask_config(read))
 
 
 @kinds

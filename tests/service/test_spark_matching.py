@@ -457,8 +457,8 @@ def test_the_number_of_key_groups_stays(tmp_path):
 
 
 def test_steps_that_are_missing_are_noticed(tmp_path):
-    columns = EventColumns(StreamDescription.read(service(tmp_path / "a.db")._given.text))
-    work = ServiceJob.over(CatalogReplica(tmp_path / "set", columns).log, columns, 1)
+    columns = EventColumns(StreamDescription.read(service(tmp_path / "a.db")._described.text))
+    work = ServiceJob(CatalogReplica(tmp_path / "set", columns).log, columns.source, 1)
     task = work.task(0)
     task.take([(3, StreamStep(3, 0, 0, 1, alone=True).head, b"")])
     task.take([(2, StreamStep(2, 0, 0, 1, alone=True).head, b"")])  # it had that

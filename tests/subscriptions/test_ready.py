@@ -12,18 +12,23 @@ from ensue.operators.subscriptions.catalog.change import ChangeKind, Subscriptio
 from ensue.operators.subscriptions.subscription_loader import clear_set_cache, load_set
 
 
+class Ready(dict):
+    def settle(self):
+        self["settled"] = list(self["taken"])
+
+
 @dataclass(frozen=True)
 class Named:
     """Sets of names, which note how they were made."""
 
-    parts: tuple = ("names",)
+    part: str = "names"
 
     def empty(self):
-        return {"made": "empty", "names": set(), "taken": []}
+        return Ready(made="empty", names=set(), taken=[])
 
     def opened(self, snapshot):
         names = {name for name, _, _ in SubscriptionNames.open(snapshot.part("names"))}
-        return {"made": snapshot.version, "names": names, "taken": []}
+        return Ready(made=snapshot.version, names=names, taken=[])
 
     def take(self, ready, version, changes):
         ready["taken"].append(version)
@@ -31,9 +36,6 @@ class Named:
             ready["names"].discard(change.name)
             if change.kind is not ChangeKind.CANCEL:
                 ready["names"].add(change.name)
-
-    def settle(self, ready):
-        ready["settled"] = list(ready["taken"])
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_it_begins_with_the_newest_snapshot(log):
     found = load_set(log.folder, Named(), 6)
     assert (found["made"], found["taken"]) == (4, [5, 6])
     assert found["names"] == names(log, 6)
-    assert load_set(log.folder, Named(("names", "index")), 2)["made"] == "empty"
+    assert load_set(log.folder, Named("index"), 2)["made"] == "empty"
 
 
 def test_few_changes_are_nearer_than_a_snapshot(log, monkeypatch):

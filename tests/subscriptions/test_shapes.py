@@ -183,7 +183,7 @@ def test_constants_make_no_other_shape():
     assert numbers[2] is numbers[3]
     assert numbers[4] is numbers[5]
     assert len(set(map(id, numbers))) == 4
-    assert all(shape.way.alone is None for shape in numbers)
+    assert all(shape.mode.alone is None for shape in numbers)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_what_looks_at_all_events_is_on_its_own(text, why):
     events = random_events(Random(1), 1)
     matcher = matcher_of(shape_of_stream(events, PLAIN), {"a": text})
     (shape,) = matcher.subscription_set.patterns.shapes.values()
-    assert why in shape.way.alone
-    assert shape.way.every_event
+    assert why in shape.mode.alone
+    assert shape.mode.every_event
 
 
 def test_only_what_is_routed_reaches_the_plan():

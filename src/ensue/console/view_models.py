@@ -18,7 +18,6 @@ from ensue.service.store import outbox
 from ensue.service.store import target_store as targets
 from ensue.service.store.journal import list_bad_events as newest_bad_events
 from ensue.service.store.journal import read_counters
-from ensue.service.stream_templates import describe_template_stream
 from ensue.service.subscription_view import UserSubscription
 from ensue.service.templates import TEMPLATES
 from ensue.service.web.region_routes import text_to_geojson
@@ -90,7 +89,7 @@ def describe_stream(service: Service) -> dict[str, Any]:
 
 def list_templates(service: Service) -> list[dict[str, Any]]:
     """List the templates that fit the stream, with its units of time and space."""
-    fitting, stream = [], describe_template_stream(service.columns)
+    fitting, stream = [], service.columns.template_stream
     for template in TEMPLATES.values():
         try:
             fitting.append(asdict(template.on(stream)))

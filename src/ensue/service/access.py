@@ -81,7 +81,7 @@ class Principal:
 
     def limits(self, limits: ServiceLimits) -> ServiceLimits:
         """Applies the quotas of the user to the limits of the service."""
-        return replace(limits, **self.quotas) if self.quotas else limits
+        return replace(limits, **self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,6 @@ def add_user(
     by: int = journal.ANONYMOUS,
     at: float | None = None,
 ) -> int:
-    """Adds a user and returns the id."""
     if not _NAME.fullmatch(name):
         raise ServiceError(
             f"'{name}' is not a valid user name\n"
@@ -171,8 +170,7 @@ def get_local_user(db: Connection, *, at: float | None = None) -> int:
 def get_user_limits(db: Connection, user: int, limits: ServiceLimits) -> ServiceLimits:
     """Returns the limits of a service with the quotas of one user applied."""
     row = users.get_user(db, user)
-    quotas = json.loads(row["quotas"]) if row is not None else {}
-    return replace(limits, **quotas) if quotas else limits
+    return limits if row is None else replace(limits, **json.loads(row["quotas"]))
 
 
 def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -180,7 +178,7 @@ def validate_quotas(quotas: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in quotas or {}:
         if name not in QUOTAS:
             raise ServiceError(f"there is no quota '{name}'\n  hint: {did_you_mean(name, QUOTAS)}")
-    limits = ServiceLimits.given(quotas)
+    limits = ServiceLimits.parse(quotas)
     return {name: getattr(limits, name) for name in quotas or {}}
 
 
@@ -230,13 +228,14 @@ class Accounts:
         # Called with a revoked token, or the hash of an ended session.
         self.revoked: list[Callable[[int | bytes], None]] = []
 
-    # ---------------------------------------------------------------------------- authentication
-
     @property
     def is_open(self) -> bool:
         """Whether no token was ever issued."""
         if not self._closed:
-            self._closed = self._database.look(users.has_tokens)
+            any_token = "SELECT 1 FROM tokens LIMIT 1"  # expired ones count
+            self._closed = (
+                self._database.look(lambda db: db.execute(any_token).fetchone()) is not None
+            )
         return not self._closed
 
     async def local(self) -> Principal:
@@ -272,12 +271,7 @@ class Accounts:
     async def standing(self) -> frozenset[int | bytes]:
         """Returns all valid tokens and sessions."""
         now = self._clock()
-
-        def find(db: Connection) -> frozenset[int | bytes]:
-            tokens = users.list_valid_tokens(db, now)
-            return tokens | users.list_valid_sessions(db, tokens, now)
-
-        return await self._database.read(find)
+        return await self._database.read(lambda db: users.list_valid_credentials(db, now))
 
     def _check_valid(self, row: Row) -> Principal:
         now = self._clock()
@@ -290,15 +284,13 @@ class Accounts:
         token = int(row["token"])
         if now - self._used.get(token, 0.0) >= _USE_NOTED:
             self._used[token] = now
-            self._write_later(lambda db: users.record_token_use(db, token, now))
+            record = "UPDATE tokens SET used = ? WHERE id = ?"
+            self._write_later(lambda db: db.execute(record, (now, token)))
         scopes = expand_scopes(row["scopes"].split())
         return Principal(row["user"], row["name"], scopes, json.loads(row["quotas"]), token)
 
-    # ---------------------------------------------------------------------------- sessions
-
     @property
     def session_seconds(self) -> int:
-        """Seconds that a session lasts."""
         return int(self._limits.session_age)
 
     async def sign_in(self, token: str) -> ConsoleSession:
@@ -322,7 +314,7 @@ class Accounts:
         def end(db: Connection) -> None:
             row = users.find_session_by_hash(db, hash)
             if row is not None:
-                users.end_session(db, hash)
+                db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
                 journal.record_action(db, row["user"], "sign out", f"token {row['token']}", at=now)
 
         await self._database.write(end)
@@ -347,20 +339,18 @@ class Accounts:
             )
         )
 
-    # ---------------------------------------------------------------------------- administration
-
     async def users(self) -> list[Row]:
-        return await self._database.read(users.list_users)
+        return await self._database.read(
+            lambda db: db.execute("SELECT * FROM users ORDER BY id").fetchall()
+        )
 
     async def add_user(
         self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None
     ) -> Row:
         now = self._clock()
-
-        def add(db: Connection) -> Row:
-            return _user(db, add_user(db, name, quotas=quotas, by=by.user, at=now))
-
-        return await self._database.write(add)
+        return await self._database.write(
+            lambda db: _user(db, add_user(db, name, quotas=quotas, by=by.user, at=now))
+        )
 
     async def change_user(
         self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None
@@ -395,16 +385,12 @@ class Accounts:
     async def add_token(
         self, by: Principal, user: int, *, scopes: Iterable[str], label: str, age: float | None
     ) -> IssuedToken:
-        """Issues a token."""
-        now = self._clock()
-
-        def add(db: Connection) -> IssuedToken:
-            return add_token(
-                db, user, scopes=scopes, label=label, age=age, limits=self._limits,
-                by=by.user, at=now,
-            )  # fmt: skip
-
-        return await self._database.write(add)
+        now, limits = self._clock(), self._limits
+        return await self._database.write(
+            lambda db: add_token(
+                db, user, scopes=scopes, label=label, age=age, limits=limits, by=by.user, at=now
+            )
+        )
 
     async def revoke(self, by: Principal, id: int) -> None:
         """Revokes a token and disconnects its listeners."""
@@ -429,7 +415,7 @@ class Accounts:
             lambda db: journal.read_audit_log(db, user=user, before=before, limit=limit)
         )
 
-    def _write_later(self, work: Callable[[Connection], None]) -> None:
+    def _write_later(self, work: Callable[[Connection], Any]) -> None:
         """Writes without waiting; failures are logged."""
         self._database.submit(work).add_done_callback(_log_failure)
 
@@ -438,7 +424,7 @@ class Accounts:
             callback(credential)
 
 
-def _log_failure(done: Future[None]) -> None:
+def _log_failure(done: Future[Any]) -> None:
     if not done.cancelled() and done.exception() is not None:
         _LOG.warning("an audit entry could not be written: %s", done.exception())
 

@@ -8,7 +8,6 @@ that PyArrow has verified (Message.fbs of the Arrow format).
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,8 @@ _DICTIONARY = 1
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, struct.error)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSize:
-    """The number of rows of an Arrow stream, and its decompressed size."""
-
-    rows: int
-    bytes: int
-
-
-def measure_stream(data: Any) -> StreamSize:
-    """Reads the declared size of an Arrow stream without decompressing it."""
+def measure_stream(data: Any) -> tuple[int, int]:
+    """Returns the declared rows and bytes of an Arrow stream, without decompressing it."""
     rows = size = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(data):
@@ -46,7 +37,8 @@ def measure_stream(data: Any) -> StreamSize:
                     "  hint: write it with metadata version V5"
                 )
             metadata = memoryview(message.metadata)
-            batch = _table(metadata, _field(metadata, _root(metadata), _HEADER))
+            (root,) = struct.unpack_from("<I", metadata)
+            batch = _table(metadata, _field(metadata, root, _HEADER))
             if message.type == "dictionary":
                 batch = _table(metadata, _field(metadata, batch, _DICTIONARY))
             else:
@@ -54,16 +46,16 @@ def measure_stream(data: Any) -> StreamSize:
             size += sum(_buffer_sizes(metadata, batch, memoryview(message.body)))
     except _UNREADABLE as error:
         raise _unreadable(error) from None
-    return StreamSize(rows, size)
+    return rows, size
 
 
 def read_stream(data: Any, most_bytes: int, most_rows: int) -> pa.Table:
     """Decodes an Arrow stream; a stream above the limits is rejected before decoding."""
-    size = measure_stream(data)
-    if size.rows > most_rows:
-        raise event_limit_error(size.rows, most_rows)
-    if size.bytes > most_bytes:
-        raise _too_large(size.bytes, most_bytes)
+    rows, size = measure_stream(data)
+    if rows > most_rows:
+        raise event_limit_error(rows, most_rows)
+    if size > most_bytes:
+        raise _too_large(size, most_bytes)
     try:
         with pa.ipc.open_stream(data) as reader:
             table = reader.read_all()
@@ -105,19 +97,14 @@ def _plain_bytes(name: str, column: pa.ChunkedArray) -> int:
         raise EventError(
             f"column '{name}' is run-end encoded\n  hint: send it as {kind.value_type}"
         )
-    if not pa.types.is_dictionary(kind):
-        return sum(_string_bytes(chunk) for chunk in column.chunks)
     total = 0
     for chunk in column.chunks:
-        lengths = _lengths(chunk.dictionary)
-        if lengths is not None:
-            total += int(lengths[chunk.indices.drop_null().to_numpy()].sum())
+        shared = pa.types.is_dictionary(kind)
+        lengths = _lengths(chunk.dictionary if shared else chunk)
+        if lengths is not None and shared:
+            lengths = lengths[chunk.indices.drop_null().to_numpy()]
+        total += 0 if lengths is None else int(lengths.sum())
     return total
-
-
-def _string_bytes(array: pa.Array) -> int:
-    lengths = _lengths(array)
-    return 0 if lengths is None else int(lengths.sum())
 
 
 def _lengths(array: pa.Array) -> Any:
@@ -156,10 +143,6 @@ def _row_count(metadata: memoryview, batch: int) -> int:
     if count < 0:
         raise ValueError(f"a batch of {count} rows")
     return count
-
-
-def _root(metadata: memoryview) -> int:
-    return int(struct.unpack_from("<I", metadata)[0])
 
 
 def _table(metadata: memoryview, place: int | None) -> int:

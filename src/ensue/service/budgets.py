@@ -63,7 +63,7 @@ class ResourceQuotas:
         return True
 
     def _reason(self, db: Connection, id: int, kind: str) -> str:
-        """The reason for pausing a subscription that made matching fail with such an error."""
+        """The reason for pausing a subscription that made matching fail with an error of a kind."""
         if kind != LimitError.__name__:
             return f"it cannot be matched: {kind}, see the log of the service"
         row = store.get_subscription(db, id)
@@ -94,7 +94,11 @@ class ResourceQuotas:
 
     def check_usage(self, db: Connection) -> None:
         """Pauses subscriptions of users with too much state or CPU time in this minute."""
-        self._pass_minute()
+        now = self.clock()
+        if not 0 <= now - self._since < _MINUTE:
+            self._since, self._seen_bytes = now, 0
+            self._spent.clear()
+            self.matching.forget_seconds()
         size, most = self.matching.state_bytes, self._least(db, "memory_per_user")
         memory = size > max(most, self._seen_bytes * _GROWN)
         new, most = self.matching.seconds, self._least(db, "seconds_per_minute")
@@ -116,13 +120,6 @@ class ResourceQuotas:
                 "and {most:g} is the limit {limit}"
             )
             self._pause_largest(db, self._spent, "seconds_per_minute", reason)
-
-    def _pass_minute(self) -> None:
-        now = self.clock()
-        if not 0 <= now - self._since < _MINUTE:
-            self._since, self._seen_bytes = now, 0
-            self._spent.clear()
-            self.matching.forget_seconds()
 
     def _pause_largest(
         self, db: Connection, held: Mapping[int, float], limit: str, reason: str

@@ -83,18 +83,11 @@ class ServiceCore:
         self.last_event_at: float | None = None  # wall-clock time
         self.transaction = TransactionOutput()
         self.catalog = SubscriptionCatalog(
-            columns,
-            matching,
-            limits,
-            self.notification_builder,
-            shared_regions,
-            self.transaction,
-            clock,
-        )
+            columns, matching, limits, self.notification_builder, shared_regions,
+            self.transaction, clock,
+        )  # fmt: skip
         self.budgets = ResourceQuotas(matching, self.catalog, limits, clock)
         self._checked_disk = 0.0
-
-    # ---------------------------------------------------------------------------- transactions
 
     def committed(self) -> list[Notification]:
         """Returns the notifications of the committed transaction."""
@@ -156,8 +149,6 @@ class ServiceCore:
         detail = f"{dropped} events were ahead of the clock"
         journal.record_action(db, journal.ANONYMOUS, "reset watermark", self.path, detail)
 
-    # ---------------------------------------------------------------------------- events
-
     def offer(self, offered: PublishRequest) -> bool:
         """Queues a request, from any thread; returns whether the core thread has to be called."""
         self.offered.append(offered)
@@ -184,14 +175,13 @@ class ServiceCore:
         except Exception as error:  # noqa: BLE001 - the publishers get it
             if len(requests) == 1 or not db.in_transaction:
                 return [(request, _for_publishers(error)) for request in requests]
-        # One of them is the cause.
-        return [(request, self._process_alone(db, request)) for request in requests]
-
-    def _process_alone(self, db: Connection, request: PublishRequest) -> PublishResult | Exception:
-        try:
-            return self._process(db, [request])[0]
-        except Exception as error:  # noqa: BLE001 - the publisher gets it
-            return _for_publishers(error)
+        outcomes: list[tuple[PublishRequest, PublishResult | Exception]] = []
+        for request in requests:  # one of them is the cause
+            try:
+                outcomes.append((request, self._process(db, [request])[0]))
+            except Exception as error:  # noqa: BLE001 - the publisher gets it
+                outcomes.append((request, _for_publishers(error)))
+        return outcomes
 
     def _process(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
         """Processes requests in their own savepoint."""
@@ -221,16 +211,20 @@ class ServiceCore:
         late: list[int] = [0] * len(requests)
         position, notifications = 0, 0
         if events.num_rows:
-            found = self._match(db, lambda: self.matching.feed(db, events))
-            if any(found.late):
+            result = self._match(db, lambda: self.matching.feed(db, events))
+            if any(result.late):
                 late, first = [], 0
                 for table in tables:
-                    late.append(sum(found.late[first : first + table.num_rows]))
+                    late.append(sum(result.late[first : first + table.num_rows]))
                     first += table.num_rows
-                events = events.filter(pa.array([not is_late for is_late in found.late]))
-                increment_all(db, ((s, "late", n) for s, n in found.late_by_subscription.items()))
-            position = self._store(db, events, now)
-            notifications = self._notify(db, found.matches)
+                events = events.filter(pa.array([not is_late for is_late in result.late]))
+                increment_all(db, ((s, "late", n) for s, n in result.late_by_subscription.items()))
+            if events.num_rows:
+                times = self.columns.seconds(events)
+                span = float(times.min()), float(times.max())
+                self.transaction.events.append(events)
+                position = batches.store_batch(db, store.get_version(db), now, events, span)
+            notifications = self._notify(db, result.matches)
             self.last_event_at = now
             self.pace.count(events.num_rows)
         totals = {
@@ -242,18 +236,10 @@ class ServiceCore:
         increment_all(db, ((SERVICE_COUNTERS, name, n) for name, n in totals.items() if n))
         return [
             PublishResult(
-                rows - behind, repeated, bad, behind, position if rows else 0, notifications
+                rows - late_rows, repeated, bad, late_rows, position if rows else 0, notifications
             )
-            for (rows, repeated, bad), behind in zip(counts, late, strict=True)
+            for (rows, repeated, bad), late_rows in zip(counts, late, strict=True)
         ]
-
-    def _store(self, db: Connection, events: pa.Table, now: float) -> int:
-        if not events.num_rows:
-            return 0
-        times = self.columns.seconds(events)
-        span = float(times.min()), float(times.max())
-        self.transaction.events.append(events)
-        return batches.store_batch(db, store.get_version(db), now, events, span)
 
     def _drop_repeated(
         self, db: Connection, request: PublishRequest, now: float
@@ -284,8 +270,9 @@ class ServiceCore:
     def _store_bad(
         self, db: Connection, request: PublishRequest, bad: Sequence[BadEvent], now: float
     ) -> None:
-        rows = ((each.reason, each.event) for each in bad)
-        journal.add_bad_events(db, now, request.user, request.producer, rows)
+        journal.add_bad_events(
+            db, now, request.user, request.producer, ((each.reason, each.event) for each in bad)
+        )
 
     def put_aside(
         self, db: Connection, event: str, reason: str, producer: str | None, user: int
@@ -296,29 +283,29 @@ class ServiceCore:
 
     def advance(self, db: Connection, to: float) -> int:
         """Advances the event time without events; returns the number of notifications."""
-        found = self._match(db, lambda: self.matching.advance(db, to))
+        result = self._match(db, lambda: self.matching.advance(db, to))
         batches.store_advance(db, store.get_version(db), self.clock(), to)
-        return self._notify(db, found.matches)
+        return self._notify(db, result.matches)
 
     def store_matches(
         self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]
     ) -> int:
-        """Stores matches found on Spark and pauses `left_out`; returns the notification count."""
+        """Stores matches result on Spark and pauses `left_out`; returns the notification count."""
         count = self._notify(db, matches)
         self.budgets.pause_left_out(db, left_out)
         return count
 
     def _match(self, db: Connection, match: Callable[[], MatchResult]) -> MatchResult:
         """Runs `match`, pausing the subscriptions that make it fail."""
-        found = None
-        while found is None:
+        result = None
+        while result is None:
             try:
-                found = match()
+                result = match()
             except Exception as error:
                 if not self.budgets.pause_failed(db, self.matching.blamed(), error):
                     raise
         self.transaction.ahead = True
-        return found
+        return result
 
     def _notify(self, db: Connection, matches: pa.Table | None) -> int:
         """Creates notifications for matches; subscriptions with too many are paused."""
@@ -327,8 +314,6 @@ class ServiceCore:
         count = self.transaction.add(self.notification_builder.notify_matches(db, matches))
         self.budgets.check_matches(db, self.notification_builder.match_counts)
         return count
-
-    # ---------------------------------------------------------------------------- housekeeping
 
     def run_housekeeping(self, db: Connection) -> None:
         """Runs the periodic tasks: expiry, quotas, snapshots, retention, disk space."""
@@ -344,12 +329,17 @@ class ServiceCore:
         if gone:
             increment(db, SERVICE_COUNTERS, "notes_forgotten", gone)
         batches.prune_batches(db, before, self.limits.retained_bytes)
-        journal.prune_keys(db, at=now)
-        journal.prune_audit_log(db, now - self.limits.audit_age)
-        db.execute("DELETE FROM sessions WHERE expires < ?", (now,))
-        journal.prune_bad_events(db, self.limits.bad_events)
-        if self.matching.decided is not None:
-            db.execute("DELETE FROM quiet WHERE until < ?", (self.matching.decided,))
+        for rows, oldest in (
+            ("keys WHERE at <= ?", now - journal.KEY_TTL),
+            ("audit WHERE at < ?", now - self.limits.audit_age),
+            ("sessions WHERE expires < ?", now),
+            (
+                "bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",
+                self.limits.bad_events,
+            ),
+            ("quiet WHERE until < ?", self.matching.decided),  # NULL deletes nothing
+        ):
+            db.execute(f"DELETE FROM {rows}", (oldest,))
         self._look_at_disk()
 
     def _look_at_disk(self) -> None:
@@ -357,11 +347,10 @@ class ServiceCore:
         self._checked_disk = time.monotonic()
         free = shutil.disk_usage(Path(self.path).absolute().parent).free
         least = max(self.limits.free_bytes, MIN_FREE_BYTES)
+        self.stopped = None
         if free < least:
             needed = f"{max(1, least >> 20)} to continue"
             self.stopped = f"the disk has {free >> 20} MB left, and it needs {needed}"
-        else:
-            self.stopped = None
 
     def _require_room(self) -> None:
         if time.monotonic() - self._checked_disk > 1.0 or self.stopped:

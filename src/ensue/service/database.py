@@ -12,10 +12,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ensue.errors import EnsueError, ServiceError, StateError
 from ensue.service.errors import IntakeStoppedError, NoRoomError
@@ -32,12 +31,8 @@ _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IO
 _IN_MEMORY_INDEX = "unix-excl"
 
 
-@dataclass(slots=True)
-class WriteJob(Generic[T]):
-    """A job for the writer thread and the future of its result."""
-
-    do: Callable[[sqlite3.Connection], T]
-    answer: "Future[T]"
+# a job for the writer thread, and the future of its result
+WriteJob = tuple[Callable[[sqlite3.Connection], Any], "Future[Any]"]
 
 
 class Database:
@@ -55,16 +50,14 @@ class Database:
             )
         self.path = str(path)
         self._synchronous = synchronous
-        self._work: queue.SimpleQueue[WriteJob[Any] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ensue-read")
         self._closed = False
         self._vfs: str | None = None  # None: SQLite's default
-        self.seal: SecretCipher | None = (
-            None  # behind the SQL functions seal(text) and unseal(text)
-        )
+        self.seal: SecretCipher | None = None  # of the SQL functions seal(text), unseal(text)
         self.committed: list[Callable[[], None]] = []  # called by the writer after each commit
         self.rolled_back: list[Callable[[BaseException], None]] = []
         self._restrict_access()
@@ -79,8 +72,6 @@ class Database:
         )
         self._writer.start()
 
-    # ---------------------------------------------------------------------------- callers
-
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs `work` in the writer thread; returns its result once it is committed."""
         return await asyncio.wrap_future(self.submit(work))
@@ -91,7 +82,7 @@ class Database:
         if self._closed:
             answer.set_exception(IntakeStoppedError("the service is closed"))
         else:
-            self._work.put(WriteJob(work, answer))
+            self._work.put((work, answer))
         return answer
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -124,8 +115,6 @@ class Database:
         for db in self._reading:
             db.close()
 
-    # ---------------------------------------------------------------------------- the writer
-
     def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         try:
             try:
@@ -146,12 +135,9 @@ class Database:
         if self._vfs is not None:
             file = f"{Path(self.path).absolute().as_uri()}?vfs={self._vfs}"
         db = sqlite3.connect(
-            file,
-            timeout=_BUSY,
-            isolation_level=None,
-            check_same_thread=False,
+            file, timeout=_BUSY, isolation_level=None, check_same_thread=False,
             uri=self._vfs is not None,
-        )
+        )  # fmt: skip
         try:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA journal_mode = WAL")
@@ -198,24 +184,24 @@ class Database:
                 else:
                     group.append(work)
             # Drops cancelled jobs; the others can no longer be cancelled.
-            group = [work for work in group if work.answer.set_running_or_notify_cancel()]
+            group = [job for job in group if job[1].set_running_or_notify_cancel()]
             if group:
                 self._write(db, group)
         db.close()
 
-    def _write(self, db: sqlite3.Connection, group: list[WriteJob[Any]]) -> None:
-        answers: list[tuple[WriteJob[Any], Any, BaseException | None]] = []
+    def _write(self, db: sqlite3.Connection, group: list[WriteJob]) -> None:
+        results: list[Any] = []
         try:
             db.execute("BEGIN IMMEDIATE")
-            for work in group:
+            for work, _ in group:
                 db.execute("SAVEPOINT work")
                 try:
-                    answers.append((work, work.do(db), None))
+                    results.append((work(db), None))
                 except Exception as error:
                     if not db.in_transaction:
                         raise
                     db.execute("ROLLBACK TO work")
-                    answers.append((work, None, error))
+                    results.append((None, error))
                 db.execute("RELEASE work")
             db.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 - the callers get it, the thread continues
@@ -223,16 +209,16 @@ class Database:
                 db.execute("ROLLBACK")
             for callback in self.rolled_back:
                 callback(error)
-            for work in group:
-                work.answer.set_exception(_write_error(error))
+            for _, answer in group:
+                answer.set_exception(_write_error(error))
             return
         for notify in self.committed:
             notify()
-        for work, answer, failed in answers:
-            if failed is None:
-                work.answer.set_result(answer)
+        for (_, answer), (result, failure) in zip(group, results, strict=True):
+            if failure is None:
+                answer.set_result(result)
             else:
-                work.answer.set_exception(failed)
+                answer.set_exception(failure)
 
 
 def _write_error(error: BaseException) -> EnsueError:
@@ -295,7 +281,6 @@ class FileLock:
             os.pwrite(self._file, json.dumps(own).encode(), 0)
 
     def release(self) -> None:
-        """Releases the lock."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

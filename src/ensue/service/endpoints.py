@@ -11,13 +11,13 @@ from ensue.errors import ServiceError, did_you_mean
 
 T = TypeVar("T")
 DEFAULT_PORTS = {"kafka": 9092, "mqtt": 1883, "nats": 4222}
-SECRETS = frozenset({"password", "token"})
 # The configuration key that the path of a URL sets.
 _PATHS = {"kafka": "topic", "mqtt": "topic", "nats": "subject", "folder": "path"}
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class SecretText:
     """A password or token that is masked in `repr`.
 
@@ -25,19 +25,10 @@ class SecretText:
     Secret(***)
     """
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
+    _value: str
 
     def reveal(self) -> str:
         return self._value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretText) and self._value == other._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -143,15 +134,6 @@ def _parse_account(kind: str, authority: str) -> dict[str, Any]:
     return parsed
 
 
-def mask_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Masks the secrets of a configuration.
-
-    >>> mask_secrets({"topic": "trucks", "password": "hunter2"})
-    {'topic': 'trucks', 'password': '***'}
-    """
-    return {name: "***" if name in SECRETS else value for name, value in config.items()}
-
-
 # ---------------------------------------------------------------------------- configurations
 
 
@@ -164,19 +146,13 @@ class ConfigReader:
         self._known: list[str] = []
 
     def text(self, name: str, *, hint: str) -> str:
-        """A required string."""
         parsed = self.optional(name, hint=hint)
         if parsed is None:
             raise ServiceError(f"{self._what}: '{name}' is missing\n  hint: {hint}")
         return parsed
 
     def optional(self, name: str, *, hint: str) -> str | None:
-        """An optional string."""
-
-        def read(value: Any) -> str | None:
-            return value if isinstance(value, str) and value else None
-
-        return self._read(name, None, read, hint)
+        return self._read(name, None, lambda v: v if isinstance(v, str) and v else None, hint)
 
     def whole(self, name: str, default: int, *, least: int = 1) -> int:
         """An integer, which in a URL is text."""
@@ -202,20 +178,13 @@ class ConfigReader:
         return self._read(name, default, read, "a number of seconds, above 0")
 
     def choice(self, name: str, default: str, known: Sequence[str]) -> str:
-
-        def read(value: Any) -> str | None:
-            return value if value in known else None
-
-        return self._read(name, default, read, f"one of {', '.join(known)}")
+        hint = f"one of {', '.join(known)}"
+        return self._read(name, default, lambda v: v if v in known else None, hint)
 
     def flag(self, name: str) -> bool:
         """A boolean, False by default."""
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-        def read(value: Any) -> bool | None:
-            return words.get(str(value).lower())
-
-        return self._read(name, False, read, "true or false")
+        return self._read(name, False, lambda v: words.get(str(v).lower()), "true or false")
 
     def secret(self, name: str) -> SecretText | None:
         """A string that never appears in errors."""
@@ -247,7 +216,9 @@ class ConfigReader:
             username=self.optional("username", hint="a name"),
             password=self.secret("password"),
             token=self.secret("token") if token else None,
-            mechanism=self._mechanism() if mechanisms else None,
+            mechanism=self.choice("mechanism", _MECHANISMS[0], _MECHANISMS)
+            if mechanisms
+            else None,
             tls=tls,
             ca=self.optional("ca", hint="a file of certificates, in PEM form"),
             timeout=self.seconds("timeout", 30.0),
@@ -274,9 +245,6 @@ class ConfigReader:
             if name not in self._known:
                 hint = did_you_mean(name, self._known)
                 raise ServiceError(f"{self._what}: unknown key '{name}'\n  hint: {hint}")
-
-    def _mechanism(self) -> str:
-        return self.choice("mechanism", _MECHANISMS[0], _MECHANISMS)
 
     def _server(self, name: str, text: str, port: int, hint: str) -> ServerAddress:
         parsed = _SERVER.fullmatch(text)

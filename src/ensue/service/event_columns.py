@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensue.api import Subscriptions
 from ensue.backends.live_backend import build_source, parse_watermark_delay
 from ensue.backends.live_rows import LiveEventReader
 from ensue.cached import cached_property
@@ -15,9 +14,8 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.schema import ValueKind
 from ensue.service.settings import StreamDescription
+from ensue.service.templates import TemplateStream
 from ensue.vector.event_table import StreamSchema, get_end_times
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventColumns:
@@ -52,6 +50,20 @@ class EventColumns:
         """Whether times are timestamps or dates, not numbers."""
         return is_calendar_time(self.shape)
 
+    @property
+    def template_stream(self) -> TemplateStream:
+        """The properties of the stream that templates depend on."""
+        key = self.stream.key
+        text = key is not None and str(self.arrow.field(key).type) in ("string", "large_string")
+        return TemplateStream(
+            key=key,
+            key_is_text=text,
+            calendar=self.calendar,
+            whole_numbers=self.shape.schema.time_kind is ValueKind.INTEGER,
+            located=self.stream.location is not None,
+            earth=self.stream.space == "earth",
+        )
+
     def subscriptions(self, **more: Any) -> dict[str, Any]:
         """The arguments for a subscription set over these events."""
         stream = self.stream
@@ -59,14 +71,6 @@ class EventColumns:
             "time": stream.time, "type": stream.type, "order": stream.order,
             "location": stream.location, "space": stream.space, **more,
         }  # fmt: skip
-
-    def alone(self, name: str, text: str, **rest: Any) -> Subscriptions:
-        """Returns a set with one subscription."""
-        subscriptions = Subscriptions(**self.subscriptions())
-        subscriptions.add(name, text, **rest)
-        return subscriptions
-
-    # ---------------------------------------------------------------------------- times
 
     def seconds(self, events: pa.Table) -> Any:
         """End times of events as numbers: seconds since 1970, or numeric times unchanged."""
@@ -119,7 +123,13 @@ class EventColumns:
             form = "2026-01-31T10:00:00Z" if self.calendar else "12.5"
             raise ServiceError(f"{what}={value!r} is not a time\n  hint: as in {form}") from None
 
-    # ---------------------------------------------------------------------------- places
+    def match_ends(self, matches: pa.Table) -> list[float]:
+        """End times of matches as the same numbers."""
+        column = matches.column("end")
+        if not self.calendar:
+            return [float(value) for value in column.to_pylist()]
+        micros = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
+        return [value / 1e6 for value in micros.cast(pa.int64()).to_pylist()]
 
     def places(self, events: pa.Table) -> tuple[list[Any], list[Any]]:
         """The x and y of events; the centroid of shapes."""
@@ -139,11 +149,11 @@ def _points(values: list[Any]) -> tuple[list[Any], list[Any]]:
     texts = [v for v in values if v is not None]
     read = shapely.from_wkb if texts and isinstance(texts[0], bytes) else shapely.from_wkt
     centroids = shapely.centroid(read(np.array(values, object), on_invalid="ignore"))
-    x, y = shapely.get_x(centroids), shapely.get_y(centroids)
-    return (
-        [None if np.isnan(v) else float(v) for v in x],
-        [None if np.isnan(v) else float(v) for v in y],
+    x, y = (
+        [None if np.isnan(v) else float(v) for v in axis]
+        for axis in (shapely.get_x(centroids), shapely.get_y(centroids))
     )
+    return x, y
 
 
 def format_time(seconds: float) -> str:

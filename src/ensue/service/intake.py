@@ -17,11 +17,8 @@ from ensue.service.settings import ServiceLimits
 from ensue.vector.arrow_numpy import Bools
 from ensue.vector.event_table import drop_bad_times
 
-JSON_LINES, JSON, ARROW = (
-    "application/x-ndjson",
-    "application/json",
-    "application/vnd.apache.arrow.stream",
-)
+JSON_LINES, JSON = "application/x-ndjson", "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
 MEDIA = (JSON_LINES, JSON, ARROW)
 _SHOWN = 2_000  # characters of a bad event that are stored
 
@@ -61,36 +58,34 @@ class Intake:
         }
 
     def read(
-        self, given: Any, media: str | None = None, *, limits: ServiceLimits | None = None
+        self, payload: Any, media: str | None = None, *, limits: ServiceLimits | None = None
     ) -> DecodedEvents:
         """Decodes events from bytes of a media type, from rows, or from a table.
 
         Bytes that would decode to more than the limits allow are rejected before decoding.
         """
         limits = limits or self.limits
-        if isinstance(given, str):
-            given, media = given.encode(), media or JSON_LINES
-        if isinstance(given, bytes | bytearray | memoryview):
+        if isinstance(payload, str):
+            payload, media = payload.encode(), media or JSON_LINES
+        if isinstance(payload, bytes | bytearray | memoryview):
             kind = (media or JSON_LINES).partition(";")[0].strip().lower()
             if kind == ARROW:
                 most = limits.body_bytes, limits.events_per_request
-                return self._read_table(read_stream(given, *most))
+                return self._read_table(read_stream(payload, *most))
             if kind in (JSON, JSON_LINES, "application/jsonl", "text/plain"):
-                rows, bad = _parse_json(bytes(given), lines=kind != JSON)
+                rows, bad = _parse_json(bytes(payload), lines=kind != JSON)
                 if len(rows) > limits.events_per_request:
                     raise event_limit_error(len(rows), limits.events_per_request)
                 return self._read_rows(rows, bad)
             raise EventError(f"events cannot be read as {kind}\n  hint: one of {', '.join(MEDIA)}")
-        if isinstance(given, Mapping):
-            return self._read_rows([given], [])
-        if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
-            return self._read_rows(list(given), [])
-        return self._read_table(given)
+        if isinstance(payload, Mapping):
+            return self._read_rows([payload], [])
+        if isinstance(payload, Sequence) and all(isinstance(row, Mapping) for row in payload):
+            return self._read_rows(list(payload), [])
+        return self._read_table(payload)
 
-    # ---------------------------------------------------------------------------- tables
-
-    def _read_table(self, given: Any) -> DecodedEvents:
-        table = self.columns.reader.read(given, drop=False).events
+    def _read_table(self, payload: Any) -> DecodedEvents:
+        table = self.columns.reader.read(payload, drop=False).events
         return self._check_times(table, list(range(table.num_rows)), [], table.num_rows)
 
     def _check_times(
@@ -99,34 +94,27 @@ class Intake:
         """Rejects events without a usable time, or with one too far ahead of the clock."""
         marked = table.append_column("__place", pa.array(np.arange(table.num_rows)))
         shape = self.columns.shape
-        try:
-            usable, dropped = drop_bad_times(marked, shape, "drop", finite=True)
-        except EventError as error:  # the times span too long a range for one stream
-            raise EventError(f"{error}") from None
+        usable, dropped = drop_bad_times(marked, shape, "drop", finite=True)
         ahead = self._ahead(usable)
         if not dropped and not ahead.any():
             return DecodedEvents(table, places, bad, count)
         timed = usable.column("__place").to_numpy()
         untimed = np.setdiff1d(np.arange(table.num_rows), timed)
-        why = "it has no usable time: missing, not a number, or it ends before it starts"
-        bad += [BadEvent(places[row], why, _preview(table, row)) for row in untimed.tolist()]
         ahead_by = f"{self.limits.max_ahead:g} seconds"
-        why = f"its time is more than {ahead_by} ahead of the service's clock"
-        bad += [BadEvent(places[row], why, _preview(table, row)) for row in timed[ahead].tolist()]
+        for rows, why in (
+            (untimed, "it has no usable time: missing, not a number, or it ends before it starts"),
+            (timed[ahead], f"its time is more than {ahead_by} ahead of the service's clock"),
+        ):
+            bad += [BadEvent(places[row], why, _preview(table, row)) for row in rows.tolist()]
         left = usable.drop_columns(["__place"]).filter(pa.array(~ahead))
         return DecodedEvents(left, [places[row] for row in timed[~ahead].tolist()], bad, count)
 
     def _ahead(self, events: pa.Table) -> Bools:
-        """Marks events too far ahead of the clock, since one would make all others late.
-
-        Numeric times have no clock to compare with.
-        """
+        """Marks events too far ahead of the clock, since one would make all others late."""
         if not self.columns.calendar or not events.num_rows:
             return np.zeros(events.num_rows, np.bool_)
         ahead: Bools = self.columns.seconds(events) > self.clock() + self.limits.max_ahead
         return ahead
-
-    # ---------------------------------------------------------------------------- rows
 
     def _read_rows(self, rows: list[Any], rejected: list[BadEvent]) -> DecodedEvents:
         """Converts rows into a table; rows that do not fit become bad events."""
@@ -143,8 +131,8 @@ class Intake:
                 try:
                     self.columns.reader.read([row], drop=False)
                 except EventError as error:
-                    shown = orjson.dumps(rows[place], default=str, option=orjson.OPT_NON_STR_KEYS)
-                    bad.append(BadEvent(place, _reason(error), shown.decode()[:_SHOWN]))
+                    reason = str(error).partition("\n")[0]
+                    bad.append(BadEvent(place, reason, _shorten(rows[place])))
                 else:
                     valid_places.append(place)
                     valid.append(row)
@@ -210,7 +198,7 @@ def _parse_json(data: bytes, *, lines: bool) -> tuple[list[Any], list[BadEvent]]
 def _reject_non_objects(rows: list[Any]) -> list[BadEvent]:
     why = 'it is not a JSON object, as in {"id": 17, ...}'
     return [
-        BadEvent(place, why, orjson.dumps(row).decode()[:_SHOWN])
+        BadEvent(place, why, _shorten(row))
         for place, row in enumerate(rows)
         if not isinstance(row, dict)
     ]
@@ -224,14 +212,14 @@ def _preview(table: pa.Table, row: int) -> str:
     except (ValueError, OverflowError):  # Python's years end with 9999, Arrow's do not
         columns = zip(sliced.column_names, sliced.columns, strict=True)
         event = {name: str(column.cast(pa.string())[0]) for name, column in columns}
-    shown = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS)
-    return shown.decode()[:_SHOWN]
+    return _shorten(event)
+
+
+def _shorten(event: Any) -> str:
+    text = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS)
+    return text.decode()[:_SHOWN]
 
 
 def preview_payload(data: bytes) -> str:
     """Returns the beginning of an unreadable payload."""
     return data.decode("utf-8", "replace")[:_SHOWN]
-
-
-def _reason(error: EventError) -> str:
-    return str(error).partition("\n")[0]

@@ -75,11 +75,9 @@ def to_json_values(column: "pa.Array | pa.ChunkedArray") -> Sequence[Any]:
         strings = pc.binary_replace_slice(texts.cast(pa.string()), 10, 11, "T")
         if type.tz:
             strings = pc.binary_join_element_wise(strings, "Z", "")
-        iso: Sequence[Any] = strings.to_pylist()
-        return iso
+        return list(strings.to_pylist())
     if pa.types.is_date(type):
-        days: Sequence[Any] = column.cast(pa.string()).to_pylist()
-        return days
+        return list(column.cast(pa.string()).to_pylist())
     values: Sequence[Any] = column.to_pylist()
     if pa.types.is_decimal(type):
         return [None if v is None else str(v) for v in values]
@@ -134,8 +132,6 @@ class NotificationBuilder:
         else:
             self._known.pop(subscription, None)
 
-    # ---------------------------------------------------------------------------- matches
-
     def notify_matches(self, db: Connection, matches: pa.Table) -> list[Notification]:
         """Creates the notifications of matches; suppressed and throttled matches are counted."""
         self.match_counts = {}
@@ -149,29 +145,25 @@ class NotificationBuilder:
         known = [self._policy(db, id) for id in ids]
         counted = np.bincount(which, minlength=len(ids))
         self.match_counts = dict(zip(ids, counted.tolist(), strict=True))
-        counts: list[tuple[int, str, int]] = [
-            (id, "matches", n) for id, n in self.match_counts.items()
-        ]
-        kept = np.ones(matches.num_rows, np.bool_)
+        counts = [(id, "matches", n) for id, n in self.match_counts.items()]
+        keep = np.ones(matches.num_rows, np.bool_)
         if any(policy is None or policy.quiet for policy in known):
-            self._suppress(db, matches, ids, which, known, kept, counts)
-        self._throttle(ids, which, known, kept, counts)
+            self._suppress(db, matches, ids, which, known, keep, counts)
+        self._throttle(ids, which, known, keep, counts)
         increment_all(db, counts)
-        if not kept.any():
+        if not keep.any():
             return []
-        if not kept.all():
-            matches = matches.filter(pa.array(kept))
-            which = which[kept]
-        names = {id: each.name for id, each in zip(ids, known, strict=True) if each is not None}
+        if not keep.all():
+            matches = matches.filter(pa.array(keep))
+            which = which[keep]
+        policies = {id: each for id, each in zip(ids, known, strict=True) if each is not None}
+        bodies = encode_matches(matches, {id: each.name for id, each in policies.items()})
         at = self.clock()
         match_ids = matches.column("match_id").to_pylist()
-        rows: list[OutboxRow] = []
-        for k, match_id, body in zip(
-            which.tolist(), match_ids, encode_matches(matches, names), strict=True
-        ):
-            policy = known[k]
-            assert policy is not None
-            rows.append((ids[k], policy.user, MATCH, match_id, at, body))
+        rows: list[OutboxRow] = [
+            (ids[k], policies[ids[k]].user, MATCH, match_id, at, body)
+            for k, match_id, body in zip(which.tolist(), match_ids, bodies, strict=True)
+        ]
         notifications = add_notifications(db, rows)
         if len(notifications) < len(rows):
             increment(db, 0, "doubled", len(rows) - len(notifications))
@@ -196,16 +188,16 @@ class NotificationBuilder:
         ids: list[int],
         which: Any,
         known: list[NotificationPolicy | None],
-        kept: Any,
+        keep: Any,
         counts: list[tuple[int, str, int]],
     ) -> None:
         """Drops matches of an object within the quiet time after its last notification."""
-        ends = self._ends(matches)
+        ends = self.columns.match_ends(matches)
         quiet: Counter[int] = Counter()
         for row in range(matches.num_rows):
             id, policy = ids[which[row]], known[which[row]]
             if policy is None:
-                kept[row] = False
+                keep[row] = False
                 counts.append((id, "unknown", 1))
                 continue
             if not policy.quiet:
@@ -215,7 +207,7 @@ class NotificationBuilder:
                 "SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)
             ).fetchone()
             if last is not None and end < last[0] and last[0] - policy.quiet <= end:
-                kept[row] = False
+                keep[row] = False
                 quiet[id] += 1
                 continue
             db.execute(
@@ -224,13 +216,6 @@ class NotificationBuilder:
                 (id, object, end + policy.quiet),
             )
         counts += [(id, "quiet", n) for id, n in quiet.items()]
-
-    def _ends(self, matches: pa.Table) -> list[float]:
-        column = matches.column("end")
-        if self.columns.calendar:
-            micros = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)))
-            return [v / 1e6 for v in micros.cast(pa.int64()).to_pylist()]
-        return [float(v) for v in column.to_pylist()]
 
     def _object(self, matches: pa.Table, row: int) -> str:
         """Returns the sorted keys of all events of a match."""
@@ -245,31 +230,30 @@ class NotificationBuilder:
         ids: list[int],
         which: Any,
         known: list[NotificationPolicy | None],
-        kept: Any,
+        keep: Any,
         counts: list[tuple[int, str, int]],
     ) -> None:
         """Drops matches beyond a user's notifications per minute."""
         now = self.clock()
         by_user: dict[int, list[int]] = {}
+        most: dict[int, int] = {}
         for k, policy in enumerate(known):
             if policy is not None:
                 by_user.setdefault(policy.user, []).append(k)
+                most[policy.user] = max(most.get(policy.user, 0), policy.per_minute)
         for user, own in by_user.items():
-            most = max(policy.per_minute for k in own if (policy := known[k]) is not None)
             since, so_far = self._minute.get(user, (now, 0))
             if now - since >= _MINUTE or now < since:
                 since, so_far = now, 0
-            rows = np.flatnonzero(kept & np.isin(which, own))
-            left = max(0, most - so_far)
+            rows = np.flatnonzero(keep & np.isin(which, own))
+            left = max(0, most[user] - so_far)
             if len(rows) > left:
                 out = rows[left:]
-                kept[out] = False
+                keep[out] = False
                 dropped = Counter(which[out].tolist())
                 counts += [(ids[k], "throttled", n) for k, n in dropped.items()]
                 rows = rows[:left]
             self._minute[user] = since, so_far + len(rows)
-
-    # ---------------------------------------------------------------------------- begin and end
 
     def announce_start(
         self, db: Connection, id: int, moment: Any
@@ -297,15 +281,12 @@ def _sort(matches: pa.Table) -> pa.Table:
     """Sorts by end time and subscription, so that numbering is the same after a crash."""
     if matches.num_rows < 2:
         return matches
-    ends = matches.column("end").cast(pa.int64() if _calendar(matches) else pa.float64())
+    kind = matches.schema.field("end").type
+    whole = pa.types.is_timestamp(kind) or pa.types.is_integer(kind)
+    ends = matches.column("end").cast(pa.int64() if whole else pa.float64())
     ids = matches.column("subscription").cast(pa.int64())
     order = np.lexsort((ids.to_numpy(), ends.to_numpy()))
     return matches.take(pa.array(order))
-
-
-def _calendar(matches: pa.Table) -> bool:
-    kind = matches.schema.field("end").type
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_integer(kind))
 
 
 class TransactionOutput:

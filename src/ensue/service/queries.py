@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.api import explain
+from ensue.api import Subscriptions, explain
 from ensue.errors import LimitError, QueryError, ServiceError
 from ensue.ir.subscription import Region
 from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
@@ -69,7 +70,7 @@ def run_trial(
     db: Connection,
     columns: EventColumns,
     limits: ServiceLimits,
-    wanted: SubscriptionRequest,
+    request: SubscriptionRequest,
     change: SubscriptionChange,
     since: float | None,
 ) -> TrialResult:
@@ -104,7 +105,7 @@ def run_trial(
     times = columns.seconds(events) if events.num_rows else None
     span = (None, None) if times is None else (float(times.min()), float(times.max()))
     newest = matches.slice(max(0, matches.num_rows - SHOWN_MATCHES))
-    texts = encode_matches(newest, {0: wanted.name or ""}) if newest.num_rows else []
+    texts = encode_matches(newest, {0: request.name or ""}) if newest.num_rows else []
     return TrialResult(
         matches.num_rows, events.num_rows, span[0], span[1], time.monotonic() - began, cut,
         _by_object(matches, columns), _bars(matches, columns, *span), tuple(reversed(texts)),
@@ -127,16 +128,9 @@ def _bars(
 ) -> tuple[int, ...]:
     if begin is None or end is None or not matches.num_rows:
         return ()
-    column = matches.column("end")
-    if columns.calendar:
-        zone = getattr(column.type, "tz", None)
-        micros = column.cast(pa.timestamp("us", zone)).cast(pa.int64())
-        times = [value / 1e6 for value in micros.to_pylist()]
-    else:
-        times = [float(value) for value in column.to_pylist()]
     step = max((end - begin) / HISTOGRAM_BARS, 1e-9)
-    counts = Counter(min(HISTOGRAM_BARS - 1, max(0, int((t - begin) / step))) for t in times)
-    return tuple(counts.get(bar, 0) for bar in range(HISTOGRAM_BARS))
+    bars = ((np.array(columns.match_ends(matches)) - begin) / step).astype(np.int64)
+    return tuple(np.bincount(bars.clip(0, HISTOGRAM_BARS - 1), minlength=HISTOGRAM_BARS).tolist())
 
 
 def report_why_not(
@@ -160,10 +154,9 @@ def report_why_not(
 
 def explain_subscription(columns: EventColumns, subscription: UserSubscription) -> str:
     """Explains how one subscription is executed."""
-    alone = columns.alone(
-        subscription.name, subscription.text, regions=dict(subscription.regions),
-        language=subscription.language,
-    )  # fmt: skip
+    alone = Subscriptions(**columns.subscriptions())
+    regions, language = dict(subscription.regions), subscription.language
+    alone.add(subscription.name, subscription.text, regions=regions, language=language)
     return explain(alone, columns.arrow.empty_table())
 
 
@@ -196,10 +189,10 @@ def read_track(
         )
     events = read_recent_events(db, columns.arrow, 1_000_000, since, until)
     try:
-        wanted = pa.scalar(object).cast(columns.arrow.field(key).type)
+        request = pa.scalar(object).cast(columns.arrow.field(key).type)
     except (pa.ArrowException, ValueError):
         return []
-    own = events.filter(pc.equal(events.column(key), wanted))
+    own = events.filter(pc.equal(events.column(key), request))
     own = sort_events(own, columns.shape)
     times = columns.seconds(own).tolist() if own.num_rows else []
     xs, ys = columns.places(own)
@@ -235,17 +228,13 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
     core = service.core
     now = time.time()
     totals = read_counters(db, SERVICE_COUNTERS)
-    states = dict(
-        map(tuple, db.execute("SELECT state, count(*) FROM subscriptions GROUP BY state"))
+    subscriptions, targets, deliveries = (
+        dict(map(tuple, db.execute(f"SELECT state, count(*) FROM {table} GROUP BY state")))
+        for table in ("subscriptions", "targets", "deliveries")
     )
-    failing = db.execute("SELECT count(*) FROM targets WHERE state = 'failing'").fetchone()[0]
-    off = db.execute("SELECT count(*) FROM targets WHERE state = 'off'").fetchone()[0]
-    waiting = db.execute("SELECT count(*) FROM deliveries WHERE state = 'waiting'").fetchone()[0]
-    dead = db.execute("SELECT count(*) FROM deliveries WHERE state = 'dead'").fetchone()[0]
-    kept, oldest = outbox.count_stored(db)
-    lag = None
-    if service.columns.calendar and core.newest_event is not None:
-        lag = now - core.newest_event
+    stored, oldest = outbox.count_stored(db)
+    newest = core.newest_event
+    lag = now - newest if service.columns.calendar and newest is not None else None
     return {
         "state": "running" if core.stopped is None else "intake stopped",
         "reason": core.stopped,
@@ -256,22 +245,22 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
         "events_per_second": core.pace.per_second(),
         "lag_seconds": lag,
         "watermark": service.columns.shown(core.matching.now),
-        "newest": service.columns.shown(core.newest_event),
+        "newest": service.columns.shown(newest),
         "late": totals.get("events_late", 0),
         "bad": totals.get("events_bad", 0),
         "repeated": totals.get("events_repeated", 0),
         "waiting": service.database.waiting,
         "position": get_last_position(db),
         "kept_bytes": get_stored_bytes(db),
-        "outbox": kept,
+        "outbox": stored,
         "outbox_oldest": oldest,
         "newest_note": outbox.get_newest_number(db),
-        "failing_targets": failing,
-        "switched_off_targets": off,
-        "retries": waiting,
-        "dead_letters": dead,
-        "subscriptions": states.get(ACTIVE, 0),
-        "paused": states.get(PAUSED, 0),
+        "failing_targets": targets.get("failing", 0),
+        "switched_off_targets": targets.get("off", 0),
+        "retries": deliveries.get("waiting", 0),
+        "dead_letters": deliveries.get("dead", 0),
+        "subscriptions": subscriptions.get(ACTIVE, 0),
+        "paused": subscriptions.get(PAUSED, 0),
         "objects": len(core.objects),
         "listeners": service.listeners.count,
         "sources": [
@@ -289,43 +278,45 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
 def list_problems(
     db: Connection, service: "Service", user: int | None = None
 ) -> list[dict[str, str]]:
-    """Lists the problems of a service: all, or those that concern one user."""
+    """Lists the problems of a service, or those of one user."""
     core = service.core
-    found = [*_stream_problems(service, user), *_paused(db, user)]
+    problems = [*_stream_problems(service, user), *_paused(db, user)]
     if user is not None:
-        return found
+        return problems
     for source in service.sources:
         trouble = service.stopped_sources.get(source.name, source.progress.trouble)
         if trouble is not None:
-            found.append(_problem("source", f"the source {source.name} cannot be read: {trouble}"))
+            problems.append(
+                _problem("source", f"the source {source.name} cannot be read: {trouble}")
+            )
     since = core.clock() - _RECENTLY
     bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
     if bad:
         detail = f"{bad:,} events were rejected in the last hour"
-        found.append(_problem("bad events", detail, "see GET /api/v1/events/bad"))
+        problems.append(_problem("bad events", detail, "see GET /api/v1/events/bad"))
     failing = db.execute("SELECT count(*) FROM targets WHERE state <> 'on'").fetchone()[0]
     if failing:
         detail = f"{failing:,} targets fail or are switched off"
-        found.append(_problem("targets", detail, "users see theirs in /api/v1/health/targets"))
-    return found
+        problems.append(_problem("targets", detail, "users see theirs in /api/v1/health/targets"))
+    return problems
 
 
 def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str]]:
     """Problems of the whole stream; error texts may quote queries, so users get none."""
-    core, found = service.core, []
+    core, problems = service.core, []
     if core.stopped is not None:
-        found.append(_problem("intake", f"no events are accepted: {core.stopped}"))
+        problems.append(_problem("intake", f"no events are accepted: {core.stopped}"))
     if core.matching.trouble is not None:
         why = f": {core.matching.trouble}" if user is None else " at the moment"
-        found.append(_problem("matching", f"events are not matched{why}"))
+        problems.append(_problem("matching", f"events are not matched{why}"))
     watermark, now = core.matching.now, core.clock()
     if service.columns.calendar and watermark is not None:
         ahead = watermark - now
         if ahead > service.limits.max_ahead:
             detail = f"the watermark is {ahead:,.0f} seconds ahead of the clock: events are late"
             hint = "stop the service, and start it once with --reset-watermark"
-            found.append(_problem("watermark", detail, hint))
-    return found
+            problems.append(_problem("watermark", detail, hint))
+    return problems
 
 
 def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:

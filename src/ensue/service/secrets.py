@@ -46,13 +46,11 @@ class SecretCipher:
         self._path = path
         self._newest = fernets[0]
         self._all = MultiFernet(fernets)
-        self.unseal = lru_cache(_CACHED)(self._unseal)
+        decrypt = self._all.decrypt
+        self.unseal = lru_cache(_CACHED)(lambda sealed: decrypt(sealed.encode()).decode())
 
     def seal(self, text: str) -> str:
         return self._newest.encrypt(text.encode()).decode()
-
-    def _unseal(self, sealed: str) -> str:
-        return self._all.decrypt(sealed.encode()).decode()
 
     def settle(self, db: Connection) -> None:
         """Verifies the keys, and re-encrypts secrets that are not encrypted with the first one."""

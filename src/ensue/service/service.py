@@ -36,11 +36,10 @@ from ensue.service.queries import TrialResult
 from ensue.service.secrets import load_cipher
 from ensue.service.settings import ServiceLimits, StreamDescription
 from ensue.service.sources.source import EventSource
-from ensue.service.sse_hub import OutboxPage, SseHub
+from ensue.service.sse_hub import OutboxPage, OutboxReader, SseHub
 from ensue.service.store import journal, outbox
 from ensue.service.store import subscription_store as store
 from ensue.service.store.target_store import get_target
-from ensue.service.subscription_catalog import drop_unset
 from ensue.service.subscription_view import (
     UNSET,
     PublishResult,
@@ -112,12 +111,12 @@ class Service:
         secret_key_file: str | Path | None = None,
     ) -> None:
         self.path = str(path)
-        self.limits = ServiceLimits.given(limits)
-        self._given: StreamDescription | None = None
+        self.limits = ServiceLimits.parse(limits)
+        self._described: StreamDescription | None = None
         if schema is not None or time is not None:
             if schema is None or time is None:
                 raise EventError("a service needs both schema= and time=")
-            self._given = StreamDescription(
+            self._described = StreamDescription(
                 _columns(schema), time, type, (order,) if isinstance(order, str) else tuple(order),
                 location if isinstance(location, str | None) else (location[0], location[1]),
                 space, key, watermark, idle,
@@ -142,8 +141,8 @@ class Service:
         if self._core is not None:
             raise ServiceError("the service has already started")
         self._loop = asyncio.get_running_loop()
-        if self._given is not None:
-            EventColumns(self._given)  # inconsistent settings must not be written to a file
+        if self._described is not None:
+            EventColumns(self._described)  # inconsistent settings must not be written to a file
         elif not Path(self.path).exists():
             raise self._missing_schema()
         lock = FileLock(self.path)
@@ -167,8 +166,11 @@ class Service:
             )
             await database.write(database.seal.settle)
             self.columns = EventColumns(stream)
-            make = self._matching or _in_process
-            matching = make(self.columns, self.limits, self)
+            if self._matching is None:
+                folder = Path(f"{self.path}-set")
+                matching: MatchBackend = InProcessBackend(self.columns, self.limits, folder)
+            else:
+                matching = self._matching(self.columns, self.limits, self)
             core = ServiceCore(self.path, self.columns, matching, self.limits, shared)
             self.intake = Intake(self.columns, self.limits)
             self.listeners = SseHub(self.limits)
@@ -267,13 +269,13 @@ class Service:
         """Reads the stream description and the shared regions, or stores them in a new file."""
         known = dict(map(tuple, db.execute("SELECT name, value FROM settings")))
         if "stream" not in known:
-            if self._given is None:
+            if self._described is None:
                 raise self._missing_schema()
-            db.execute("INSERT INTO settings VALUES ('stream', ?)", (self._given.text,))
-            known["stream"] = self._given.text
+            db.execute("INSERT INTO settings VALUES ('stream', ?)", (self._described.text,))
+            known["stream"] = self._described.text
         stream = StreamDescription.read(known["stream"])
-        if self._given is not None and self._given != stream:
-            arguments, stored = json.loads(self._given.text), json.loads(stream.text)
+        if self._described is not None and self._described != stream:
+            arguments, stored = json.loads(self._described.text), json.loads(stream.text)
             name = next(name for name in stored if stored[name] != arguments[name])
             raise StateError(
                 f"{self.path} was created with {name}={stored[name]!r}, not {arguments[name]!r}\n"
@@ -440,6 +442,10 @@ class Service:
         options = {name: value for name, value in options.items() if value is not None}
         return SubscriptionRequest(self._user(user), targets=requested, expires=expires, **options)
 
+    async def _check_targets(self, request: SubscriptionRequest, *, trusted: bool) -> None:
+        for target in request.targets:
+            await self.sinks.check(target.kind, target.config, trusted=trusted)
+
     async def subscribe(
         self,
         text: str | None = None,
@@ -467,8 +473,7 @@ class Service:
             user, targets, text=text, template=template, values=values, name=name,
             regions=regions, language=language, expires=expires, quiet=quiet,
         )  # fmt: skip
-        for target in wanted.targets:
-            await self.sinks.check(target.kind, target.config, trusted=trusted)
+        await self._check_targets(wanted, trusted=trusted)
         request = (text, template, values, name, regions, language, quiet, wanted.targets)
         request_digest = digest or hashlib.sha256(repr(request).encode()).digest()
         return await self.do(
@@ -480,8 +485,8 @@ class Service:
     ) -> list[UserSubscription]:
         """Adds all subscriptions or none; each item has the arguments of `subscribe`."""
         wanted = [self._wanted(user, **arguments) for arguments in several]
-        for target in (target for each in wanted for target in each.targets):
-            await self.sinks.check(target.kind, target.config, trusted=True)
+        for request in wanted:
+            await self._check_targets(request, trusted=True)
         return await self.do(lambda db: self.core.catalog.subscribe_all(db, wanted))
 
     async def subscribe_each(
@@ -495,20 +500,21 @@ class Service:
     ) -> list[UserSubscription | EnsueError]:
         """Adds every valid subscription; returns a subscription or an error per item."""
         requests = list(several)
-        who = self._user(user)
+        owner = self._user(user)
         wanted: list[SubscriptionRequest | EnsueError] = []
         for arguments in requests:
             try:
-                subscription = self._wanted(who, **arguments)
-                for target in subscription.targets:
-                    await self.sinks.check(target.kind, target.config, trusted=trusted)
+                subscription = self._wanted(owner, **arguments)
+                await self._check_targets(subscription, trusted=trusted)
             except EnsueError as error:
                 wanted.append(error)
             else:
                 wanted.append(subscription)
         request = digest or hashlib.sha256(repr(requests).encode()).digest()
         return await self.do(
-            lambda db: self.core.catalog.subscribe_each(db, who, wanted, idempotency_key, request)
+            lambda db: self.core.catalog.subscribe_each(
+                db, owner, wanted, idempotency_key, request
+            )
         )
 
     async def change(
@@ -530,12 +536,13 @@ class Service:
             expires = expires.timestamp()
         elif isinstance(expires, int | float):
             expires = clock.time() + expires
-        changes = drop_unset(
-            name=name, text=text, template=template, values=values, regions=regions,
-            language=language, expires=expires, quiet=quiet,
-        )  # fmt: skip
-        who = self._user(user)
-        return await self.do(lambda db: self.core.catalog.change(db, id, who, changes))
+        arguments = {
+            "name": name, "text": text, "template": template, "values": values,
+            "regions": regions, "language": language, "expires": expires, "quiet": quiet,
+        }  # fmt: skip
+        changes = {n: value for n, value in arguments.items() if not isinstance(value, Unset)}
+        owner = self._user(user)
+        return await self.do(lambda db: self.core.catalog.change(db, id, owner, changes))
 
     async def pause(self, id: int, *, user: int | None = None) -> UserSubscription:
         """Stops matching a subscription and discards its partial matches."""
@@ -549,8 +556,8 @@ class Service:
         self, id: int, *, reason: str = "cancelled", user: int | None = None
     ) -> UserSubscription:
         """Ends a subscription."""
-        who = self._user(user)
-        return await self.do(lambda db: self.core.catalog.cancel(db, id, who, reason))
+        owner = self._user(user)
+        return await self.do(lambda db: self.core.catalog.cancel(db, id, owner, reason))
 
     async def subscription(self, id: int, *, user: int | None = None) -> UserSubscription:
         row = await self.look(lambda db: store.get_subscription(db, id))
@@ -567,8 +574,8 @@ class Service:
         user: int | None = None,
     ) -> list[UserSubscription]:
         """Lists the subscriptions of a user; cancelled ones only with `state`."""
-        who = self._user(user)
-        rows = await self.look(lambda db: store.list_subscriptions(db, who, state, after, limit))
+        owner = self._user(user)
+        rows = await self.look(lambda db: store.list_subscriptions(db, owner, state, after, limit))
         return [UserSubscription.of(row) for row in rows]
 
     async def add_target(
@@ -585,18 +592,18 @@ class Service:
         Only `trusted` callers may name brokers that the limits do not list.
         """
         await self.sinks.check(kind, config, trusted=trusted)
-        who = self._user(user)
-        new = await self.do(lambda db: self.core.catalog.add_target(db, id, who, kind, config))
+        owner = self._user(user)
+        new = await self.do(lambda db: self.core.catalog.add_target(db, id, owner, kind, config))
         self.dispatcher.wake({id})
         return int(new)
 
     async def secret(self, target: int, *, user: int | None = None) -> str:
         """Returns the secret that signs the requests of a webhook target."""
-        who = self._user(user)
+        owner = self._user(user)
 
         def find(db: Connection) -> str:
             row = get_target(db, target)
-            if row.user != who:
+            if row.user != owner:
                 raise NotFoundError(f"there is no target {target}")
             known = decode_secrets(json.loads(row.secrets))
             if not known:
@@ -620,32 +627,26 @@ class Service:
 
         If notifications after the number have expired, one of the kind "resync" precedes them.
         """
-        who = self._user(user)
+        owner = self._user(user)
         return self.listeners.follow(
-            self.reading(who, subscription), after, user=who, subscription=subscription
+            self.reading(owner, subscription), after, user=owner, subscription=subscription
         )
 
-    def reading(self, user: int | None, subscription: int | None = None) -> Any:
+    def reading(self, user: int | None, subscription: int | None = None) -> OutboxReader:
         """Returns the function by which listeners read the outbox."""
 
-        async def read(after: int, most: int) -> OutboxPage:
-            def kept(db: Connection) -> OutboxPage:
-                db.execute("BEGIN")  # all three read the same snapshot
-                try:
-                    notifications = outbox.read_notifications_after(
-                        db, after, most=most, user=user, subscription=subscription
-                    )
-                    return OutboxPage(
-                        notifications,
-                        outbox.get_expired_number(db, user),
-                        outbox.get_newest_number(db),
-                    )
-                finally:
-                    db.execute("ROLLBACK")
+        def read_page(db: Connection, after: int, most: int) -> OutboxPage:
+            db.execute("BEGIN")  # all three read the same snapshot
+            try:
+                notifications = outbox.read_notifications_after(
+                    db, after, most=most, user=user, subscription=subscription
+                )
+                expired = outbox.get_expired_number(db, user)
+                return OutboxPage(notifications, expired, outbox.get_newest_number(db))
+            finally:
+                db.execute("ROLLBACK")
 
-            return await self.look(kept)
-
-        return read
+        return lambda after, most: self.look(lambda db: read_page(db, after, most))
 
     async def list_notifications(
         self,
@@ -656,8 +657,8 @@ class Service:
         user: int | None = None,
     ) -> list[Notification]:
         """Returns the stored notifications after a number."""
-        kept: OutboxPage = await self.reading(self._user(user), subscription)(after, limit)
-        return list(kept.notifications)
+        page = await self.reading(self._user(user), subscription)(after, limit)
+        return list(page.notifications)
 
     # ---------------------------------------------------------------------------- regions
 
@@ -665,10 +666,10 @@ class Service:
         self, name: str, region: Any, *, apply: bool = False, user: int | None = None
     ) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
-        who = self._user(user)
+        owner = self._user(user)
         text = queries.validate_region(name, region, self.stream.space)
         return await self.do(
-            lambda db: self.core.catalog.put_region(db, who, name, text, apply=apply)
+            lambda db: self.core.catalog.put_region(db, owner, name, text, apply=apply)
         )
 
     async def regions(self, *, user: int | None = None) -> dict[str, str]:
@@ -743,8 +744,8 @@ class Service:
 
     async def replay(self, number: int, *, user: int | None = None) -> dict[str, Any]:
         """Returns a notification together with the tracks of its objects."""
-        who = self._user(user)
-        return await self.look(lambda db: queries.read_replay(db, self.columns, number, who))
+        owner = self._user(user)
+        return await self.look(lambda db: queries.read_replay(db, self.columns, number, owner))
 
     async def track(
         self, object: Any, *, since: Any = None, until: Any = None, limit: int = 10_000
@@ -763,10 +764,6 @@ class Service:
     async def health(self) -> dict[str, Any]:
         """Returns the health report."""
         return await self.look(lambda db: queries.report_health(db, self))
-
-
-def _in_process(columns: EventColumns, limits: ServiceLimits, service: Service) -> MatchBackend:
-    return InProcessBackend(columns, limits, Path(f"{service.path}-set"))
 
 
 def _columns(schema: Any) -> tuple[tuple[str, str], ...]:

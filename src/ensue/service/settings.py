@@ -50,7 +50,7 @@ class ServiceLimits:
     allow: tuple[str, ...] = ()  # private hosts and networks that webhooks may reach
 
     @classmethod
-    def given(cls, values: "Mapping[str, Any] | ServiceLimits | None") -> "ServiceLimits":
+    def parse(cls, values: "Mapping[str, Any] | ServiceLimits | None") -> "ServiceLimits":
         """Builds limits from a configuration; unknown names and invalid values are rejected."""
         if isinstance(values, ServiceLimits):
             return values
@@ -97,7 +97,6 @@ class StreamDescription:
 
     @classmethod
     def read(cls, text: str) -> "StreamDescription":
-        """Parses the result of `text`."""
         stored = json.loads(text)
         stored["columns"] = tuple(map(tuple, stored["columns"]))
         stored["order"] = tuple(stored["order"])

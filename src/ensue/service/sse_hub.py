@@ -97,8 +97,6 @@ class NotificationListener:
         self._first: int | None = None  # first one buffered before the start was known
         self._beat_due = False
 
-    # ---------------------------------------------------------------------------- producer side
-
     def push(self, posted: EncodedNotification) -> None:
         """Buffers a notification unless the listener still reads the outbox."""
         if self._state is _State.behind or self.why is not None:
@@ -138,7 +136,6 @@ class NotificationListener:
         return len(self._buffer)
 
     def request_heartbeat(self) -> None:
-        """Requests a heartbeat."""
         self._beat_due = True
         self.wake()
 
@@ -146,8 +143,6 @@ class NotificationListener:
         """Wakes a pending `take`."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    # ---------------------------------------------------------------------------- consumer side
 
     async def begin(self) -> None:
         """Determines the number after which a new listener starts."""
@@ -189,24 +184,24 @@ class NotificationListener:
         """Reads a page of the outbox; a short page is the last before the listener is live.
 
         It buffers dispatches before the last page is read, so nothing is missed. Duplicates are
-        dropped here or in `hear`, because a commit can be read before it is dispatched.
+        dropped here or in `push`, because a commit can be read before it is dispatched.
         """
-        kept = await self._read(self.after, PAGE_SIZE)
-        if self.after < kept.floor or self.after > kept.newest:
+        page = await self._read(self.after, PAGE_SIZE)
+        if self.after < page.floor or self.after > page.newest:
             self._state, self._buffer = _State.behind, []
             self._all.resyncs += 1
-            notice = create_resync(kept.floor)
-            self.after = kept.floor
+            notice = create_resync(page.floor)
+            self.after = page.floor
             return [(notice, notice.frame)]
-        if len(kept.notifications) == PAGE_SIZE:
+        if len(page.notifications) == PAGE_SIZE:
             self._state, self._buffer = _State.behind, []
         elif self._state is _State.behind:
             self._state = _State.joining
         else:
-            self._known = kept.notifications[-1].number if kept.notifications else self.after
+            self._known = page.notifications[-1].number if page.notifications else self.after
             self._buffer = [posted for posted in self._buffer if posted[0].number > self._known]
             self._state = _State.live
-        return [(notification, notification.frame) for notification in kept.notifications]
+        return [(notification, notification.frame) for notification in page.notifications]
 
 
 class SseHub:
@@ -226,8 +221,6 @@ class SseHub:
         self.count = 0
         self.disconnects: dict[DisconnectReason, int] = dict.fromkeys(DisconnectReason, 0)
         self.resyncs = 0
-
-    # ---------------------------------------------------------------------------- notifications
 
     def dispatch(self, notifications: Sequence[Notification]) -> None:
         """Passes notifications to their listeners."""
@@ -266,8 +259,6 @@ class SseHub:
         finally:
             self.leave(listener)
 
-    # ---------------------------------------------------------------------------- registration
-
     def listen(
         self,
         read: OutboxReader,
@@ -296,7 +287,6 @@ class SseHub:
         return listener
 
     def leave(self, listener: NotificationListener) -> None:
-        """Removes a listener."""
         group = self._group_of(listener)
         if listener in group:
             group.discard(listener)
@@ -368,8 +358,6 @@ class SseHub:
     def _all(self) -> list[NotificationListener]:
         groups = (*self._users.values(), *self._subscriptions.values(), self._everybody)
         return [listener for group in groups for listener in group]
-
-    # ---------------------------------------------------------------------------- heartbeats
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()

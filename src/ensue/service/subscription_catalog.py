@@ -9,7 +9,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from sqlite3 import Connection
 from typing import Any
 
@@ -28,8 +28,8 @@ from ensue.service.store import subscription_store as store
 from ensue.service.store import target_store as targets
 from ensue.service.store.journal import increment
 from ensue.service.store.subscription_store import ACTIVE, ENDED, PAUSED
-from ensue.service.stream_templates import fill_for_stream
-from ensue.service.subscription_view import SubscriptionRequest, Unset, UserSubscription
+from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
+from ensue.service.templates import fill_template
 
 _PAIR = re.compile(r"[-+.\dE]+\s+[-+.\dE]+")
 
@@ -54,12 +54,8 @@ _LONGEST_NAME = 200
 _NAMELESS = "\0"  # until the id is known
 
 
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """A subscription that is stored, and not yet part of the matched set."""
-
-    change: SubscriptionChange
-    warnings: tuple[str, ...]
+# a subscription that is stored and not yet part of the matched set, and its warnings
+_Added = tuple[SubscriptionChange, tuple[str, ...]]
 
 
 class SubscriptionCatalog:
@@ -70,7 +66,7 @@ class SubscriptionCatalog:
         columns: EventColumns,
         matching: MatchBackend,
         limits: ServiceLimits,
-        noting: NotificationBuilder,
+        notification_builder: NotificationBuilder,
         shared_regions: Mapping[str, str],
         transaction: TransactionOutput,
         clock: Callable[[], float] = time.time,
@@ -78,35 +74,35 @@ class SubscriptionCatalog:
         self.columns = columns
         self.matching = matching
         self.limits = limits
-        self.notification_builder = noting
+        self.notification_builder = notification_builder
         self.shared_regions = dict(shared_regions)
         self.transaction = transaction
         self.clock = clock
         self._reading = Subscriptions(**columns.subscriptions())
 
-    # ---------------------------------------------------------------------------- subscriptions
-
     def subscribe(
-        self, db: Connection, wanted: SubscriptionRequest, key: str | None, digest: bytes
+        self, db: Connection, request: SubscriptionRequest, key: str | None, digest: bytes
     ) -> UserSubscription:
         """Adds a subscription; a repeated key and request returns the first one."""
         if key is not None:
-            known = journal.find_answer(db, wanted.user, key, digest)
+            known = journal.find_answer(db, request.user, key, digest)
             if known is not None:
-                return replace(self._own(db, int(known), wanted.user), repeated=True)
-        added = self.subscribe_all(db, [wanted])[0]
+                return replace(self._own(db, int(known), request.user), repeated=True)
+        added = self.subscribe_all(db, [request])[0]
         if key is not None:
-            journal.store_answer(db, wanted.user, key, digest, str(added.id))
-        journal.record_action(db, wanted.user, "subscribe", f"subscription {added.id}", added.name)
+            journal.store_answer(db, request.user, key, digest, str(added.id))
+        journal.record_action(
+            db, request.user, "subscribe", f"subscription {added.id}", added.name
+        )
         return added
 
     def subscribe_all(
         self, db: Connection, several: Sequence[SubscriptionRequest]
     ) -> list[UserSubscription]:
         """Adds all subscriptions or none, as one version of the set."""
-        users = {wanted.user for wanted in several}
+        users = {request.user for request in several}
         known = {user: self._regions_of(db, user) for user in users}
-        added = [self._add(db, wanted, known[wanted.user]) for wanted in several]
+        added = [self._add(db, request, known[request.user]) for request in several]
         return self._begin_all(db, added)
 
     def subscribe_each(
@@ -130,29 +126,26 @@ class SubscriptionCatalog:
                 ]
         known_regions = self._regions_of(db, user)
         outcomes: list[_Added | EnsueError] = []
-        for wanted in several:
-            if isinstance(wanted, EnsueError):
-                outcomes.append(wanted)
+        for request in several:
+            if isinstance(request, EnsueError):
+                outcomes.append(request)
                 continue
             db.execute("SAVEPOINT item")
             try:
-                outcomes.append(self._add(db, wanted, known_regions))
+                outcomes.append(self._add(db, request, known_regions))
             except EnsueError as error:
                 db.execute("ROLLBACK TO item")
                 outcomes.append(error)
             db.execute("RELEASE item")
-        added = [each for each in outcomes if isinstance(each, _Added)]
-        started = iter(self._begin_all(db, added))
-        results = [next(started) if isinstance(each, _Added) else each for each in outcomes]
-        for result in results:
-            if isinstance(result, UserSubscription):
-                journal.record_action(
-                    db, user, "subscribe", f"subscription {result.id}", result.name
-                )
+        added = self._begin_all(
+            db, [each for each in outcomes if not isinstance(each, EnsueError)]
+        )
+        for new in added:
+            journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
+        started = iter(added)
+        results = [each if isinstance(each, EnsueError) else next(started) for each in outcomes]
         if key is not None:
-            answer = [
-                each.id if isinstance(each, UserSubscription) else str(each) for each in results
-            ]
+            answer = [str(each) if isinstance(each, EnsueError) else each.id for each in results]
             journal.store_answer(db, user, key, digest, json.dumps(answer))
         return results
 
@@ -160,93 +153,78 @@ class SubscriptionCatalog:
         return {**self.shared_regions, **journal.list_regions(db, user)}
 
     def _add(
-        self, db: Connection, wanted: SubscriptionRequest, known: Mapping[str, str]
-    ) -> "_Added":
+        self, db: Connection, request: SubscriptionRequest, known: Mapping[str, str]
+    ) -> _Added:
         """Stores a subscription and its targets, within the quotas of its user."""
         warnings: list[str] = []
-        wanted, change = self._read(wanted, known, warnings)
-        id = self._insert(db, wanted, change, count_corners(change), self.clock())
-        for target in wanted.targets:
-            self._add_target(db, id, wanted.user, target.kind, target.config)
-        self._require_quotas(db, {wanted.user})
-        return _Added(replace(change, name=str(id)), tuple(warnings))
+        request, change = self._read(request, known, warnings)
+        id = self._insert(db, request, change)
+        for target in request.targets:
+            self._add_target(db, id, request.user, target.kind, target.config)
+        self._require_quotas(db, {request.user})
+        return replace(change, name=str(id)), tuple(warnings)
 
-    def _begin_all(self, db: Connection, added: Sequence["_Added"]) -> list[UserSubscription]:
+    def _begin_all(self, db: Connection, added: Sequence[_Added]) -> list[UserSubscription]:
         """Adds stored subscriptions to the matched set."""
         if not added:
             return []
-        self._change(db, [each.change for each in added])
+        self._change(db, [change for change, _ in added])
         started = []
-        for each in added:
-            id = int(each.change.name)
-            self._begin(db, id)
-            row = store.get_subscription(db, id)
-            assert row is not None
-            started.append(UserSubscription.of(row, warnings=each.warnings))
+        for change, warnings in added:
+            self._begin(db, int(change.name))
+            subscription = self._own(db, int(change.name), None)
+            started.append(replace(subscription, warnings=warnings))
         return started
 
     def _read(
-        self, wanted: SubscriptionRequest, known: Mapping[str, str], warnings: list[str] | None
+        self, request: SubscriptionRequest, known: Mapping[str, str], warnings: list[str] | None
     ) -> tuple[SubscriptionRequest, SubscriptionChange]:
         """Fills the template of a request and parses it into a change of the set."""
-        if wanted.template is not None:
-            if wanted.text is not None:
+        if request.template is not None:
+            if request.text is not None:
                 raise ServiceError("a subscription needs a text or a template, not both")
-            template = fill_for_stream(wanted.template, wanted.values, self.columns)
-            quiet = template.quiet if wanted.quiet is None else wanted.quiet
-            wanted = replace(
-                wanted, text=template.text, quiet=quiet, language="opsl", title=template.title
+            stream = self.columns.template_stream
+            template = fill_template(request.template, request.values, stream)
+            quiet = template.quiet if request.quiet is None else request.quiet
+            request = replace(
+                request, text=template.text, quiet=quiet, language="opsl", title=template.title
             )
-        if not wanted.text or not wanted.text.strip():
+        if not request.text or not request.text.strip():
             raise QueryError("a subscription needs a text", hint="OPSL, or the name of a template")
-        name = wanted.name or wanted.title
+        name = request.name or request.title
         if len(name) > _LONGEST_NAME:
             raise ServiceError(f"a name has at most {_LONGEST_NAME} characters")
-        for what, value in (("quiet", wanted.quiet), ("expires", wanted.expires)):
+        for what, value in (("quiet", request.quiet), ("expires", request.expires)):
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ServiceError(f"{what}={value!r} is not a time")
-        all_regions = {**known, **wanted.regions}
+        all_regions = {**known, **request.regions}
         try:
             change = self._reading.change_of(
-                SubscriptionChange.add, name, wanted.text, all_regions, wanted.language, warnings
+                SubscriptionChange.add, name, request.text, all_regions, request.language, warnings
             )
         except QueryError as error:  # the name tells nothing, there is only this subscription
             error.problem = error.problem.removeprefix(f"subscription '{name}': ")
             raise
         self.matching.check(change)
-        return wanted, change
+        return request, change
 
     def check(
-        self, db: Connection, wanted: SubscriptionRequest
+        self, db: Connection, request: SubscriptionRequest
     ) -> tuple[SubscriptionRequest, SubscriptionChange, list[str]]:
         """Raises QueryError for an invalid subscription; returns its parsed form and warnings."""
         warnings: list[str] = []
-        return (*self._read(wanted, self._regions_of(db, wanted.user), warnings), warnings)
+        return (*self._read(request, self._regions_of(db, request.user), warnings), warnings)
 
     def _insert(
-        self,
-        db: Connection,
-        wanted: SubscriptionRequest,
-        change: SubscriptionChange,
-        corners: int,
-        now: float,
+        self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange
     ) -> int:
-        template = None
-        if wanted.template is not None:
-            template = json.dumps({"name": wanted.template, "values": dict(wanted.values)})
+        name, now = request.name or "", self.clock()
         columns = {
-            "user": wanted.user,
-            "text": wanted.text,
-            "language": change.language,
-            "regions": json.dumps(dict(change.regions)),
-            "template": template,
-            "quiet": wanted.quiet,
-            "corners": corners,
-            "created": now,
-            "changed": now,
-            "expires": wanted.expires,
-        }
-        name = wanted.name or ""
+            "user": request.user, "text": request.text, "language": change.language,
+            "regions": json.dumps(dict(change.regions)), "quiet": request.quiet,
+            "template": _encode_template(request.template, request.values), "created": now,
+            "changed": now, "expires": request.expires, "corners": count_corners(change),
+        }  # fmt: skip
         try:
             id = store.add_subscription(db, name=name or _NAMELESS, **columns)
         except sqlite3.IntegrityError:
@@ -255,7 +233,7 @@ class SubscriptionCatalog:
                 "  hint: choose another name, or change that one"
             ) from None
         if not name:
-            store.change_subscription(db, id, name=f"{wanted.title} {id}")
+            store.change_subscription(db, id, name=f"{request.title} {id}")
         return id
 
     def _add_target(
@@ -346,19 +324,17 @@ class SubscriptionCatalog:
         change: SubscriptionChange | None = None
         if restart:
             language = None if "text" in changes else current.language
-            wanted = SubscriptionRequest(
+            request = SubscriptionRequest(
                 user, name, text, changes.get("language", language),
                 changes.get("regions", current.regions), template if text is None else None,
                 values or {}, changes.get("quiet"), expires,
             )  # fmt: skip
-            wanted, change = self._read(wanted, self._regions_of(db, user), None)
-            template_json = None
-            if template:
-                template_json = json.dumps({"name": template, "values": dict(values)})
+            request, change = self._read(request, self._regions_of(db, user), None)
             row |= {
-                "text": wanted.text, "language": change.language, "template": template_json,
+                "text": request.text, "language": change.language,
+                "template": _encode_template(template, values),
                 "regions": json.dumps(dict(change.regions)), "corners": count_corners(change),
-                "quiet": wanted.quiet if "quiet" in changes or template else quiet,
+                "quiet": request.quiet if "quiet" in changes or template else quiet,
             }  # fmt: skip
         try:
             store.change_subscription(db, id, **row, changed=self.clock())
@@ -380,20 +356,19 @@ class SubscriptionCatalog:
         if self._not_ended(db, id, user).state == ACTIVE:
             store.change_subscription(db, id, state=PAUSED, changed=self.clock())
             self.transaction.add(self.notification_builder.announce_end(db, id, "paused"))
-            journal.record_action(db, user, "pause", f"subscription {id}", "")
+            journal.record_action(db, user, "pause", f"subscription {id}")
             self._change(db, [SubscriptionChange.cancel(str(id))])
         return self._own(db, id, user)
 
     def pause_exceeding(self, db: Connection, ids: Sequence[int], reason: str) -> None:
         """Pauses subscriptions that exceed a limit, and notifies their users."""
         for id in ids:
-            row = store.get_subscription(db, id)
-            assert row is not None
+            user = self._own(db, id, None).user
             store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
             self.transaction.add(
                 self.notification_builder.announce_end(db, id, f"paused: {reason}")
             )
-            journal.record_action(db, row["user"], "pause", f"subscription {id}", reason)
+            journal.record_action(db, user, "pause", f"subscription {id}", reason)
             increment(db, id, "paused")
         self._change(db, [SubscriptionChange.cancel(str(id)) for id in ids])
 
@@ -406,7 +381,7 @@ class SubscriptionCatalog:
             )
             self.matching.check(change)
             store.change_subscription(db, id, state=ACTIVE, reason=None, changed=self.clock())
-            journal.record_action(db, user, "resume", f"subscription {id}", "")
+            journal.record_action(db, user, "resume", f"subscription {id}")
             self._change(db, [change])
             self._begin(db, id)
         return self._own(db, id, user)
@@ -425,15 +400,13 @@ class SubscriptionCatalog:
             self._change(db, [SubscriptionChange.cancel(str(id))])
         return self._own(db, id, None)
 
-    # ---------------------------------------------------------------------------- regions
-
     def put_region(
         self, db: Connection, user: int, name: str, text: str, *, apply: bool
     ) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
         before = journal.list_regions(db, user).get(name)
         journal.put_region(db, user, name, text)
-        journal.record_action(db, user, "put region", f"region {name}", "")
+        journal.record_action(db, user, "put region", f"region {name}")
         changed: list[int] = []
         if apply and before is not None and before != text:
             for row in store.list_subscriptions(db, user, None, 0, 1 << 40):
@@ -447,9 +420,8 @@ class SubscriptionCatalog:
         """Deletes a region; subscriptions that use it keep its shape."""
         if not journal.remove_region(db, user, name):
             raise NotFoundError(f"there is no region '{name}'")
-        journal.record_action(db, user, "remove region", f"region {name}", "")
+        journal.record_action(db, user, "remove region", f"region {name}")
 
 
-def drop_unset(**changes: Any) -> dict[str, Any]:
-    """Drops the arguments that were not passed."""
-    return {name: value for name, value in changes.items() if not isinstance(value, Unset)}
+def _encode_template(name: str | None, values: Mapping[str, Any]) -> str | None:
+    return None if name is None else json.dumps({"name": name, "values": dict(values)})

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import Enum
 from sqlite3 import Row
 from typing import Any
 
@@ -43,24 +44,12 @@ class UserSubscription:
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            "user": self.user,
-            "text": self.text,
-            "language": self.language,
-            "template": self.template,
-            "values": dict(self.values),
-            "regions": dict(self.regions),
-            "state": self.state,
-            "reason": self.reason,
-            "created": format_time(self.created),
-            "changed": format_time(self.changed),
-            "started": None if self.started is None else dict(self.started),
-            "expires": None if self.expires is None else format_time(self.expires),
-            "quiet": self.quiet,
-            "warnings": list(self.warnings),
-        }
+        values = asdict(self)
+        del values["repeated"]
+        for name in ("created", "changed", "expires"):
+            if values[name] is not None:
+                values[name] = format_time(values[name])
+        return values | {"warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +59,14 @@ class PublishResult:
     accepted: int
     repeated: int  # dropped by producer and sequence
     bad: int  # rejected
-    late: int  # behind the watermark: counted, not matched
+    late: int  # older than the watermark: counted, not matched
     position: int  # of the batch that contains them; 0: no new events
     notifications: int = 0  # of all events of the batch
 
     def as_dict(self) -> dict[str, int]:
-        return {
-            "accepted": self.accepted,
-            "repeated": self.repeated,
-            "bad": self.bad,
-            "late": self.late,
-            "position": self.position,
-        }
+        counts = asdict(self)
+        del counts["notifications"]
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +94,10 @@ class SubscriptionRequest:
     title: str = "subscription"  # prefix of the default name
 
 
-class Unset:
+class Unset(Enum):
     """Marks an argument that was not passed."""
 
-    def __repr__(self) -> str:
-        return "UNSET"
+    UNSET = 0
 
 
-UNSET = Unset()
+UNSET = Unset.UNSET

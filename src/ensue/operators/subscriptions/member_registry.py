@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.jit import numba_time
-from ensue.operators.subscriptions.predicate_index.index_arrays import map_array
+from ensue.operators.subscriptions.predicate_index.index_arrays import SavedMapping, map_array
 
 IDENTITY = 32  # bytes: 16 of the name, then 16 of the meaning
 
@@ -30,41 +30,27 @@ def hash_name(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=16).digest()
 
 
-class MemberRegistry:
-    """The subscriptions of a set; saved ones are read from files on demand.
+class MemberRegistry(SavedMapping[str, Member]):
+    """The subscriptions of a set by name; saved ones are read from files on demand.
 
     >>> members = MemberRegistry()
     >>> members.add(Member("a", 3, bytes(32)))
     >>> members.at(3).name, members.at(4), len(members), list(members)
     ('a', None, 1, ['a'])
-    >>> members.pop("a").number, members.pop("a"), members.at(3)
+    >>> members.pop("a").number, members.pop("a", None), members.at(3)
     (3, None, None)
     """
 
     def __init__(self, saved: "_SavedMembers | None" = None) -> None:
+        super().__init__(0 if saved is None else saved.count)
         self._saved = saved
-        self._known: dict[
-            str, Member | None
-        ] = {}  # changes since the files were saved; None: removed
-        self._by_number: dict[int, Member | None] = {}
-        self._count = 0 if saved is None else saved.count
+        self._by_number: dict[int, Member | None] = {}  # changes since the files were saved
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[str]:
-        if self._saved is not None:
-            yield from (n for n in self._saved.names() if n not in self._known)
-        yield from (name for name, member in self._known.items() if member is not None)
-
-    def __contains__(self, name: str) -> bool:
-        return self.get(name) is not None
-
-    def get(self, name: str) -> Member | None:
-        """Returns the subscription of a name."""
-        if name in self._known:
-            return self._known[name]
+    def _read(self, name: str) -> Member | None:
         return None if self._saved is None else self._saved.named(name)
+
+    def _saved_keys(self) -> Iterator[str]:
+        return iter(()) if self._saved is None else self._saved.names()
 
     def at(self, number: int) -> Member | None:
         """Returns the subscription of a number."""
@@ -74,28 +60,15 @@ class MemberRegistry:
 
     def add(self, member: Member) -> None:
         """Adds a subscription with a new name and number."""
-        self._known[member.name] = member
-        self._by_number[member.number] = member
-        self._count += 1
+        self[member.name] = self._by_number[member.number] = member
 
-    def pop(self, name: str) -> Member | None:
-        """Removes a subscription and returns it, None if the name is unknown."""
-        member = self.get(name)
-        if member is None:
-            return None
-        if self._saved is None:
-            del self._known[name], self._by_number[member.number]
-        else:
-            self._known[name] = self._by_number[member.number] = None
-        self._count -= 1
-        return member
-
-    # ------------------------------------------------------------------------ files
+    def __delitem__(self, name: str) -> None:
+        self._by_number[self[name].number] = None
+        super().__delitem__(name)
 
     def save(self, folder: Path) -> None:
         """Writes all subscriptions to an empty folder."""
-        found = (member for name in self if (member := self.get(name)) is not None)
-        members = sorted(found, key=lambda m: m.identity[:8])
+        members = sorted(self.values(), key=lambda m: m.identity[:8])
         encoded = [member.name.encode() for member in members]
         offsets = np.zeros(len(members) + 1, np.int64)
         np.cumsum([len(name) for name in encoded], out=offsets[1:])

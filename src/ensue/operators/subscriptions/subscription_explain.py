@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from ensue.ir.subscription import EventTest
 from ensue.ir.values import format_duration
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.subscription_set import (
     SubscriptionSet,
     compile_subscription_set,
@@ -34,71 +33,58 @@ MOST_SHAPES = 8  # templates whose plans are shown
 MOST_NAMES = 5  # in a list
 
 
-class SubscriptionExplainer:
-    """Explains a set, with the events that it is for if they are known."""
-
-    def __init__(
-        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, limits: MatcherLimits
-    ) -> None:
-        self.subscribed = subscribed
-        self.limits = limits
-        self.source = source
-
-    def told(self) -> str:
-        """Returns which subscriptions share what, and how each runs."""
-        changes = [change for _, change in self.subscribed.log.alive(self.subscribed.version)]
-        if self.source is None:
-            patterns = sum(map(is_pattern, changes))
-            return (
-                f"subscriptions  {len(changes)}, at version {self.subscribed.version}: "
-                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language\n"
-                "  how they are run depends on the events: ensue.explain(subscriptions, events)"
-            )
-        subscriptions = compile_subscription_set(self.subscribed, self.source)
-        sections = [list(self._summary(subscriptions))]
-        if len(changes) <= FEW:
-            sections += [
-                list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)
-            ]
-        templates = [s for s in subscriptions.patterns.shapes.values() if s.way.alone is None]
-        sections += [
-            list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]
-        ]
-        if len(templates) > MOST_SHAPES:
-            sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
-        sections.append(list(_explain_separate(subscriptions)))
-        return "\n\n".join("\n".join(lines) for lines in sections if lines)
-
-    def _summary(self, subscriptions: SubscriptionSet) -> Iterator[str]:
-        patterns = subscriptions.patterns
-        shared = sum(s.users for s in patterns.shapes.values() if s.way.alone is None)
-        shapes = sum(1 for s in patterns.shapes.values() if s.way.alone is None)
-        place = "in memory" if self.subscribed.folder is None else "in a folder"
-        version = self.subscribed.version
-        yield f"subscriptions  {len(subscriptions)}, at version {version} of a log {place}"
-        yield f"  on nodes     {len(subscriptions.members)}"
-        yield f"  in templates {shared}, as {_count(shapes, 'plan')}"
-        yield f"  separately   {len(patterns) - shared}"
-        counters = subscriptions.counters()
-        saved = subscriptions.nodes.asked - counters["nodes"]
-        yield (
-            f"nodes          {counters['nodes']}, {counters['leaves']} of them leaves; used "
-            f"{subscriptions.nodes.asked} times, so sharing saved {saved}"
+def explain_subscriptions(
+    subscribed: SubscriptionsSpec, source: SourceSchema | None, limits: MatcherLimits
+) -> str:
+    """Explains which subscriptions of a set share what, and how each runs on known events."""
+    changes = [change for _, change in subscribed.log.alive(subscribed.version)]
+    if source is None:
+        patterns = sum(map(is_pattern, changes))
+        return (
+            f"subscriptions  {len(changes)}, at version {subscribed.version}: "
+            f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language\n"
+            "  how they are run depends on the events: ensue.explain(subscriptions, events)"
         )
-        paths = ", ".join(
-            f"{count} by {path}" for path, count in _paths(subscriptions.index).items()
-        )
-        atoms = _count(len(subscriptions.index), "atom")
-        yield f"index          {atoms}{': ' * bool(paths)}{paths}"
-        most = self.limits.max_partial_matches
-        yield "limits         " + (
-            "as memory allows" if most is None else f"{most} partial matches of each engine"
-        )
+    subscriptions = compile_subscription_set(subscribed, source)
+    sections = [list(_summarize(subscriptions, subscribed, limits))]
+    if len(changes) <= FEW:
+        sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
+    templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
+    sections += [
+        list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]
+    ]
+    if len(templates) > MOST_SHAPES:
+        sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
+    sections.append(list(_explain_separate(subscriptions)))
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _paths(index: AtomIndex) -> dict[str, int]:
-    """Counts the atoms by access path of the index."""
-    return dict(Counter(index.paths()).most_common())
+def _summarize(
+    subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits
+) -> Iterator[str]:
+    patterns = subscriptions.patterns
+    templates = [s for s in patterns.shapes.values() if s.mode.alone is None]
+    shared = sum(template.users for template in templates)
+    place = "in memory" if subscribed.folder is None else "in a folder"
+    version = subscribed.version
+    yield f"subscriptions  {len(subscriptions)}, at version {version} of a log {place}"
+    yield f"  on nodes     {len(subscriptions.members)}"
+    yield f"  in templates {shared}, as {_count(len(templates), 'plan')}"
+    yield f"  separately   {len(patterns) - shared}"
+    counters = subscriptions.counters()
+    saved = subscriptions.nodes.requests - counters["nodes"]
+    yield (
+        f"nodes          {counters['nodes']}, {counters['leaves']} of them leaves; used "
+        f"{subscriptions.nodes.requests} times, so sharing saved {saved}"
+    )
+    counted = Counter(subscriptions.index.paths()).most_common()
+    paths = ", ".join(f"{count} by {path}" for path, count in counted)
+    atoms = _count(len(subscriptions.index), "atom")
+    yield f"index          {atoms}{': ' * bool(paths)}{paths}"
+    most = limits.max_partial_matches
+    yield "limits         " + (
+        "as memory allows" if most is None else f"{most} partial matches of each engine"
+    )
 
 
 # --------------------------------------------------------------------------------- nodes
@@ -176,8 +162,8 @@ def _explain_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> I
 def _explain_separate(subscriptions: SubscriptionSet) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for member in subscriptions.patterns.members.values():
-        if member.shape.way.alone is not None:
-            reasons.setdefault(member.shape.way.alone, []).append(member.name)
+        if member.shape.mode.alone is not None:
+            reasons.setdefault(member.shape.mode.alone, []).append(member.name)
     if reasons:
         yield "on separate engines"
     for reason, names in reasons.items():

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -17,48 +17,30 @@ from ensue.operators.subscriptions.catalog.change import ChangeFile
 from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
-from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.operators.subscriptions.templates.template_table import (
+    decode_pattern_numbers,
+    is_pattern_leaf,
+)
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 
-Set = TypeVar("Set")
 MAX_CACHED_SETS = 4  # cached versions of sets per process
-_cache: "OrderedDict[tuple[str, Any, int], Any]" = OrderedDict()
+# folder, loader, version; equal loaders load equal sets
+_cache: "OrderedDict[tuple[Path, SubscriptionSetLoader, int], SubscriptionSet]" = OrderedDict()
 _cache_lock = threading.RLock()
 
 
-class SetLoader(Protocol[Set]):
-    """Loads one kind of set. Equal loaders load equal sets: they are cache keys."""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts of a snapshot that it can start from."""
-
-    def empty(self) -> Set:
-        """Creates the set of version 0."""
-
-    def opened(self, snapshot: CatalogSnapshot, /) -> Set:
-        """Opens the set of a snapshot, its tables mapped into memory."""
-
-    def take(self, ready: Set, version: int, changes: ChangeFile, /) -> None:
-        """Applies the changes of the next version."""
-
-    def settle(self, ready: Set, /) -> None:
-        """Finishes loading, after the last version was applied."""
-
-
 def load_set(
-    folder: str | Path, loader: SetLoader[Set], version: int, *, later: bool = False
-) -> Set:
+    folder: Path, loader: "SubscriptionSetLoader", version: int, *, later: bool = False
+) -> SubscriptionSet:
     """Loads the set at a version. Loading a later version changes the same object.
 
     With `later`, a later version that is loaded already is returned as it is.
     """
     with _cache_lock:
-        key = (str(folder), loader)
+        key = (folder, loader)
         if later:
             version = max([version, *(cached[2] for cached in _cache if cached[:2] == key)])
         earlier = [cached for cached in _cache if cached[:2] == key and cached[2] <= version]
@@ -66,7 +48,7 @@ def load_set(
         log = CatalogLog(folder)
         snapshot = None
         if since < version:
-            newest = log.snapshots.newest(version, *loader.parts)
+            newest = log.snapshots.newest(version, loader.part)
             if newest is not None and newest.version > since:
                 # applying a few changes is faster than opening a snapshot
                 is_far = since < 0 or log.snapshots.due(
@@ -74,8 +56,7 @@ def load_set(
                 )
                 snapshot = newest if is_far else None
         if snapshot is not None:
-            snapshot = log.snapshots.newest(version, *loader.parts, checked=True)
-        loaded: Set
+            snapshot = log.snapshots.newest(version, loader.part, checked=True)
         if snapshot is not None and snapshot.version > since:
             loaded, since = loader.opened(snapshot), snapshot.version
         elif since >= 0:
@@ -85,7 +66,7 @@ def load_set(
         if since < version:
             for changes in log.files(since, version):
                 loader.take(loaded, changes.head.version, changes)
-            loader.settle(loaded)
+            loaded.settle()
         _cache[*key, version] = loaded
         while len(_cache) > MAX_CACHED_SETS:
             _cache.popitem(last=False)
@@ -93,7 +74,6 @@ def load_set(
 
 
 def clear_set_cache() -> None:
-    """Drops all cached sets of this process."""
     with _cache_lock:
         _cache.clear()
 
@@ -105,6 +85,7 @@ class SubscriptionSetLoader:
     Streams with the same log may use different versions, so each has its own sets.
     """
 
+    kind: ClassVar[type[SubscriptionSet]] = SubscriptionSet
     source: SourceSchema = field(compare=False)
     streaming: bool
     key_groups: int
@@ -122,32 +103,21 @@ class SubscriptionSetLoader:
     @property
     def part(self) -> str:
         """The name of its part of a snapshot: tables are for events of one shape."""
-        return f"fleet-{self.shape}"
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (self.part,)
+        return f"{self.kind.__name__}-{self.shape}"
 
     def empty(self) -> SubscriptionSet:
-        return SubscriptionSet(
-            self.source.shape, streaming=self.streaming, key_groups=self.key_groups
-        )
+        return self.kind(self.source.shape, streaming=self.streaming, key_groups=self.key_groups)
 
     def opened(self, snapshot: CatalogSnapshot) -> SubscriptionSet:
-        return SubscriptionSet.open(
+        return self.kind.open(
             snapshot.part(self.part), self.source.shape, streaming=self.streaming,
             key_groups=self.key_groups,
         )  # fmt: skip
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
-        """Applies the changes of the next version; subscriptions that do not fit the events are
-        left out."""
+        """Applies the changes of a version; subscriptions that do not fit are left out."""
         for change in changes:
             ready.follow(change, version)
-
-    def settle(self, ready: SubscriptionSet) -> None:
-        """Lets matchers drop cancelled subscriptions, so that their numbers can be reused."""
-        ready.settle()
 
     def at(self, log: CatalogLog, version: int, *, later: bool = False) -> SubscriptionSet:
         """Loads the set at a version; with `later` at that one or a cached later one."""
@@ -157,10 +127,7 @@ class SubscriptionSetLoader:
 def load_on_driver(
     log: CatalogLog, loader: SubscriptionSetLoader, version: int
 ) -> SubscriptionSet:
-    """Loads the set at a version on the driver, where all of it must fit the events.
-
-    After many changes a new snapshot saves the tasks from reading them.
-    """
+    """Loads the set at a version on the driver, where all of it must fit the events."""
     subscriptions = loader.at(log, version)
     for name, why in subscriptions.refused.items():
         raise QueryError(f"subscription '{name}': {why}", hint="cancel it, or replace it")
@@ -178,8 +145,7 @@ def write_due_snapshot(
 
 
 class FollowingMatcher(SubscriptionMatcher):
-    """Matches all subscriptions of a set in this process; changes in the log apply from the next
-    events on."""
+    """Matches a set in this process; changes in the log apply from the next events on."""
 
     def __init__(
         self,
@@ -200,29 +166,25 @@ class FollowingMatcher(SubscriptionMatcher):
         self.subscription_set.matchers.add(self)
         self._follow(subscribed.version)
 
-    def feed(self, given: StageInput) -> list[pa.Table]:
-        """Returns what the next events complete."""
+    def feed(self, batch: StageInput) -> list[pa.Table]:
         self._follow(self.log.latest())
-        return super().feed(given)
+        return super().feed(batch)
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
         self._follow(self.log.latest())
         return super().advance(now)
 
     def find_relevant_names(self, events: pa.Table) -> set[str]:
         """Returns the subscriptions for which these events are relevant."""
         self._follow(self.log.latest())
-        _, slots = self.subscription_set.index.route(events, self._places(events))
-        leaves = self.subscription_set.nodes.leaf_of.array[slots]
-        is_pattern_leaf = pattern_rows(leaves)
-        numbers = self.subscription_set.nodes.find_subscriptions(
-            set(leaves[~is_pattern_leaf].tolist())
-        )
-        names = {m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None}
-        patterns = set(decode_pattern_numbers(leaves[is_pattern_leaf]).tolist())
-        pattern_members = self.subscription_set.patterns.members.values()
-        return names | {m.name for m in pattern_members if m.number in patterns}
+        subscriptions = self.subscription_set
+        _, leaves = subscriptions.route(events)
+        of_pattern = is_pattern_leaf(leaves)
+        numbers = subscriptions.nodes.find_subscriptions(set(leaves[~of_pattern].tolist()))
+        names = {m.name for n in numbers if (m := subscriptions.members.at(n)) is not None}
+        patterns = set(decode_pattern_numbers(leaves[of_pattern]).tolist())
+        members = subscriptions.patterns.members.values()
+        return names | {m.name for m in members if m.number in patterns}
 
     def _follow(self, version: int) -> None:
         if version <= self.version:

@@ -18,8 +18,10 @@ from ensue.operators.subscriptions.network.network_state import NetworkMatches, 
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
 from ensue.operators.subscriptions.templates.template_state import TemplateState
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
-from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.operators.subscriptions.templates.template_table import (
+    decode_pattern_numbers,
+    is_pattern_leaf,
+)
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import (
     MEMBERS,
@@ -48,31 +50,29 @@ _UNKNOWN, _WHOLE, _FLOAT = 0, 1, 2
 def encode_compared_fields(
     events: pa.Table, shape: StreamSchema, names: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int8]]:
-    """Returns for each event and field its float value, its integer value or code, and which
-    counts.
+    """Returns the float value of each event and field, its integer value or code, and which counts.
 
     The code of a text is a 64-bit hash, the same in every process.
     """
     size = events.num_rows, len(names)
     numbers, integers = np.zeros(size), np.zeros(size, np.int64)
     kinds = np.zeros(size, np.int8)
-    for column_number, name in enumerate(names):
+    for number, name in enumerate(names):
         column = name
         if name not in events.column_names and shape.schema.type_column is not None:
             column = shape.schema.type_column
         array = to_single_array(events.column(column))
         vector = from_arrow(array, shape.unit, column)
         valid = np.ones(len(array), np.bool_) if (v := validity(array)) is None else v
+        is_float = vector.kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
+        kinds[:, number] = np.where(valid, _FLOAT if is_float else _WHOLE, _UNKNOWN)
         if vector.kind is ValueKind.STRING:
-            integers[:, column_number] = _hashes(array)
-            kinds[:, column_number] = np.where(valid, _WHOLE, _UNKNOWN)
-        elif vector.kind in (ValueKind.FLOAT, ValueKind.DECIMAL):
-            numbers[:, column_number] = np.asarray(vector.values, np.float64)
-            kinds[:, column_number] = np.where(valid, _FLOAT, _UNKNOWN)
-        else:
-            integers[:, column_number] = np.asarray(vector.values).astype(np.int64)
-            numbers[:, column_number] = integers[:, column_number]
-            kinds[:, column_number] = np.where(valid, _WHOLE, _UNKNOWN)
+            integers[:, number] = _hashes(array)
+            continue
+        values = np.asarray(vector.values).astype(np.float64 if is_float else np.int64)
+        numbers[:, number] = values
+        if not is_float:
+            integers[:, number] = values
     return numbers, integers, kinds
 
 
@@ -120,10 +120,8 @@ class SubscriptionMatcher:
         self.routed = 0  # events that are relevant to a subscription
         self.version = 0  # of the set
 
-    # ---------------------------------------------------------------------------- limits
-
     def bound_each(self, each: MatcherLimits) -> None:
-        """Limits memory and matches per subscription, on average for those that share."""
+        """Limits memory and matches per subscription, on average if they share nodes."""
         self.patterns.each = each
         self._bound_nodes()
 
@@ -144,10 +142,8 @@ class SubscriptionMatcher:
         return self._by_name(self.state.blamed)
 
     def _by_name(self, shares: Mapping[int, float]) -> dict[str, float]:
-        members = (
-            (self.subscription_set.members.at(number), share) for number, share in shares.items()
-        )
-        return {member.name: share for member, share in members if member is not None}
+        at = self.subscription_set.members.at
+        return {m.name: share for n, share in shares.items() if (m := at(n)) is not None}
 
     @property
     def seconds(self) -> float:
@@ -173,38 +169,29 @@ class SubscriptionMatcher:
         seconds = {name: share / total * spent for name, share in held.items()}
         return Usage({**sizes, **patterns.bytes}, {**seconds, **patterns.seconds})
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete."""
         return [self.feed_events(batch.bare)]
 
     def feed_events(self, events: pa.Table) -> pa.Table:
         """Returns what the next input events complete."""
-        tables = [self._feed_slice(piece) for piece in split_table(events, SLICE)]
+        tables = [
+            self._feed_slice(piece, np.full(piece.num_rows, self.version))
+            for piece in split_table(events, SLICE)
+        ]
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
-    def _feed_slice(self, events: pa.Table) -> pa.Table:
-        return self._route_slice(events, np.full(events.num_rows, self.version))
-
-    def _route_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
-        places = self._places(events)
-        rows, slots = self.subscription_set.index.route(events, places)
-        leaves = self.subscription_set.nodes.leaf_of.array[slots]
-        return self._match_slice(events, rows, leaves, versions)
-
-    def _match_slice(
-        self, events: pa.Table, rows: Any, leaves: npt.NDArray[np.int32], versions: Ints
-    ) -> pa.Table:
+    def _feed_slice(self, events: pa.Table, versions: Ints) -> pa.Table:
+        rows, leaves = self.subscription_set.route(events)
         self.patterns.drop_cancelled(self.store)
         self._bound_nodes()
         first = self.rows
         self.rows += events.num_rows
         self.routed += len(np.unique(rows))
-        is_pattern_leaf = pattern_rows(leaves)
-        numbers = decode_pattern_numbers(leaves[is_pattern_leaf])
-        patterns = self.patterns.feed(events, first, rows[is_pattern_leaf], numbers, versions)
-        rows, leaves = rows[~is_pattern_leaf], leaves[~is_pattern_leaf]
+        of_pattern = is_pattern_leaf(leaves)
+        numbers = decode_pattern_numbers(leaves[of_pattern])
+        patterns = self.patterns.feed(events, first, rows[of_pattern], numbers, versions)
+        rows, leaves = rows[~of_pattern], leaves[~of_pattern]
         kept, places = np.unique(rows, return_inverse=True)
         relevant = take_rows(events, kept)
         network_events = self._events(relevant, first + kept, versions[kept])
@@ -215,7 +202,7 @@ class SubscriptionMatcher:
         return self._build_notifications(delivered, patterns)
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
+        """Returns the matches that the watermark `now` completes."""
         self.patterns.drop_cancelled(self.store)
         notifications = self._build_notifications(
             self.state.advance(now), self.patterns.advance(now)
@@ -224,7 +211,7 @@ class SubscriptionMatcher:
         return [notifications]
 
     def finish(self) -> list[pa.Table]:
-        """Returns what only waited for the stream to end."""
+        """Returns the matches that the end of the stream completes."""
         return [self._build_notifications(self.state.finish(), self.patterns.finish())]
 
     def deadline(self) -> float | None:
@@ -235,12 +222,6 @@ class SubscriptionMatcher:
     def now(self) -> float | None:
         """The current stream time; None before the first event."""
         return self.state.now
-
-    # ---------------------------------------------------------------------------- events
-
-    def _places(self, events: pa.Table) -> Any:
-        schema = self.subscription_set.shape.schema
-        return None if schema.location is None else read_places(events, schema)
 
     def _times(self, events: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Returns the start and end times of events."""
@@ -256,10 +237,11 @@ class SubscriptionMatcher:
     def _events(self, events: pa.Table, positions: Ints, versions: Ints) -> NetworkEvents:
         shape = self.subscription_set.shape
         start, end = self._times(events)
-        places = self._places(events)
-        corner = np.zeros(len(positions) + 1, np.int64) if places is None else places.first
-        empty = np.zeros(0)
-        x, y = (empty, empty) if places is None else (places.x, places.y)
+        x = y = np.zeros(0)
+        corner = np.zeros(len(positions) + 1, np.int64)
+        if shape.schema.location is not None:
+            places = read_places(events, shape.schema)
+            x, y, corner = places.x, places.y, places.first
         numbers, codes, known = encode_compared_fields(
             events, shape, list(self.subscription_set.nodes.fields)
         )
@@ -289,7 +271,7 @@ class SubscriptionMatcher:
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
     def _build_pattern_notifications(self, found: TemplateMatches) -> pa.Table:
-        result = self.patterns.told(found, self.store)
+        result = self.patterns.select(found, self.store)
         if not len(result.which):
             return create_empty_table(self.schema)
         matches = Matches({}, {MEMBERS: (result.offsets, result.rows)}, len(result.which))
@@ -313,8 +295,6 @@ class SubscriptionMatcher:
         """Returns the rows of the stream that later matches may contain."""
         return np.union1d(self.state.events.position, self.patterns.held())
 
-    # ---------------------------------------------------------------------------- changes
-
     def drop_cancelled(self) -> None:
         """Drops the state of cancelled subscriptions."""
         gone = self.subscription_set.nodes.gone_subscriptions
@@ -323,8 +303,6 @@ class SubscriptionMatcher:
         self.state.restore_consumed(
             used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)]
         )
-
-    # ---------------------------------------------------------------------------- state
 
     @property
     def partial_matches(self) -> int:
@@ -336,7 +314,6 @@ class SubscriptionMatcher:
         return self.state.saved_bytes + self.patterns.state_bytes + self.store.nbytes
 
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
         arrays = self.state.save()
         patterns = self.patterns.save()
         self.store.keep(self._held_rows())
@@ -359,7 +336,6 @@ class SubscriptionMatcher:
         return pack_state(header, {**saved, **more}, {"events": events, "patterns": patterns})
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, arrays, blobs = unpack_state(data)
         if header.get("format") != FORMAT:
             raise StateError(

@@ -29,8 +29,10 @@ from ensue.operators.subscriptions.subscription_set import (
     compile_subscription_set,
     reuse_subscription_set,
 )
-from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers
-from ensue.operators.subscriptions.templates.template_table import is_pattern_leaf as pattern_rows
+from ensue.operators.subscriptions.templates.template_table import (
+    decode_pattern_numbers,
+    is_pattern_leaf,
+)
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
@@ -52,7 +54,6 @@ from ensue.runtime.stage import (
     TableResult,
 )
 from ensue.vector.event_table import split_table
-from ensue.vector.geo_columns import read_places
 from ensue.vector.take import create_empty_table
 
 ALL_EVENTS = InputFilter(None)  # routing selects the relevant events
@@ -78,7 +79,6 @@ class SubscriptionStage:
         return (self.output,)
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the matches."""
         return sum(table.num_rows for table in tables)
 
     def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
@@ -107,18 +107,16 @@ class RoutedSubscriptionStage(SubscriptionStage):
     arrival: tuple[str, ...] = (BATCH, ROW)
     added: pa.Schema = ADDED
 
-    # ---------------------------------------------------------------------------- routing
-
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
         """Sends each event to every task with a subscription for which it is relevant."""
         version = self._version(batch)
         number = self.subscribed.version if version is None else version.number
-        subscriptions = self._fleet(version, key_groups)
+        subscriptions = self._load_set(version, key_groups)
         rows, tasks = [], []
-        first = 0
+        first, bits = 0, np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
         for piece in split_table(events, SLICE):
             relevant, masks = _find_tasks(subscriptions, piece)
-            numbers, key_group = np.nonzero(masks[:, None] >> _bits(key_groups) & np.uint64(1))
+            numbers, key_group = np.nonzero(masks[:, None] >> bits & np.uint64(1))
             rows.append(relevant[numbers] + first)
             tasks.append(key_group)
             first += piece.num_rows
@@ -136,28 +134,27 @@ class RoutedSubscriptionStage(SubscriptionStage):
         assert moment is not None
         return SubscriptionVersion(number, moment.batch, batch.stream)
 
-    def _fleet(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
+    def _load_set(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Returns the set that routes the current events."""
         log = self.subscribed.log
         if not isinstance(log, CatalogLog):
             return self._built_set(key_groups)
         if version is None:
-            return self.fleets(_TABLE, key_groups).at(log, self.subscribed.version)
-        fleets = self.fleets(version.stream, key_groups)
-        loaded = fleets.at(log, version.number)
-        write_due_snapshot(log, fleets, version.number, loaded)
+            return self.set_loader(_TABLE, key_groups).at(log, self.subscribed.version)
+        loader = self.set_loader(version.stream, key_groups)
+        loaded = loader.at(log, version.number)
+        write_due_snapshot(log, loader, version.number, loaded)
         return loaded
 
     def require_fit(self) -> None:
         """Raises an error before the start if a subscription does not fit the events."""
         log = self.subscribed.log
         if isinstance(log, CatalogLog):
-            load_on_driver(log, self.fleets(_TABLE, 1), self.subscribed.version)
+            load_on_driver(log, self.set_loader(_TABLE, 1), self.subscribed.version)
         else:
             self._built_set(1)
 
-    def fleets(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        """Returns the loader of the set for a stream."""
+    def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
         return SubscriptionSetLoader.of(
             self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )
@@ -179,26 +176,23 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self.subscribed, self.source, self.output, self.limits, self.streaming,
         )  # fmt: skip
 
-    # ---------------------------------------------------------------------------- matching
-
     def matcher(self) -> "SubscriptionTaskMatcher":
         """Creates the matcher of a single task."""
         return self.task_matcher(0, 1)
 
     def task_matcher(self, key_group: int, key_groups: int) -> "SubscriptionTaskMatcher":
-        """Creates the matcher of one task."""
         return SubscriptionTaskMatcher(self, key_group, key_groups)
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def matched(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events in a single task."""
-        return self.match_key_group(given, 0, 1)
+        return self.match_key_group(batch, 0, 1)
 
     def match_key_group(
-        self, given: StageInput, key_group: int, key_groups: int
+        self, batch: StageInput, key_group: int, key_groups: int
     ) -> list[pa.Table]:
         """Matches the complete events of one task."""
-        subscriptions, version = self._fleet(None, key_groups), self.subscribed.version
-        events = given.events.select(self.source.arrow.names)
+        subscriptions, version = self._load_set(None, key_groups), self.subscribed.version
+        events = batch.events.select(self.source.arrow.names)
         return [match_table(events, subscriptions, version, self.limits, key_group)]
 
 
@@ -212,14 +206,14 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def __init__(self, stage: RoutedSubscriptionStage, key_group: int, key_groups: int) -> None:
         self.stage, self.key_group, self.key_groups = stage, key_group, key_groups
-        self.told: SubscriptionVersion | None = None
+        self.announced: SubscriptionVersion | None = None
         self.passed: float | None = None  # the current stream time
         changing = stage.streaming and isinstance(stage.subscribed.log, CatalogLog)
-        subscriptions = (
-            _empty_set(stage, key_groups) if changing else stage._fleet(None, key_groups)
-        )
-        self._begin(subscriptions)
-        self.version = 0 if changing else stage.subscribed.version
+        if changing:  # it knows no version yet
+            self._begin(SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups))
+        else:
+            self._begin(stage._load_set(None, key_groups))
+            self.version = stage.subscribed.version
 
     def _begin(self, subscriptions: SubscriptionSet) -> None:
         SubscriptionMatcher.__init__(self, subscriptions, self.stage.limits, self.key_group)
@@ -227,10 +221,10 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
 
     def renew(self, version: SubscriptionVersion) -> None:
         """Switches to another version of the set."""
-        self.told = version
+        self.announced = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        subscriptions = self.stage.fleets(version.stream, self.key_groups).at(
+        subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(
             log, version.number, later=True
         )
         if subscriptions is not self.subscription_set:
@@ -242,71 +236,54 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         if self.passed is not None:
             self.state.skip_past(self.passed)
 
-    def feed(self, given: StageInput) -> list[pa.Table]:
+    def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns what the next events complete, each seen by the subscriptions of its version."""
-        events = given.events.select(self.stage.source.arrow.names)
-        versions = np.asarray(given.events.column(VERSION).to_numpy(), np.int64)
+        events = batch.events.select(self.stage.source.arrow.names)
+        versions = np.asarray(batch.events.column(VERSION).to_numpy(), np.int64)
         tables, first = [], 0
         for piece in split_table(events, SLICE):
             end = first + piece.num_rows
-            tables.append(self._route_slice(piece, versions[first:end]))
+            tables.append(self._feed_slice(piece, versions[first:end]))
             first = end
         return [pa.concat_tables(tables) if tables else create_empty_table(self.schema)]
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass."""
         self.passed = now
         return super().advance(now)
 
-    # ---------------------------------------------------------------------------- state
-
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
-        told = None if self.told is None else asdict(self.told)
-        header = {"key_group_format": FORMAT, "told": told, "passed": self.passed}
+        announced = None if self.announced is None else asdict(self.announced)
+        header = {"key_group_format": FORMAT, "announced": announced, "passed": self.passed}
         return pack_state(header, {}, {"fleet": super().save()})
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, _, blobs = unpack_state(data)
         if header.get("key_group_format") != FORMAT:
             raise StateError(
                 f"the state of subscriptions is of format {header.get('key_group_format')}, and this "
                 f"release reads {FORMAT}\n  hint: use the release that wrote it"
             )
-        if header["told"] is not None:
-            self.renew(SubscriptionVersion(**header["told"]))
+        if header["announced"] is not None:
+            self.renew(SubscriptionVersion(**header["announced"]))
         super().restore(blobs["fleet"])
         self.passed = header["passed"]
 
 
-def _empty_set(stage: RoutedSubscriptionStage, key_groups: int) -> SubscriptionSet:
-    """Creates the set of a task that knows no version yet."""
-    return SubscriptionSet(stage.source.shape, streaming=True, key_groups=key_groups)
-
-
 def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, Any]:
     """Returns the relevant events, and their tasks, modulo 64, as bits."""
-    schema = subscriptions.shape.schema
-    places = None if schema.location is None else read_places(events, schema)
-    rows, slots = subscriptions.index.route(events, places)
+    rows, leaves = subscriptions.route(events)
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    leaves = subscriptions.nodes.leaf_of.array[slots]
-    is_pattern_leaf = pattern_rows(leaves)
+    of_pattern = is_pattern_leaf(leaves)
     bits = np.zeros(len(leaves), np.uint64)
-    bits[~is_pattern_leaf] = subscriptions.nodes.arrays().key_groups[leaves[~is_pattern_leaf]]
-    bits[is_pattern_leaf] = subscriptions.patterns.key_group_bits(
-        decode_pattern_numbers(leaves[is_pattern_leaf]), subscriptions.key_groups
+    bits[~of_pattern] = subscriptions.nodes.arrays().key_groups[leaves[~of_pattern]]
+    bits[of_pattern] = subscriptions.patterns.key_group_bits(
+        decode_pattern_numbers(leaves[of_pattern]), subscriptions.key_groups
     )
     order = np.argsort(rows, kind="stable")
     rows, bits = rows[order].astype(np.int64), bits[order]
     begins = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
     return rows[begins], np.bitwise_or.reduceat(bits, begins)
-
-
-def _bits(key_groups: int) -> Any:
-    return np.arange(key_groups, dtype=np.uint64) & np.uint64(63)
 
 
 # ---------------------------------------------------------------------------- operator
@@ -342,19 +319,12 @@ class SubscriptionOperator:
     streaming: bool = False
     of_events: bool = True
     rows: None = None  # all events are needed
+    reads: InputFilter = ALL_EVENTS
+    expected: tuple[CompiledQuery, ...] = ()  # matches of subscriptions are not estimated
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
         return (self.output,)
-
-    @property
-    def expected(self) -> tuple[CompiledQuery, ...]:
-        """Returns nothing: matches of subscriptions are not estimated."""
-        return ()
-
-    @property
-    def reads(self) -> InputFilter:
-        return ALL_EVENTS
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """Matches events that are in stream order."""
@@ -388,9 +358,9 @@ class SingleTaskSubscriptionStage(SubscriptionStage):
             self.subscribed, self.source, self.limits, streaming=self.streaming
         )
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def matched(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events."""
         subscriptions = compile_subscription_set(
             self.subscribed, self.source, streaming=self.streaming
         )
-        return [match_table(given.bare, subscriptions, self.subscribed.version, self.limits)]
+        return [match_table(batch.bare, subscriptions, self.subscribed.version, self.limits)]

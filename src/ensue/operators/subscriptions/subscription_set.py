@@ -8,22 +8,30 @@ from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from ensue.analyzer.canonical_subscription import canonical_subscription
 from ensue.analyzer.subscription import check_subscription_fields
 from ensue.errors import QueryError, SubscriptionWarning
 from ensue.ir.selection import ByTime
-from ensue.ir.subscription import Length, Subscription, TimePoint
+from ensue.ir.subscription import (
+    IntervalSince,
+    Length,
+    Subscription,
+    TemporalCondition,
+    TemporalRelation,
+    TimePoint,
+    get_subexpressions,
+)
 from ensue.ir.values import format_duration
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.kernels.regions import RegionTable
-from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog, MemoryLog
-from ensue.operators.subscriptions.catalog.change import ChangeKind as Happens
-from ensue.operators.subscriptions.catalog.change import SubscriptionChange
+from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Member, MemberRegistry, hash_name
 from ensue.operators.subscriptions.network.network_table import NetworkTable, iterate_leaves
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
@@ -36,14 +44,8 @@ from ensue.schema import ValueKind
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector.column_values import create_constant
 from ensue.vector.event_table import StreamSchema
+from ensue.vector.geo_columns import read_places
 from ensue.vector.geo_regions import Regions
-
-
-class SubscriptionStateHolder(Protocol):
-    """Holds state of subscriptions."""
-
-    def drop_cancelled(self) -> None:
-        """Drops the state of cancelled subscriptions."""
 
 
 class SubscriptionSet:
@@ -65,13 +67,10 @@ class SubscriptionSet:
         self.nodes = NetworkTable(self.time, self.regions, self.index)
         self.nodes.key_groups = key_groups
         self.members = MemberRegistry()
-        self.matchers: WeakSet[SubscriptionStateHolder] = (
-            WeakSet()
-        )  # that hold values of its nodes
+        self.matchers: WeakSet[Any] = WeakSet()  # that hold values of its nodes
         self.patterns = TemplateTable(shape, self.index, self.nodes.leaf_of, streaming)
-        self.refused: dict[
-            str, str
-        ] = {}  # subscriptions that do not fit the events, with the reason
+        self.refused: dict[str, str] = {}  # subscriptions that do not fit the events: the reason
+        self._calendar = shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
         self.units = TimeUnits(self._length, self._moment, not shape.schema.intervals)
 
     def __len__(self) -> int:
@@ -81,19 +80,21 @@ class SubscriptionSet:
         """Returns the regions for kernels; None if events have no location."""
         return None if self.shape.schema.location is None else self.regions.table
 
-    # ---------------------------------------------------------------------------- changes
+    def route(self, events: pa.Table) -> tuple[Any, npt.NDArray[np.int32]]:
+        """Returns rows of events, and the leaves of nodes and patterns that they reach."""
+        schema = self.shape.schema
+        places = None if schema.location is None else read_places(events, schema)
+        rows, slots = self.index.route(events, places)
+        return rows, self.nodes.leaf_of.array[slots]
 
     def take(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
-        """Applies a change; a QueryError leaves the set unchanged.
-
-        `now` is the current stream time.
-        """
-        if change.kind is Happens.CANCEL:
+        """Applies a change at the stream time `now`; a QueryError leaves the set unchanged."""
+        if change.kind is ChangeKind.CANCEL:
             self.cancel(change.name)
             return
         if is_pattern(change):
             pattern = self.patterns.ready(change)
-            if change.kind is Happens.REPLACE:
+            if change.kind is ChangeKind.REPLACE:
                 self.cancel(change.name)
             self.patterns.add(change.name, version, pattern)
             return
@@ -102,10 +103,9 @@ class SubscriptionSet:
             number = self.nodes.subscribe(roots, subscription.select, version)
         except QueryError as error:
             raise error.at(None, change.text) from None
-        if change.kind is Happens.REPLACE:
+        if change.kind is ChangeKind.REPLACE:
             self.cancel(change.name)
-        identity = _identity(change.name, subscription)
-        self.members.add(Member(change.name, number, identity))
+        self.members.add(Member(change.name, number, _identity(change.name, subscription)))
 
     def check(self, change: SubscriptionChange, now: float | None = None) -> None:
         """Raises a QueryError if a subscription cannot be matched here."""
@@ -121,10 +121,7 @@ class SubscriptionSet:
             raise error.at(None, change.text) from None
 
     def follow(self, change: SubscriptionChange, version: int, now: float | None = None) -> None:
-        """Applies a change to a running set; a subscription that does not fit is left out.
-
-        The subscription that it replaces is removed nevertheless.
-        """
+        """Applies a change; a subscription that does not fit is left out, even a replacement."""
         try:
             self.take(change, version, now)
         except QueryError as error:
@@ -140,17 +137,19 @@ class SubscriptionSet:
         subscription = parse_subscription(change.text, change.regions)
         check_subscription_fields(subscription, self.shape.schema)
         roots = plan_network(subscription, self.units)
-        if self.streaming:
-            _require_bounds(roots)
+        if self.streaming and any(is_unbounded(root.node) for root in roots):
+            raise QueryError(
+                "the time between its events has no limit, so on a stream they would pile up forever",
+                hint="limit how long a match may last: WITH within = 10 minutes",
+            )
         self._require_future(subscription, now)
         return subscription, roots
 
     def cancel(self, name: str) -> None:
-        """Removes a subscription."""
         self.refused.pop(name, None)
         if self.patterns.cancel(name):
             return
-        member = self.members.pop(name)
+        member = self.members.pop(name, None)
         if member is not None:  # otherwise it was left out when it was added
             self.nodes.cancel(member.number)
 
@@ -160,8 +159,6 @@ class SubscriptionSet:
             for matcher in self.matchers:
                 matcher.drop_cancelled()
             self.nodes.reuse()
-
-    # ---------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> None:
         """Writes the set to an empty folder."""
@@ -196,21 +193,18 @@ class SubscriptionSet:
         subscriptions.refused = json.loads((folder / "refused").read_text())
         return subscriptions
 
-    # ---------------------------------------------------------------------------- units
-
     def _length(self, length: Length | None) -> int | float:
         if length is None:
             return 0
-        calendar = self.shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
         if isinstance(length, ByTime):
-            if not calendar:
+            if not self._calendar:
                 raise QueryError(
                     f"{format_duration(length.nanoseconds)}: the time column holds numbers, so a "
                     "length is a number",
                     span=length.span,
                 )
             return length.nanoseconds if self.shape.unit == "ns" else length.nanoseconds // 1_000
-        if calendar:
+        if self._calendar:
             raise QueryError(
                 f"{length.amount}: the time column holds timestamps, so a length has a unit",
                 hint=f"{length.amount} seconds",
@@ -224,16 +218,14 @@ class SubscriptionSet:
         return length.amount
 
     def _moment(self, moment: TimePoint) -> int | float:
-        calendar = self.shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
-        if calendar != isinstance(moment.at, datetime):
-            kind = "timestamps" if calendar else "numbers"
-            wanted = "TIMESTAMP '2026-01-01 12:00:00'" if calendar else "a number"
+        if self._calendar != isinstance(moment.at, datetime):
+            kind = "timestamps" if self._calendar else "numbers"
+            wanted = "TIMESTAMP '2026-01-01 12:00:00'" if self._calendar else "a number"
             raise QueryError(
                 f"the time column holds {kind}, so a moment is {wanted}", span=moment.span
             )
-        value: int | float = np.asarray(create_constant(moment.at, self.shape.unit).values)[
-            0
-        ].item()
+        constant = create_constant(moment.at, self.shape.unit)
+        value: int | float = np.asarray(constant.values)[0].item()
         return value
 
     def _require_future(self, subscription: Subscription, now: float | None) -> None:
@@ -251,33 +243,17 @@ class SubscriptionSet:
 
     def counters(self) -> dict[str, int]:
         """Returns the counts of shared parts."""
-        nodes = len(self.nodes.rows)
         return {
             "subscriptions": len(self),
             "patterns": len(self.patterns),
             "shapes": len(self.patterns.shapes),
-            "nodes": nodes,
+            "nodes": len(self.nodes.rows),
             "nodes_shared": sum(row.users - 1 for row in self.nodes.rows.values()),
             "leaves": sum(1 for row in self.nodes.rows.values() if row.slot >= 0),
         }
 
 
-def _require_bounds(roots: list[NetworkRoot]) -> None:
-    if any(is_unbounded(root.node) for root in roots):
-        raise QueryError(
-            "the time between its events has no limit, so on a stream they would pile up forever",
-            hint="limit how long a match may last: WITH within = 10 minutes",
-        )
-
-
 def _absence_starts(subscription: Subscription) -> Iterator[TimePoint]:
-    from ensue.ir.subscription import (
-        IntervalSince,
-        TemporalCondition,
-        TemporalRelation,
-        get_subexpressions,
-    )
-
     left = [subscription.root, *subscription.variables.values()]
     while left:
         part = left.pop()
@@ -309,9 +285,7 @@ def compile_subscription_set(
 
 
 # by set: the key of the events, the version, and the compiled set
-_built: WeakKeyDictionary[CatalogLog | MemoryLog, tuple[Hashable, int, SubscriptionSet]] = (
-    WeakKeyDictionary()
-)
+_built: WeakKeyDictionary[Any, tuple[Hashable, int, SubscriptionSet]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -327,7 +301,7 @@ def reuse_subscription_set(
     subscriptions = None
     if cached is not None and cached[0] == source.key and cached[1] <= version:
         changes = list(log.changes(cached[1], version))
-        if all(change.kind is Happens.ADD for _, change in changes):
+        if all(change.kind is ChangeKind.ADD for _, change in changes):
             subscriptions = cached[2]
             for number, change in changes:
                 subscriptions.take(change, number)

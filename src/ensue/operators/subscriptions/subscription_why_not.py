@@ -1,11 +1,10 @@
 """Explains why a subscription has no further match in a table: how far events got, and what
 stopped them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +30,6 @@ from ensue.parser.language import NO_REGIONS
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import PATTERNS, detect_language, get_language
 from ensue.planner.subscription_joins import plan_network
-from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import Corners, ReferenceStream, Time
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema, sort_events
@@ -90,8 +88,7 @@ def _read(text: str, regions: Mapping[str, str], language: str | None) -> Subscr
 
 
 def _columns(subscription: Subscription, shape: StreamSchema) -> dict[str, str]:
-    """Returns the columns of the fields that are read; a QueryError if it does not fit the
-    events."""
+    """Returns the columns of the fields that are read, if all fit the events."""
     check_subscription_fields(subscription, shape.schema)
     plan_network(subscription, SubscriptionSet(shape).units)  # checks lengths and moments
     fields = IndexFields(shape)
@@ -128,20 +125,19 @@ def _stream(table: pa.Table, shape: StreamSchema, columns: Mapping[str, str]) ->
     converted = read_events(table, schema, shape.unit, computed=computed)
     renamed = {name: column for name, column in columns.items() if name != column}
     if renamed:
-        converted = [_add_values(event, renamed) for event in converted]
+        converted = [
+            replace(e, values={**e.values, **{n: e.values[c] for n, c in renamed.items()}})
+            for e in converted
+        ]
+    calendar = schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
     return ReferenceStream(
         converted,
         _read_corners(table, shape),
         schema.space,
-        _moments(shape),
+        _nanoseconds if calendar else lambda at: at,
         schema.type_column,
-        timestamps=schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE),
+        timestamps=calendar,
     )
-
-
-def _add_values(event: Event, renamed: Mapping[str, str]) -> Event:
-    more = {name: event.values[column] for name, column in renamed.items()}
-    return replace(event, values={**event.values, **more})
 
 
 def _read_corners(table: pa.Table, shape: StreamSchema) -> dict[int, Corners]:
@@ -151,11 +147,6 @@ def _read_corners(table: pa.Table, shape: StreamSchema) -> dict[int, Corners]:
     corners = list(zip(places.x.tolist(), places.y.tolist(), strict=True))
     rows = enumerate(pairwise(places.first.tolist()))
     return {row: tuple(corners[first:last]) for row, (first, last) in rows if first < last}
-
-
-def _moments(shape: StreamSchema) -> Callable[[Any], Time]:
-    calendar = shape.schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
-    return _nanoseconds if calendar else lambda at: at
 
 
 def _nanoseconds(at: date) -> int:

@@ -35,7 +35,6 @@ class CatalogReplica:
 
     @property
     def subscriptions(self) -> Subscriptions:
-        """The subscription set of the log."""
         return Subscriptions(**self.columns.subscriptions(folder=self.folder))
 
     def require_not_ahead(self, db: Connection) -> None:
@@ -56,10 +55,6 @@ class CatalogReplica:
                     f"version {number} of the subscriptions is missing in {self.folder}\n"
                     "  hint: restore the folder together with its database"
                 )
-
-    def together(self, floor: int) -> "VersionGroup":
-        """Starts a group of versions that can be matched together."""
-        return VersionGroup(self.log, floor)
 
 
 class VersionGroup:

@@ -41,16 +41,11 @@ class StreamStep:
 
     @property
     def head(self) -> str:
-        """The step as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, head: str) -> "StreamStep":
         return cls(**json.loads(head))
-
-    def matched_from(self, floor: int) -> "StreamStep":
-        """The same step for a set without subscriptions cancelled up to a version."""
-        return replace(self, floor=floor)
 
 
 def get_ordinals(events: pa.Table) -> Ints:
@@ -91,15 +86,11 @@ class StepBuilder:
         numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
         return events.append_column(ORDINAL, pa.array(numbers)) if numbers.any() else events
 
-    # ---------------------------------------------------------------------------- state
-
     def save(self) -> bytes:
-        """Serializes the state."""
         header = {"steps": FORMAT, "position": self.position, "version": self.version}
         return pack_state(header, self._twins.save(), {"order": self.order.save()})
 
     def restore(self, data: bytes) -> None:
-        """Restores a serialized state."""
         header, arrays, blobs = unpack_state(data)
         if header.get("steps") != FORMAT:
             raise StateError(
@@ -132,7 +123,7 @@ class StepBatch:
         rows = [
             {
                 "position": step.position,
-                "head": step.matched_from(floor).head,
+                "head": replace(step, floor=floor).head,
                 "body": serialize_table(events) if events.num_rows else b"",
             }
             for step, events in self.steps
@@ -150,7 +141,6 @@ class MicroBatchAnswer:
 
     @classmethod
     def read(cls, path: Path) -> "MicroBatchAnswer":
-        """Reads the answer in a file."""
         try:
             with pa.ipc.open_file(path) as reader:
                 table = reader.read_all()
@@ -170,28 +160,20 @@ class MicroBatchAnswer:
         counted = tuple(json.loads(text) for text in ends["counted"].to_pylist())
         return cls(min(ends["position"].to_pylist(), default=0), matches, counted)
 
-    def behind(self, position: int, nothing: pa.Table) -> pa.Table:
+    def matches_after(self, position: int, empty: pa.Table) -> pa.Table:
         """Concatenates the matches of steps after a position."""
         tables = [table for at, table in self.matches if at > position]
-        return pa.concat_tables([nothing, *tables])
+        return pa.concat_tables([empty, *tables])
 
     @property
     def left_out(self) -> dict[str, tuple[int, str]]:
         """Subscriptions that tasks have left out: the newest version then, and the error."""
-        return {
-            name: (version, error)
-            for task in self.counted
-            for name, (version, error) in task["left_out"].items()
-        }
+        return dict(pair for task in self.counted for pair in task["left_out"].items())
 
     @property
     def held_bytes(self) -> Counter[str]:
         """The state size of subscriptions, if tasks hold much."""
-        sizes: Counter[str] = Counter()
-        for task in self.counted:
-            sizes.update(task["bytes"])
-        return sizes
+        return sum((Counter(task["bytes"]) for task in self.counted), Counter())
 
     def total(self, name: str) -> int:
-        """Sums a counter over tasks."""
         return sum(int(task[name]) for task in self.counted)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -19,11 +19,11 @@ from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
-from ensue.operators.subscriptions.subscription_set import SubscriptionSet
+from ensue.runtime.stream_order import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
 from ensue.service.matching.catalog_replica import CompiledSnapshots
-from ensue.service.matching.match_backend import MatchResult
+from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches as batches
 from ensue.service.store import subscription_store as subscriptions
@@ -32,24 +32,20 @@ _LOG = logging.getLogger(__name__)
 _FEW = 500  # changes of the set that are compiled again at every start
 
 
-class InProcessBackend:
+class InProcessBackend(MatchBackend):
     """A live matcher that is rebuilt from the database after a failure."""
 
     def __init__(self, columns: EventColumns, limits: ServiceLimits, folder: Path) -> None:
-        self.columns = columns
-        self.limits = limits
+        super().__init__(columns, limits)
         self._sets = CompiledSnapshots(folder, columns)
         self._set_version: int | None = None  # of the newest compiled snapshot
         self._set_total = 0  # changes of the log that it contains
         self._live: LiveSession | None = None
         self._blamed: dict[str, float] = {}
         self._log = MemoryLog()
-        self._checking = SubscriptionSet(columns.shape, streaming=True)
         self._since_snapshot = 0
         self._snapshot_at = time.monotonic()
         self.replayed = 0  # events matched again at the start
-
-    # ---------------------------------------------------------------------------- recovery
 
     def load(self, db: Connection) -> None:
         """Restores the newest snapshot and replays the later batches."""
@@ -109,14 +105,11 @@ class InProcessBackend:
 
     def _bound(self, db: Connection) -> None:
         """Limits new events; replayed ones were within the limits."""
-        for matcher in self._matchers:
-            matcher.bound_each(compute_matcher_limits(db, self.limits))
+        self._matcher.bound_each(compute_matcher_limits(db, self.limits))
 
     @property
     def _matchers(self) -> list[FollowingMatcher]:
-        matchers = [] if self._live is None else self._work.matchers
-        assert all(isinstance(matcher, FollowingMatcher) for matcher in matchers)
-        return list(matchers)
+        return [] if self._live is None else [self._matcher]
 
     def _follow(self, db: Connection, version: int) -> None:
         """Applies the changes of the set up to a version."""
@@ -132,7 +125,6 @@ class InProcessBackend:
         return self._live
 
     def failed(self) -> None:
-        """Discards the matcher, which is ahead of the database, until the next use."""
         self._live = None
 
     @property
@@ -140,32 +132,12 @@ class InProcessBackend:
         return None if self._live is None else self._live.work
 
     @property
-    def now(self) -> float | None:
-        return None if self._live is None else self.columns.as_seconds(self._work.order.now)
-
-    @property
-    def decided(self) -> float | None:
-        return self.now
-
-    @property
-    def trouble(self) -> str | None:
-        return None
-
-    @property
-    def newest(self) -> float | None:
-        return None if self._live is None else self.columns.as_seconds(self._work.order.newest)
-
-    # ---------------------------------------------------------------------------- subscription set
-
-    def check(self, change: SubscriptionChange) -> None:
-        now = None if self._live is None else self._work.order.now
-        self._checking.check(change, now)
+    def order(self) -> StreamOrder | None:
+        return None if self._live is None else self._work.order
 
     def change(self, version: int, changes: Sequence[SubscriptionChange]) -> None:
         if self._live is not None and self._log.append(changes) != version:
             self.failed()
-
-    # ---------------------------------------------------------------------------- events
 
     def feed(self, db: Connection, events: pa.Table) -> MatchResult:
         matcher = self._ready(db)
@@ -193,13 +165,11 @@ class InProcessBackend:
     def _give_up(self) -> None:
         """Records the cause; a snapshot is due, so that the next failure replays little."""
         try:
-            self._blamed = self._blame()
+            shares = (matcher.blamed().items() for matcher in self._matchers)
+            self._blamed = dict(chain.from_iterable(shares))
         finally:
             self._snapshot_at = float("-inf")
             self.failed()
-
-    def _blame(self) -> dict[str, float]:
-        return {name: share for m in self._matchers for name, share in m.blamed().items()}
 
     def blamed(self) -> Mapping[str, float]:
         blamed, self._blamed = self._blamed, {}
@@ -220,8 +190,6 @@ class InProcessBackend:
     def usage(self) -> Usage:
         usages = [matcher.usage() for matcher in self._matchers]
         return usages[0] if usages else Usage()
-
-    # ---------------------------------------------------------------------------- state
 
     @property
     def save_due(self) -> bool:
@@ -252,18 +220,14 @@ class InProcessBackend:
     def save(self, db: Connection) -> None:
         matcher = self._ready(db)
         version = self._log.latest()
-        batches.store_snapshot(db, version, time.time(), matcher.save())
-        if self._set_due:
-            self._save_set(db)
+        batches.store_snapshot(db, batches.get_last_position(db), version, matcher.save())
+        if self._set_due:  # changes after the last events are not compiled yet
+            compiled = self._matcher.version
+            if self._sets.write(db, compiled, self._matcher.subscription_set):
+                self._set_version, self._set_total = compiled, self._log.total(compiled)
         # The changes after a snapshot of the set are needed to get from there to later versions.
         subscriptions.compact_changes(db, min(version, self._set_version or version))
         self._since_snapshot, self._snapshot_at = 0, time.monotonic()
-
-    def _save_set(self, db: Connection) -> None:
-        """Writes the compiled set; changes after the last events are not compiled yet."""
-        version = self._matcher.version
-        if self._sets.write(db, version, self._matcher.subscription_set):
-            self._set_version, self._set_total = version, self._log.total(version)
 
     def explain(self) -> str:
         subscription_set = Subscriptions.over(self._log, **self.columns.subscriptions())

@@ -8,13 +8,12 @@ matches are dropped. So changes of the set do not need separate micro-batches.
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
-from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshot
 from ensue.operators.subscriptions.catalog.change import ChangeFile, ChangeKind
 from ensue.operators.subscriptions.subscription_loader import (
     SubscriptionSetLoader,
@@ -39,7 +38,7 @@ class MultiVersionSet(SubscriptionSet):
         self.version = 0
         self.ending: dict[str, int] = {}  # cancelled ones, with the version of the cancellation
 
-    def let_go(self, floor: int) -> None:
+    def drop_ended(self, floor: int) -> None:
         """Removes the subscriptions that were cancelled up to version `floor`."""
         over = [name for name, version in self.ending.items() if version <= floor]
         for name in over:
@@ -52,8 +51,8 @@ class MultiVersionSet(SubscriptionSet):
         self.ending.pop(name, None)
         self.cancel(name)
 
-    def came_with(self, name: str, version: int) -> bool:
-        """Whether a subscription was added at a version or before."""
+    def added_by(self, name: str, version: int) -> bool:
+        """Whether a subscription was added at a version or before it."""
         pattern = self.patterns.members.get(name)
         if pattern is not None:
             return pattern.since <= version
@@ -79,34 +78,19 @@ class MultiVersionSet(SubscriptionSet):
         cls, folder: Path, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
     ) -> "MultiVersionSet":
         """Opens a saved set for events of this shape."""
-        fleet = super().open(folder, shape, streaming=streaming, key_groups=key_groups)
-        assert isinstance(fleet, MultiVersionSet)
+        opened = super().open(folder, shape, streaming=streaming, key_groups=key_groups)
+        assert isinstance(opened, MultiVersionSet)
         state = json.loads((folder / _ENDING).read_text())
-        fleet.version, fleet.ending = state["version"], state["ending"]
-        return fleet
+        opened.version, opened.ending = state["version"], state["ending"]
+        return opened
 
 
 @dataclass(frozen=True)
 class MultiVersionLoader(SubscriptionSetLoader):
     """Loads multi-version sets."""
 
+    kind: ClassVar[type[SubscriptionSet]] = MultiVersionSet
     floor: int = field(default=0, compare=False)
-
-    @property
-    def part(self) -> str:
-        """The name of the set in a snapshot."""
-        return f"patient-{self.shape}"
-
-    def empty(self) -> MultiVersionSet:
-        return MultiVersionSet(
-            self.source.shape, streaming=self.streaming, key_groups=self.key_groups
-        )
-
-    def opened(self, snapshot: CatalogSnapshot) -> MultiVersionSet:
-        return MultiVersionSet.open(
-            snapshot.part(self.part), self.source.shape, streaming=self.streaming,
-            key_groups=self.key_groups,
-        )  # fmt: skip
 
     def take(self, ready: SubscriptionSet, version: int, changes: ChangeFile) -> None:
         """Applies the changes of the next version."""
@@ -124,10 +108,10 @@ class MultiVersionLoader(SubscriptionSetLoader):
 
     def at(self, log: CatalogLog, version: int, *, later: bool = False) -> MultiVersionSet:
         """Loads the set at a version, or at a later one that is already loaded."""
-        fleet = super().at(log, version, later=later)
-        assert isinstance(fleet, MultiVersionSet)
-        fleet.let_go(self.floor)
-        return fleet
+        loaded = super().at(log, version, later=later)
+        assert isinstance(loaded, MultiVersionSet)
+        loaded.drop_ended(self.floor)
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -140,8 +124,7 @@ class MultiVersionStage(RoutedSubscriptionStage):
         """The same stage without subscriptions that were cancelled up to version `floor`."""
         return self if floor == self.floor else replace(self, floor=floor)
 
-    def fleets(self, stream: str, key_groups: int) -> MultiVersionLoader:
-        """Returns the loader of this process."""
+    def set_loader(self, stream: str, key_groups: int) -> MultiVersionLoader:
         loader = MultiVersionLoader.of(
             self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
         )
@@ -150,19 +133,19 @@ class MultiVersionStage(RoutedSubscriptionStage):
 
     def _version(self, batch: MicroBatch | None) -> SubscriptionVersion | None:
         """The version of a step, with its floor in place of the first micro-batch."""
-        return (
-            None if batch is None else SubscriptionVersion(batch.number, self.floor, batch.stream)
-        )
+        if batch is None:
+            return None
+        return SubscriptionVersion(batch.number, self.floor, batch.stream)
 
-    def _fleet(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
+    def _load_set(self, version: SubscriptionVersion | None, key_groups: int) -> SubscriptionSet:
         """Loads the set, or a later one, whose new subscriptions ignore earlier events."""
         log = self.subscribed.log
         if version is None or not isinstance(log, CatalogLog):
-            return super()._fleet(version, key_groups)
-        fleets = self.fleets(version.stream, key_groups)
-        found = fleets.at(log, version.number, later=True)
-        write_due_snapshot(log, fleets, found.version, found)
-        return found
+            return super()._load_set(version, key_groups)
+        loader = self.set_loader(version.stream, key_groups)
+        loaded = loader.at(log, version.number, later=True)
+        write_due_snapshot(log, loader, loaded.version, loaded)
+        return loaded
 
     def __reduce__(self) -> Any:
         return MultiVersionStage, (

@@ -24,7 +24,6 @@ from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import MicroBatch, OutputTable, StageInput, SubscriptionVersion
 from ensue.runtime.stream_order import DuplicateEvents
-from ensue.service.event_columns import EventColumns
 from ensue.service.matching.change_log import StreamStep, get_ordinals
 from ensue.service.matching.multi_version_set import STREAM, MultiVersionSet, MultiVersionStage
 from ensue.vector.arrow_numpy import Bools, Ints
@@ -43,16 +42,6 @@ class ServiceJob:
     source: SourceSchema
     key_groups: int
     each: MatcherLimits | None = None  # per subscription
-
-    @classmethod
-    def over(
-        cls,
-        log: CatalogLog,
-        columns: EventColumns,
-        key_groups: int,
-        each: MatcherLimits | None = None,
-    ) -> "ServiceJob":
-        return cls(log, columns.source, key_groups, each)
 
     @cached_property
     def stage(self) -> MultiVersionStage:
@@ -87,11 +76,10 @@ class ServiceJob:
         return parts
 
     def task(self, place: int) -> "ServiceTask":
-        """Creates a task with an empty state."""
         return ServiceTask(self.stage, place, self.key_groups, self.each)
 
 
-class GivenOrdinals(DuplicateEvents):
+class SentOrdinals(DuplicateEvents):
     """Ordinals of events among equal ones, counted by the sender.
 
     A task cannot count them itself: it does not see events that no subscription of it processes.
@@ -99,25 +87,24 @@ class GivenOrdinals(DuplicateEvents):
 
     def __init__(self, shape: StreamSchema) -> None:
         super().__init__(shape.schema.end, shape.unit)
-        self.coming = np.zeros(0, np.int64)
+        self.next_numbers = np.zeros(0, np.int64)
 
     def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:  # noqa: ARG002
         """Returns the ordinals of the next events."""
-        numbers, self.coming = np.split(self.coming, [events.num_rows])
+        numbers, self.next_numbers = np.split(self.next_numbers, [events.num_rows])
         return numbers
 
 
 class NumberedEventStore(EventBuffer):
-    """An event store with given ordinals."""
+    """An event store with the ordinals of the sender."""
 
     def __init__(self, shape: StreamSchema) -> None:
         super().__init__(shape)
-        self.given = GivenOrdinals(shape)
-        self._twins = self.given
+        self.sent = self._twins = SentOrdinals(shape)
 
 
 class NumberedMatcher(SubscriptionTaskMatcher):
-    """A matcher of events with given ordinals."""
+    """A matcher of events with the ordinals of the sender."""
 
     def __init__(
         self,
@@ -129,15 +116,15 @@ class NumberedMatcher(SubscriptionTaskMatcher):
         self._each = each
         super().__init__(stage, key_group, key_groups)
 
-    def _begin(self, fleet: SubscriptionSet) -> None:
-        super()._begin(fleet)
-        self.store: NumberedEventStore = NumberedEventStore(fleet.shape)
+    def _begin(self, subscriptions: SubscriptionSet) -> None:
+        super()._begin(subscriptions)
+        self.store: NumberedEventStore = NumberedEventStore(subscriptions.shape)
         if self._each is not None:
             self.bound_each(self._each)
 
     def expect(self, numbers: Ints) -> None:
         """Sets the ordinals of the events that are fed next."""
-        self.store.given.coming = numbers
+        self.store.sent.next_numbers = numbers
 
 
 class ServiceTask:
@@ -185,7 +172,7 @@ class ServiceTask:
 
     def _match(self, step: StreamStep, body: bytes) -> pa.Table:
         matcher, version = self._matcher, SubscriptionVersion(step.version, step.floor, STREAM)
-        if matcher.told != version:
+        if matcher.announced != version:
             matcher.stage = self._stage.from_floor(step.floor)
             matcher.renew(version)
             self._leave_out()
@@ -198,11 +185,11 @@ class ServiceTask:
         due = matcher.deadline()
         if step.now is not None and (step.alone or (due is not None and due < step.now)):
             tables += matcher.advance(step.now)
-        fleet = matcher.subscription_set
+        matched_set = matcher.subscription_set
         table = pa.concat_tables(tables)
-        return fleet.seen(table, step.version) if isinstance(fleet, MultiVersionSet) else table
-
-    # ---------------------------------------------------------------------------- limits
+        if isinstance(matched_set, MultiVersionSet):
+            table = matched_set.seen(table, step.version)
+        return table
 
     def blamed(self) -> dict[str, tuple[int, str]]:
         """The subscriptions that made a step fail: its version, and the error."""
@@ -218,13 +205,13 @@ class ServiceTask:
         self._leave_out()
 
     def _leave_out(self) -> None:
-        fleet = self._matcher.subscription_set
-        if not self._left_out or not isinstance(fleet, MultiVersionSet):
+        subscriptions = self._matcher.subscription_set
+        if not self._left_out or not isinstance(subscriptions, MultiVersionSet):
             return
         for name, (version, _) in self._left_out.items():
-            if fleet.came_with(name, version):
-                fleet.end(name)
-        fleet.settle()
+            if subscriptions.added_by(name, version):
+                subscriptions.end(name)
+        subscriptions.settle()
 
     def _usage(self) -> dict[str, float]:
         """The state size of subscriptions, if a user may exceed a limit."""
@@ -232,8 +219,6 @@ class ServiceTask:
         if each is None or self.state_bytes * self._key_groups <= each:
             return {}
         return dict(self._matcher.usage().bytes)
-
-    # ---------------------------------------------------------------------------- state
 
     def counted(self) -> str:
         """Statistics of the task, as JSON."""
@@ -253,18 +238,16 @@ class ServiceTask:
         return int(self._matcher.state_bytes)
 
     def save(self) -> bytes:
-        """Serializes the state."""
-        told = self._matcher.told
+        announced = self._matcher.announced
         header = {
             "service_key_group": FORMAT, "position": self.position, "now": self.now,
-            "floor": 0 if told is None else told.batch, "left_out": self._left_out,
+            "floor": 0 if announced is None else announced.batch, "left_out": self._left_out,
         }  # fmt: skip
         return pack_state(header, {}, {"matcher": self._matcher.save()})
 
     save_apart = save
 
     def restore(self, data: bytes) -> None:
-        """Restores a serialized state."""
         header, _, blobs = unpack_state(data)
         if header.get("service_key_group") != FORMAT:
             raise StateError(

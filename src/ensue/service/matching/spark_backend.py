@@ -11,12 +11,11 @@ same matches, independent of the micro-batches.
 """
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +28,11 @@ from ensue.operators.subscriptions.catalog.catalog_log import MemoryLog
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.member_registry import Usage
 from ensue.operators.subscriptions.subscription_loader import FollowingMatcher
-from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.optional_deps import require_extra
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.query_spec import SubscriptionsSpec
+from ensue.runtime.stream_order import StreamOrder
 from ensue.service.budgets import compute_matcher_limits
 from ensue.service.event_columns import EventColumns
 from ensue.service.matching.catalog_replica import CatalogReplica, replica_ahead_error
@@ -41,12 +40,13 @@ from ensue.service.matching.change_log import MicroBatchAnswer, StepBuilder
 from ensue.service.matching.in_process import count_late_readers
 from ensue.service.matching.match_backend import MatchBackend, MatchResult
 from ensue.service.matching.service_task import ServiceJob
-from ensue.service.matching.spark_transport import SparkQuery, SparkTransport, StreamProgress
+from ensue.service.matching.spark_transport import SparkTransport, StreamProgress
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import event_batches as batches
 from ensue.service.store import subscription_store as subscriptions
 
 if TYPE_CHECKING:
+    from ensue.backends.spark.service_stream import ServiceSession
     from ensue.service.service import Service
 
 SETTING = "spark"  # name of the setting with the progress of the stream
@@ -74,19 +74,7 @@ def on_spark(
     )
 
 
-class SparkStreams(Protocol):
-    """A Spark session that runs streams."""
-
-    def tasks(self) -> int:
-        """The number of concurrent tasks."""
-
-    def stream(self, work: ServiceJob, folder: Path, /) -> SparkQuery:
-        """Creates the stream that exchanges files with the service in a folder."""
-
-    def close(self) -> None: ...
-
-
-class SparkBackend:
+class SparkBackend(MatchBackend):
     """Orders events in the core thread, and lets a stream match them."""
 
     def __init__(
@@ -94,11 +82,10 @@ class SparkBackend:
         columns: EventColumns,
         limits: ServiceLimits,
         service: "Service",
-        session: SparkStreams,
+        session: "ServiceSession",
         key_groups: int | None = None,
     ) -> None:
-        self.columns = columns
-        self.limits = limits
+        super().__init__(columns, limits)
         self.folder = Path(f"{service.path}-spark").absolute()
         self.progress = StreamProgress()
         self._service = service
@@ -106,11 +93,8 @@ class SparkBackend:
         self._key_groups = key_groups
         self._intake: StepBuilder | None = None  # after the newest batch; None: to be rebuilt
         self._pump: SparkTransport | None = None
-        self._checking = SubscriptionSet(columns.shape, streaming=True)
         self._nothing = build_notification_schema(columns.shape).empty_table()
         self._late_counter: LateEventCounter | None = None
-
-    # ---------------------------------------------------------------------------- recovery
 
     def load(self, db: Connection) -> None:
         """Resumes from the state in the database and the folder of the stream."""
@@ -131,11 +115,9 @@ class SparkBackend:
         self.progress.delivered, self.progress.now = status.delivered, status.now
         self.progress.sent = max(status.delivered, sent)
         try:
-            key_groups, each = (
-                self._fix_key_groups(db, status),
-                compute_matcher_limits(db, self.limits),
-            )
-            work = ServiceJob.over(replica.log, self.columns, key_groups, each)
+            key_groups = self._fix_key_groups(db, status)
+            each = compute_matcher_limits(db, self.limits)
+            work = ServiceJob(replica.log, self.columns.source, key_groups, each)
             self._pump = SparkTransport(
                 self._service.database, self._restore_stepping(db, self.progress.sent), replica,
                 self.folder, self._session.stream(work, self.folder), self._deliver,
@@ -177,7 +159,6 @@ class SparkBackend:
         return stepping
 
     def failed(self) -> None:
-        """Discards the order, which is ahead of the database, until the next use."""
         self._intake = self._late_counter = None
 
     def _ready(self, db: Connection) -> StepBuilder:
@@ -185,15 +166,9 @@ class SparkBackend:
             self._intake = self._restore_stepping(db)
         return self._intake
 
-    # ---------------------------------------------------------------------------- times
-
     @property
-    def now(self) -> float | None:
-        return None if self._intake is None else self.columns.as_seconds(self._intake.order.now)
-
-    @property
-    def newest(self) -> float | None:
-        return None if self._intake is None else self.columns.as_seconds(self._intake.order.newest)
+    def order(self) -> StreamOrder | None:
+        return None if self._intake is None else self._intake.order
 
     @property
     def decided(self) -> float | None:
@@ -205,16 +180,9 @@ class SparkBackend:
             return "the thread that sends events to Spark has ended"
         return self.progress.trouble
 
-    # ---------------------------------------------------------------------------- subscription set
-
-    def check(self, change: SubscriptionChange) -> None:
-        self._checking.check(change, None if self._intake is None else self._intake.order.now)
-
     def change(self, version: int, changes: Sequence[SubscriptionChange]) -> None:
         if self._late_counter is not None and not self._late_counter.follow(version, changes):
             self._late_counter = None
-
-    # ---------------------------------------------------------------------------- events
 
     def feed(self, db: Connection, events: pa.Table) -> MatchResult:
         order = self._ready(db).order
@@ -239,7 +207,7 @@ class SparkBackend:
 
         def store(db: Connection) -> SparkStreamStatus:
             status = SparkStreamStatus.read(db)
-            matches = answer.behind(status.delivered, self._nothing)
+            matches = answer.matches_after(status.delivered, self._nothing)
             core.store_matches(db, matches, answer.left_out)
             if answer.upto > status.delivered:
                 status = SparkStreamStatus(
@@ -255,40 +223,21 @@ class SparkBackend:
         progress.state_bytes = answer.total("state_bytes")
         progress.held_bytes = answer.held_bytes
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def save_due(self) -> bool:
         return self.progress.saved is not None
-
-    @property
-    def save_due_at_end(self) -> bool:
-        return self.save_due
 
     def save(self, db: Connection) -> None:
         """Writes the stream order after the sent steps."""
         saved, self.progress.saved = self.progress.saved, None
         if saved is not None:
             position, version, data = saved
-            db.execute("DELETE FROM snapshots")
-            db.execute(
-                "INSERT INTO snapshots VALUES (?, ?, ?, ?)", (position, version, time.time(), data)
-            )
+            batches.store_snapshot(db, position, version, data)
             subscriptions.compact_changes(db, version)
-
-    def blamed(self) -> Mapping[str, float]:
-        return {}  # tasks leave out the subscriptions that make them fail
 
     @property
     def state_bytes(self) -> int:
         return self.progress.state_bytes
-
-    @property
-    def seconds(self) -> float:
-        return 0.0  # workers do not slow down other users
-
-    def forget_seconds(self) -> None:
-        pass
 
     def usage(self) -> Usage:
         return Usage(self.progress.held_bytes)
@@ -298,10 +247,10 @@ class SparkBackend:
         return explain(replica.subscriptions, self.columns.arrow.empty_table())
 
     def counters(self) -> dict[str, int]:
-        intake, progress = self._intake, self.progress
+        progress = self.progress
         return {
             "partial_matches": progress.partial_matches,
-            "events_waiting": 0 if intake is None else intake.order.waiting.num_rows,
+            "events_waiting": 0 if self.order is None else self.order.waiting.num_rows,
             "state_bytes": progress.state_bytes,
             "steps_delivered": progress.delivered,
             "stream_failures": progress.failures,
@@ -330,15 +279,12 @@ class SparkStreamStatus:
         return cls() if row is None else cls(**json.loads(row[0]))
 
     def keep(self, db: Connection) -> None:
-        status = {"key_groups": self.key_groups, "delivered": self.delivered, "now": self.now}
-        db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (SETTING, json.dumps(status)))
+        status = json.dumps(asdict(self))
+        db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (SETTING, status))
 
 
 class LateEventCounter:
-    """Counts late events by the subscriptions that would have processed them.
-
-    It is created at the first late event, and matches nothing.
-    """
+    """Counts late events by the subscriptions that would have processed them."""
 
     def __init__(self, db: Connection, columns: EventColumns) -> None:
         version = subscriptions.get_version(db)

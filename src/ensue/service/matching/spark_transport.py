@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ensue.backends.spark.service_tasks import ResultFiles, StepFiles
-from ensue.errors import EnsueError
 from ensue.service.database import Database
-from ensue.service.matching.catalog_replica import CatalogReplica
+from ensue.service.matching.catalog_replica import CatalogReplica, VersionGroup
 from ensue.service.matching.change_log import (
     MAX_BATCH_BYTES,
     MAX_BATCH_STEPS,
@@ -27,18 +26,13 @@ from ensue.service.matching.change_log import (
 from ensue.service.store import event_batches as batches
 from ensue.service.store.event_batches import StoredBatch
 
+if TYPE_CHECKING:
+    from ensue.backends.spark.service_stream import ServiceStream
+
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.02  # seconds between polls for answers
 _IDLE = 1.0  # seconds between polls of an idle stream
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # backoff before a failed stream is restarted
-
-
-class SparkQuery(Protocol):
-    """A streaming query on Spark."""
-
-    def start(self) -> None: ...
-    def failure(self) -> EnsueError | None: ...
-    def stop(self) -> None: ...
 
 
 @dataclass
@@ -65,7 +59,7 @@ class SparkTransport:
         stepping: StepBuilder,
         replica: CatalogReplica,
         folder: Path,
-        stream: SparkQuery,
+        stream: "ServiceStream",
         deliver: Callable[[MicroBatchAnswer], None],
         progress: StreamProgress,
         save_every: float,
@@ -87,7 +81,6 @@ class SparkTransport:
         self._thread = threading.Thread(target=self._run, name="ensue-spark", daemon=True)
 
     def start(self) -> None:
-        """Starts the stream and the thread."""
         self._stream.start()
         self._thread.start()
 
@@ -111,8 +104,6 @@ class SparkTransport:
         if self._thread.ident is not None:
             self._thread.join()
         self._stream.stop()
-
-    # ---------------------------------------------------------------------------- rounds
 
     def _run(self) -> None:
         while not self._closing:
@@ -161,8 +152,6 @@ class SparkTransport:
             self._answered = answer.upto
         self._wait = _FIRST_WAIT
 
-    # ---------------------------------------------------------------------------- sending
-
     def _pack(self) -> StepBatch | None:
         """Builds the next batch of steps that can be matched together."""
         next_batches = self._database.look(self._next_batches)
@@ -175,11 +164,11 @@ class SparkTransport:
         try:
             self._replica.follow(db)
             selected: list[StoredBatch] = []
-            size, together = 0, None
+            size, group = 0, None
             for batch in batches.read_batches_after(db, self._stepping.position):
-                if together is None:
-                    together = self._replica.together(batch.version)
-                elif not together.takes(batch.version):
+                if group is None:
+                    group = VersionGroup(self._replica.log, batch.version)
+                elif not group.takes(batch.version):
                     break
                 selected.append(batch)
                 size += 0 if batch.data is None else len(batch.data)
@@ -189,12 +178,11 @@ class SparkTransport:
         finally:
             db.execute("ROLLBACK")
 
-    def _send(self, parcel: StepBatch) -> None:
-        self._sent.put(parcel.table())
+    def _send(self, batch: StepBatch) -> None:
+        self._sent.put(batch.table())
         self._ready = None
-        self.progress.sent = parcel.last
-        waited = time.monotonic() - self._saved_at
-        if waited >= self._save_every:
+        self.progress.sent = batch.last
+        if time.monotonic() - self._saved_at >= self._save_every:
             self._saved_at = time.monotonic()
             stepping = self._stepping
             self.progress.saved = stepping.position, stepping.version, stepping.save()

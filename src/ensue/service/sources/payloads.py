@@ -133,7 +133,7 @@ def _join_lines(text: bytes) -> bytes:
 
 def _rows(body: bytes) -> int:
     try:
-        rows = measure_stream(body).rows
+        rows, _ = measure_stream(body)
     except EventError:
         return 1  # the service reports the error
     return rows if 0 <= rows <= MAX_ROWS else 1  # the service rejects too many rows

@@ -1,5 +1,6 @@
 """Accepted events and snapshots of the matcher, from which a service recovers."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from sqlite3 import Connection
@@ -12,6 +13,7 @@ from ensue.service.store.journal import SERVICE_COUNTERS, increment
 _WRITING = pa.ipc.IpcWriteOptions(compression="lz4")
 COMPRESS_FROM_ROWS = 16  # rows from which compression pays off
 PRUNE_CHUNK = 10_000  # batches deleted at a time
+_SELECT = "SELECT position, version, at, advance, data FROM batches WHERE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,6 @@ class StoredBatch:
 def store_batch(
     db: Connection, version: int, at: float, events: pa.Table, span: tuple[float, float]
 ) -> int:
-    """Stores events and returns their position."""
     data = _encode(events)
     cursor = db.execute(
         "INSERT INTO batches (version, at, rows, bytes, least, greatest, data) "
@@ -56,7 +57,6 @@ def _encode(events: pa.Table) -> bytes:
 
 
 def store_advance(db: Connection, version: int, at: float, to: float) -> int:
-    """Stores an advance of time."""
     cursor = db.execute(
         "INSERT INTO batches (version, at, rows, bytes, advance) VALUES (?, ?, 0, 0, ?)",
         (version, at, repr(to)),
@@ -66,12 +66,7 @@ def store_advance(db: Connection, version: int, at: float, to: float) -> int:
 
 def read_batches_after(db: Connection, position: int) -> Iterator[StoredBatch]:
     """Reads the batches after a position, in order."""
-    rows = db.execute(
-        "SELECT position, version, at, advance, data FROM batches WHERE position > ? "
-        "ORDER BY position",
-        (position,),
-    )
-    return map(_batch, rows)
+    return map(_batch, db.execute(f"{_SELECT} position > ? ORDER BY position", (position,)))
 
 
 def read_recent_events(
@@ -83,8 +78,7 @@ def read_recent_events(
 ) -> pa.Table:
     """Reads the newest stored events, at most `most`, in order of acceptance."""
     rows = db.execute(
-        "SELECT position, version, at, advance, data FROM batches WHERE rows > 0 "
-        "AND greatest >= ? AND least <= ? ORDER BY position DESC",
+        f"{_SELECT} rows > 0 AND greatest >= ? AND least <= ? ORDER BY position DESC",
         (-1e308 if since is None else since, 1e308 if until is None else until),
     )
     tables: list[pa.Table] = []
@@ -104,30 +98,21 @@ def drop_events_after(
     db: Connection, schema: pa.Schema, latest: float, seconds: Callable[[pa.Table], Any]
 ) -> int:
     """Drops events later than `latest`; returns how many."""
-    rows = db.execute(
-        "SELECT position, version, at, advance, data FROM batches WHERE rows > 0 AND greatest > ?",
-        (latest,),
-    ).fetchall()
+    rows = db.execute(f"{_SELECT} rows > 0 AND greatest > ?", (latest,)).fetchall()
     dropped = 0
     for batch in map(_batch, rows):
         events = batch.events(schema)
-        kept = events.filter(pa.array(seconds(events) <= latest))
-        times = seconds(kept) if kept.num_rows else None
-        data = _encode(kept)
+        remaining = events.filter(pa.array(seconds(events) <= latest))
+        times = seconds(remaining) if remaining.num_rows else None
+        span = (None, None) if times is None else (float(times.min()), float(times.max()))
+        data = _encode(remaining)
         db.execute(
             "UPDATE batches SET rows = ?, bytes = ?, least = ?, greatest = ?, data = ? "
             "WHERE position = ?",
-            (
-                kept.num_rows,
-                len(data),
-                None if times is None else float(times.min()),
-                None if times is None else float(times.max()),
-                data,
-                batch.position,
-            ),
+            (remaining.num_rows, len(data), *span, data, batch.position),
         )
         _count_bytes(db, len(data) - len(batch.data or b""))
-        dropped += events.num_rows - kept.num_rows
+        dropped += events.num_rows - remaining.num_rows
     return dropped
 
 
@@ -140,14 +125,14 @@ def get_last_position(db: Connection) -> int:
 def prune_batches(db: Connection, before: float, most_bytes: int) -> int:
     """Deletes old events that recovery does not need; returns how many."""
     snapshot = db.execute("SELECT max(position) FROM snapshots").fetchone()[0] or 0
-    kept = get_stored_bytes(db)
+    stored = get_stored_bytes(db)
     last = rows = bytes = 0
     for row in db.execute(
         "SELECT position, at, rows, bytes FROM batches WHERE position <= ? "
         "ORDER BY position LIMIT ?",
         (snapshot, PRUNE_CHUNK),
     ):
-        if row["at"] >= before and kept - bytes <= most_bytes:
+        if row["at"] >= before and stored - bytes <= most_bytes:
             break
         last, rows, bytes = row["position"], rows + row["rows"], bytes + row["bytes"]
     if last:
@@ -174,11 +159,11 @@ def _count_bytes(db: Connection, by: int) -> None:
 # -------------------------------------------------------------------------------- snapshots
 
 
-def store_snapshot(db: Connection, version: int, at: float, data: bytes) -> None:
-    """Stores the state of the matcher after the newest batch, replacing older ones."""
-    position = get_last_position(db)
+def store_snapshot(db: Connection, position: int, version: int, data: bytes) -> None:
+    """Stores the state of the matcher after a batch, replacing older ones."""
     db.execute("DELETE FROM snapshots")
-    db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", (position, version, at, data))
+    row = (position, version, time.time(), data)
+    db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", row)
 
 
 def read_snapshot(db: Connection) -> tuple[int, int, bytes | None]:

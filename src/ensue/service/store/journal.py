@@ -32,21 +32,14 @@ def read_audit_log(
     db: Connection, *, user: int | None = None, before: int | None = None, limit: int = 100
 ) -> list[Row]:
     """Reads entries of one user or of all, newest first; `before` continues after an entry."""
-    where, values = ["id < ?"], [before if before is not None else 1 << 62]
-    if user is not None:
-        where.append("audit.user = ?")
-        values.append(user)
+    of_user, values = ("", ()) if user is None else ("AND audit.user = ? ", (user,))
+    before = 1 << 62 if before is None else before
     rows = db.execute(
         "SELECT audit.*, (SELECT name FROM users WHERE users.id = audit.user) AS name "
-        f"FROM audit WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
-        (*values, max(0, min(limit, MAX_AUDIT_ENTRIES))),
+        f"FROM audit WHERE id < ? {of_user}ORDER BY id DESC LIMIT ?",
+        (before, *values, max(0, min(limit, MAX_AUDIT_ENTRIES))),
     )
     return rows.fetchall()
-
-
-def prune_audit_log(db: Connection, before: float) -> int:
-    """Deletes older entries; returns how many."""
-    return db.execute("DELETE FROM audit WHERE at < ?", (before,)).rowcount
 
 
 # -------------------------------------------------------------------------------- bad events
@@ -75,11 +68,6 @@ def list_bad_events(
     return [dict(row) for row in rows]
 
 
-def prune_bad_events(db: Connection, most: int) -> None:
-    """Deletes all but the newest bad events."""
-    db.execute("DELETE FROM bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?", (most,))
-
-
 # -------------------------------------------------------------------------------- counters
 
 SERVICE_COUNTERS = 0  # in place of a subscription: the counters of the service
@@ -99,7 +87,6 @@ def increment_all(db: Connection, counted: Iterable[tuple[int, str, int]]) -> No
 
 
 def read_counters(db: Connection, subscription: int) -> dict[str, int]:
-    """Reads the counters of a subscription."""
     rows = db.execute("SELECT name, value FROM counters WHERE subscription = ?", (subscription,))
     return dict(map(tuple, rows))
 
@@ -122,7 +109,6 @@ def put_region(db: Connection, user: int, name: str, text: str) -> None:
 
 
 def list_regions(db: Connection, user: int) -> dict[str, str]:
-    """Reads the regions of a user, by name."""
     rows = db.execute("SELECT name, text FROM regions WHERE user = ? ORDER BY name", (user,))
     return dict(map(tuple, rows))
 
@@ -178,7 +164,6 @@ def select_new_events(sequences: Sequence[int], expected: int | None) -> list[in
 
 
 def list_producers(db: Connection, user: int | None) -> list[dict[str, Any]]:
-    """Lists the producers of a user, or all."""
     rows = db.execute(
         "SELECT producer, user, next, at FROM positions WHERE ?1 IS NULL OR user = ?1 "
         "ORDER BY producer",
@@ -254,9 +239,3 @@ def complete_answer(db: Connection, user: int, key: str, body: str) -> str:
             (f"{created}\n{body}", user, key),
         )
     return known or body
-
-
-def prune_keys(db: Connection, *, at: float | None = None) -> int:
-    """Deletes expired keys; returns how many."""
-    now = time.time() if at is None else at
-    return db.execute("DELETE FROM keys WHERE at <= ?", (now - KEY_TTL,)).rowcount

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from sqlite3 import Connection
+from typing import Any
 
 from ensue.service.notification import MATCH, Notification
 from ensue.service.store import target_store as targets
@@ -41,27 +42,27 @@ def read_notifications_after(
     subscription: int | None = None,
 ) -> list[Notification]:
     """Reads the notifications after a number: all, or those of a user or subscription."""
-    where, values = ["number > ?"], [after]
-    if subscription is not None:
-        where.append("subscription = ?")
-        values.append(subscription)
-    if user is not None:
-        where.append("user = ?" if subscription is None else "+user = ?")
-        values.append(user)
-    query = f"{_SELECT} {' AND '.join(where)} ORDER BY number LIMIT ?"
-    return [Notification(*row) for row in db.execute(query, (*values, most))]
+    return _read(db, "number > ?", after, user, subscription, "ORDER BY number", most)
 
 
 def read_newest_matches(
     db: Connection, *, most: int, user: int | None = None, subscription: int | None = None
 ) -> list[Notification]:
-    """Reads the newest matches, newest first."""
-    where, values = ["kind = ?"], [MATCH, user, subscription]
-    for name, value in (("user", user), ("subscription", subscription)):
-        if value is not None:
-            where.append(f"{name} = ?")
-    values = [value for value in values if value is not None]
-    query = f"{_SELECT} {' AND '.join(where)} ORDER BY number DESC LIMIT ?"
+    return _read(db, "kind = ?", MATCH, user, subscription, "ORDER BY number DESC", most)
+
+
+def _read(
+    db: Connection, where: str, value: Any, user: int | None, subscription: int | None,
+    order: str, most: int,
+) -> list[Notification]:  # fmt: skip
+    values = [value]
+    if subscription is not None:
+        where += " AND subscription = ?"
+        values.append(subscription)
+    if user is not None:  # +user: not by its index
+        where += " AND user = ?" if subscription is None else " AND +user = ?"
+        values.append(user)
+    query = f"{_SELECT} {where} {order} LIMIT ?"
     return [Notification(*row) for row in db.execute(query, (*values, most))]
 
 

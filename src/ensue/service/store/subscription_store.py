@@ -11,7 +11,6 @@ ACTIVE, PAUSED, ENDED = "active", "paused", "ended"
 
 
 def add_subscription(db: Connection, **columns: Any) -> int:
-    """Adds a subscription and returns its id."""
     names = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
     cursor = db.execute(
@@ -34,15 +33,11 @@ def list_subscriptions(
     db: Connection, user: int | None, state: str | None, after: int, most: int
 ) -> list[Row]:
     """Reads subscriptions ordered by id: of a user, or of all."""
-    where, values = ["id > ?"], list[Any]([after])
-    if user is not None:
-        where.append("user = ?")
-        values.append(user)
-    where.append("state = ?" if state is not None else "state <> ?")
-    values.append(ENDED if state is None else state)
+    of_user, values = ("", ()) if user is None else ("AND user = ? ", (user,))
+    of_state = "state <> ?" if state is None else "state = ?"
     return db.execute(
-        f"SELECT * FROM subscriptions WHERE {' AND '.join(where)} ORDER BY id LIMIT ?",
-        (*values, most),
+        f"SELECT * FROM subscriptions WHERE id > ? {of_user}AND {of_state} ORDER BY id LIMIT ?",
+        (after, *values, ENDED if state is None else state, most),
     ).fetchall()
 
 

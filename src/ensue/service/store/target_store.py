@@ -85,14 +85,14 @@ class DeliveryOutcome:
 
     def then(self, later: "DeliveryOutcome") -> "DeliveryOutcome":
         """Combines this outcome with a later one."""
-        kept = {n: f for n, f in self.failed.items() if n not in later.settled}
+        failed = {n: f for n, f in self.failed.items() if n not in later.settled}
         names = {**self.counted, **later.counted}
         return replace(
             later,
             target=self.target,
             cursor=max(self.cursor, later.cursor),
             settled=self.settled | later.settled,
-            failed={**kept, **later.failed},
+            failed={**failed, **later.failed},
             counted={n: self.counted.get(n, 0) + later.counted.get(n, 0) for n in names},
         )
 
@@ -151,7 +151,6 @@ def add_target(
     now: float,
     secrets: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """Adds a target for later notifications and returns its id."""
     newest = db.execute("SELECT coalesce(max(number), 0) FROM outbox").fetchone()[0]
     cursor = db.execute(
         "INSERT INTO targets "
@@ -314,7 +313,7 @@ def list_pending_targets(db: Connection) -> list[Target]:
 def find_targets(
     db: Connection, subscriptions: Collection[int], ids: Collection[int]
 ) -> list[Target]:
-    """Reads the targets of subscriptions, and those with the given ids, unless switched off."""
+    """Reads the targets of subscriptions, and those of `ids`, unless they are switched off."""
     rows = db.execute(
         f"SELECT {_COLUMNS} FROM targets WHERE state <> ?1 AND "
         "subscription IN (SELECT value FROM json_each(?2)) "
@@ -363,9 +362,9 @@ def read_pending_deliveries(
     if target.state == FAILING and (target.next_at or 0.0) > now:
         return PendingDeliveries(target, (), (), (), next_at)
     ripe = sorted(number for number, (_, at) in waits.items() if at <= now)[:piece]
-    kept = _read_notifications(db, ripe)
-    due = tuple(DueDelivery(kept[number], waits[number][0]) for number in ripe if number in kept)
-    lost = tuple(number for number in ripe if number not in kept)
+    stored = _read_notifications(db, ripe)
+    due = tuple(DueDelivery(stored[n], waits[n][0]) for n in ripe if n in stored)
+    lost = tuple(number for number in ripe if number not in stored)
     return PendingDeliveries(
         target, due, tuple(Notification(*row) for row in fresh), lost, next_at
     )

@@ -1,6 +1,6 @@
 """Users, their tokens, and console sessions."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from sqlite3 import Connection, IntegrityError, Row
 
 from ensue.service.errors import ConflictError
@@ -15,7 +15,6 @@ _TOKEN = """
 
 
 def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
-    """Adds a user and returns the id."""
     try:
         added = db.execute(
             "INSERT INTO users (name, created, quotas) VALUES (?, ?, ?)", (name, at, quotas)
@@ -33,11 +32,6 @@ def get_user(db: Connection, id: int) -> Row | None:
 
 def find_user(db: Connection, name: str) -> Row | None:
     return _one(db, "SELECT * FROM users WHERE name = ?", name)
-
-
-def list_users(db: Connection) -> list[Row]:
-    """All users, in the order in which they were added."""
-    return db.execute("SELECT * FROM users ORDER BY id").fetchall()
 
 
 def change_user(db: Connection, id: int, quotas: str, off: bool) -> None:
@@ -58,7 +52,6 @@ def add_token(
     at: float,
     expires: float | None,
 ) -> int:
-    """Adds a token by its hash and returns the id."""
     added = db.execute(
         "INSERT INTO tokens (user, label, hash, scopes, created, expires) "
         "VALUES (?, ?, ?, ?, ?, ?)",
@@ -67,13 +60,7 @@ def add_token(
     return int(added.lastrowid or 0)
 
 
-def has_tokens(db: Connection) -> bool:
-    """Whether a token was ever created, including expired ones."""
-    return _one(db, "SELECT 1 FROM tokens LIMIT 1") is not None
-
-
 def find_token_by_hash(db: Connection, hash: bytes) -> Row | None:
-    """A token with its user, by its hash."""
     return _one(db, f"{_TOKEN} WHERE tokens.hash = ?", hash)
 
 
@@ -87,31 +74,22 @@ def list_tokens(db: Connection, user: int) -> list[Row]:
     return rows.fetchall()
 
 
-def list_valid_tokens(db: Connection, at: float) -> frozenset[int]:
-    """The ids of all valid tokens."""
+def list_valid_credentials(db: Connection, at: float) -> frozenset[int | bytes]:
+    """The ids of all valid tokens, and the hashes of their unexpired sessions."""
     rows = db.execute(
         "SELECT tokens.id FROM tokens JOIN users ON users.id = tokens.user WHERE NOT users.off "
         "AND tokens.revoked IS NULL AND (tokens.expires IS NULL OR tokens.expires > ?)",
         (at,),
     )
-    return frozenset(row[0] for row in rows)
-
-
-def list_valid_sessions(db: Connection, tokens: Container[int], at: float) -> frozenset[bytes]:
-    """The hashes of unexpired sessions of these tokens."""
-    rows = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
-    return frozenset(row["hash"] for row in rows if row["token"] in tokens)
+    tokens = {row[0] for row in rows}
+    sessions = db.execute("SELECT hash, token FROM sessions WHERE expires > ?", (at,))
+    return frozenset(tokens | {hash for hash, token in sessions if token in tokens})
 
 
 def revoke_token(db: Connection, id: int, at: float) -> None:
     """Revokes a token and ends its sessions."""
     db.execute("UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL", (at, id))
     db.execute("DELETE FROM sessions WHERE token = ?", (id,))
-
-
-def record_token_use(db: Connection, id: int, at: float) -> None:
-    """Records the last use of a token."""
-    db.execute("UPDATE tokens SET used = ? WHERE id = ?", (at, id))
 
 
 # -------------------------------------------------------------------------------- sessions
@@ -134,10 +112,6 @@ def find_session_by_hash(db: Connection, hash: bytes) -> Row | None:
         f"FROM sessions JOIN ({_TOKEN}) AS found USING (token) WHERE sessions.hash = ?",
         hash,
     )
-
-
-def end_session(db: Connection, hash: bytes) -> None:
-    db.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
 
 
 def _one(db: Connection, text: str, *values: object) -> Row | None:

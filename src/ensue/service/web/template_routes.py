@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from ensue.errors import QueryError
 from ensue.service.service import Service
-from ensue.service.stream_templates import describe_template_stream, fill_for_stream
-from ensue.service.templates import TEMPLATES
+from ensue.service.templates import TEMPLATES, fill_template
 from ensue.service.web.guard import QuerySlots, ReadAccess
 from ensue.service.web.request_bodies import ValuesForm
 from ensue.service.web.responses import FilledAnswer, ListAnswer, encode_json
@@ -24,7 +23,7 @@ def template_routes(service: Service) -> APIRouter:
     @routes.get("", response_model=ListAnswer)
     async def templates(_: ReadAccess) -> dict[str, Any]:
         """Lists the templates that fit the stream, with parameters, units and defaults."""
-        stream = describe_template_stream(service.columns)
+        stream = service.columns.template_stream
         fitting = []
         for template in TEMPLATES.values():
             with suppress(QueryError):  # it needs locations or objects that the stream lacks
@@ -34,7 +33,7 @@ def template_routes(service: Service) -> APIRouter:
     @routes.post("/{name}", response_model=FilledAnswer)
     async def template(name: str, form: ValuesForm, _: ReadAccess) -> dict[str, Any]:
         """Fills in a template; the resulting text can be edited."""
-        result = fill_for_stream(name, form.values, service.columns)
+        result = fill_template(name, form.values, service.columns.template_stream)
         return {"text": result.text, "quiet": result.quiet, "title": result.title}
 
     return routes

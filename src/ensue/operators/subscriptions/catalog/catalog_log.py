@@ -71,8 +71,6 @@ class CatalogLog:
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return CatalogLog, (str(self.folder),)
 
-    # ---------------------------------------------------------------------------- writing
-
     def append(self, changes: Iterable[SubscriptionChange]) -> int:
         """Appends changes atomically and returns their version.
 
@@ -106,9 +104,9 @@ class CatalogLog:
         if self._names is None or self._names[0] > version:
             self._names = self._names_in_snapshot(version)
         since, names = self._names
-        for number, change in self._files(since, version):
-            names.take(number, _read_kinds(change))
-            self._names = number, names
+        for file in self.files(since, version):
+            names.take(file.head.version, _read_kinds(file))
+            self._names = file.head.version, names
         return names
 
     def _names_in_snapshot(self, version: int) -> tuple[int, SubscriptionNames]:
@@ -145,8 +143,6 @@ class CatalogLog:
                     "  hint: pass the settings that it was created with, or name another folder"
                 )
 
-    # ---------------------------------------------------------------------------- reading
-
     def settings(self) -> dict[str, Any] | None:
         """Returns the settings, or None before `settle`."""
         path = self.folder / "settings"
@@ -176,11 +172,10 @@ class CatalogLog:
     def _find_latest(self) -> int:
         """Lists the folder for its newest version and checks that none is missing."""
         try:
-            numbers = [
-                int(entry.name) for entry in os.scandir(self._changes) if _is_version(entry.name)
-            ]
+            names = [entry.name for entry in os.scandir(self._changes)]
         except FileNotFoundError:
             return 0
+        numbers = [int(name) for name in names if len(name) >= DIGITS and name.isdigit()]
         newest = max(numbers, default=0)
         if len(numbers) < newest:
             missing = next(n for n in range(1, newest) if not self._path(n).exists())
@@ -191,26 +186,18 @@ class CatalogLog:
         """Counts the changes up to a version."""
         return read_header(self._path(version), version).total if version else 0
 
-    def at(self, version: int) -> int:
-        """Returns when a version was written: microseconds since 1970 on the writer's clock."""
-        return read_header(self._path(version), version).at
-
     def changes(
         self, since: int = 0, until: int | None = None
     ) -> Iterator[tuple[int, SubscriptionChange]]:
         """Yields the changes after version `since` up to `until`, each with its version."""
-        for number, file in self._files(since, self.latest() if until is None else until):
+        for file in self.files(since, until):
             for change in file:
-                yield number, change
+                yield file.head.version, change
 
     def files(self, since: int = 0, until: int | None = None) -> Iterator[ChangeFile]:
         """Yields the same changes as files, which can be read as columns."""
-        for _, file in self._files(since, self.latest() if until is None else until):
-            yield file
-
-    def _files(self, since: int, until: int) -> Iterator[tuple[int, ChangeFile]]:
-        for number in range(since + 1, until + 1):
-            yield number, self._file(number)
+        for version in range(since + 1, (self.latest() if until is None else until) + 1):
+            yield self._file(version)
 
     def _file(self, version: int) -> ChangeFile:
         return ChangeFile.open(self._path(version), version)
@@ -219,13 +206,12 @@ class CatalogLog:
         """Returns the names in use at a version."""
         version = self.latest() if version is None else version
         since, names = self._names_in_snapshot(version)
-        for number, file in self._files(since, version):
-            names.take(number, _read_kinds(file))
+        for file in self.files(since, version):
+            names.take(file.head.version, _read_kinds(file))
         return names
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
-        """Yields the subscriptions at a version in definition order, each with its defining
-        version."""
+        """Yields the subscriptions at a version, each with the version that defined it."""
         version = self.latest() if version is None else version
         positions = sorted((defined, row) for _, defined, row in self.names(version))
         for defined, rows in groupby(positions, key=itemgetter(0)):
@@ -234,10 +220,6 @@ class CatalogLog:
 
     def _path(self, version: int) -> Path:
         return self._changes / f"{version:0{DIGITS}}"
-
-
-def _is_version(name: str) -> bool:
-    return len(name) >= DIGITS and name.isdigit()
 
 
 def _read_kinds(file: ChangeFile) -> Iterator[tuple[ChangeKind, str]]:
@@ -304,8 +286,7 @@ class MemoryLog:
                 yield version, change
 
     def alive(self, version: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
-        """Yields the subscriptions at a version in definition order, each with its defining
-        version."""
+        """Yields the subscriptions at a version, each with the version that defined it."""
         subscriptions = {change.name: (number, change) for number, change in self._base}
         for number, change in self.changes(until=version):
             subscriptions.pop(change.name, None)
@@ -316,7 +297,10 @@ class MemoryLog:
     @property
     def identity(self) -> str:
         """Identifies the set in a checkpoint by its content."""
-        return f"memory {hash_subscriptions(self.alive())}"
+        texts = sorted(
+            repr((c.name, c.text, c.language, dict(c.regions))) for _, c in self.alive()
+        )
+        return f"memory {blake2b(chr(0).join(texts).encode(), digest_size=16).hexdigest()}"
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -324,22 +308,6 @@ class MemoryLog:
     def __len__(self) -> int:
         return len(self._names)
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _rebuild, (self._files, self.first, self._base)
-
-
-def hash_subscriptions(alive: Iterable[tuple[int, SubscriptionChange]]) -> str:
-    """Hashes the content of subscriptions, independent of their order."""
-    texts = sorted(repr((c.name, c.text, c.language, dict(c.regions))) for _, c in alive)
-    return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
-
-
-def _rebuild(
-    files: list[list[SubscriptionChange]],
-    version: int = 0,
-    alive: Iterable[tuple[int, SubscriptionChange]] = (),
-) -> MemoryLog:
-    log = MemoryLog(version, alive)
-    for changes in files:
-        log.append(changes)
-    return log
+    def __reduce__(self) -> tuple[Any, ...]:
+        # pickle passes the changes of each version to `append`
+        return MemoryLog, (self.first, self._base), None, iter(self._files)

@@ -105,8 +105,7 @@ class CatalogSnapshots:
             shutil.rmtree(written, ignore_errors=True)
 
     def sweep(self, used: Collection[int] = ()) -> None:
-        """Removes old snapshots, except the newest and those that versions in use are
-        read from."""
+        """Removes old snapshots, except the newest and those of versions in use."""
         versions = sorted(self._versions())
         needed = set(versions[-KEPT_SNAPSHOTS:])
         for version in used:
@@ -199,13 +198,6 @@ class SubscriptionNames:
         for name, place in self._places.items():
             yield name, place >> _ROW_BITS, place & mask
 
-    def place(self, name: str) -> tuple[int, int]:
-        """Returns the version and the row that define a name."""
-        if name not in self._places:
-            raise _unknown(name, self._places)
-        place = self._places[name]
-        return place >> _ROW_BITS, place & ((1 << _ROW_BITS) - 1)
-
     def checked(self, changes: Iterable[tuple[ChangeKind, str]]) -> None:
         """Raises a QueryError if an existing name is added or an unknown one is changed."""
         exists: dict[str, bool] = {}
@@ -228,8 +220,6 @@ class SubscriptionNames:
             else:
                 self._places[name] = version << _ROW_BITS | row
 
-    # ------------------------------------------------------------------------ in a snapshot
-
     def save(self, folder: Path) -> None:
         places = pa.array(self._places.values(), pa.int64())
         table = pa.table({"name": pa.array(self._places, pa.string()), "place": places})
@@ -241,17 +231,12 @@ class SubscriptionNames:
         """Reads saved names."""
         names = cls()
         with pa.memory_map(str(folder / _FILE)) as file:
-            reader = pa.ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)
-                names._places.update(
-                    zip(batch["name"].to_pylist(), batch["place"].to_pylist(), strict=True)
-                )
+            table = pa.ipc.open_file(file).read_all()
+            places = zip(table["name"].to_pylist(), table["place"].to_pylist(), strict=True)
+            names._places = dict(places)
         return names
 
 
 def _unknown(name: str, known: dict[str, int]) -> QueryError:
-    near = (
-        list(known) if len(known) <= 10_000 else []
-    )  # finding similar names in more takes too long
+    near = list(known) if len(known) <= 10_000 else []  # comparing with more takes too long
     return QueryError(f"there is no subscription '{name}'", hint=did_you_mean(name, near))

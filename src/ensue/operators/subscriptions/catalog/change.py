@@ -80,8 +80,7 @@ def create_exclusively(path: Path, content: bytes) -> bool:
 
 
 def link_exclusively(temporary: Path, path: Path) -> bool:
-    """Gives a complete and durable file its final name unless that exists; returns whether
-    it did."""
+    """Gives a complete file its final name unless that exists; returns whether it did."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -184,7 +183,6 @@ class ChangeFileWriter:
         return ChangeFile(self.path, self.head)
 
     def number(self, version: int, total: int) -> None:
-        """Assigns the version number."""
         self.head = replace(self.head, version=version, total=total)
         with self.path.open("r+b") as file:
             file.write(_block(self.head))

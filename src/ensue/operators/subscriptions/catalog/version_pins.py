@@ -60,17 +60,14 @@ def pin_version(log: CatalogLog, query: str, batch: int) -> int:
         version = log.latest()
         if newest is not None:  # a network file system may show the newest files late
             version = max(version, _pinned(folder / "batches" / f"{newest:0{_DIGITS}}"))
-        if (
-            create_exclusively(path, json.dumps({"version": version}).encode())
-            and batch % _SWEPT_EVERY == 0
-        ):
+        created = create_exclusively(path, json.dumps({"version": version}).encode())
+        if created and batch % _SWEPT_EVERY == 0:
             _sweep(folder, batch)
     version = _pinned(path)
     moment = folder / "moments" / f"{version:0{_DIGITS}}"
     if not moment.exists():  # the task that pinned it may have failed
-        create_exclusively(
-            moment, json.dumps({"batch": batch, "at": time.time_ns() // 1_000}).encode()
-        )
+        start = {"batch": batch, "at": time.time_ns() // 1_000}
+        create_exclusively(moment, json.dumps(start).encode())
     return version
 
 
@@ -86,11 +83,9 @@ def list_version_starts(log: CatalogLog, query: str) -> Iterator[VersionStart]:
 
 
 def find_version_start(log: CatalogLog, query: str, version: int) -> VersionStart | None:
-    """Returns the first micro-batch in which a query sees a version's subscriptions, None if not
-    yet."""
-    return next(
-        (moment for moment in list_version_starts(log, query) if moment.version >= version), None
-    )
+    """Returns the first micro-batch in which a query sees the subscriptions of a version."""
+    starts = list_version_starts(log, query)
+    return next((start for start in starts if start.version >= version), None)
 
 
 def list_streams(log: CatalogLog) -> list[str]:
@@ -134,14 +129,11 @@ def _pinned(path: Path) -> int:
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        read = json.loads(path.read_bytes())
+        return dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
         raise damage_error(path, "it is missing") from None
-    except ValueError:
+    except (ValueError, TypeError):
         raise damage_error(path, "it is not what was written") from None
-    if not isinstance(read, dict):
-        raise damage_error(path, "it is not what was written")
-    return read
 
 
 def _sweep(folder: Path, batch: int) -> None:
@@ -149,8 +141,6 @@ def _sweep(folder: Path, batch: int) -> None:
     for name in _numbered(folder / "batches"):
         if int(name) < batch - KEPT_PINS:
             (folder / "batches" / name).unlink(missing_ok=True)
-    for path in (
-        *list_abandoned_files(folder / "batches"),
-        *list_abandoned_files(folder / "moments"),
-    ):
-        path.unlink(missing_ok=True)
+    for name in ("batches", "moments"):
+        for path in list_abandoned_files(folder / name):
+            path.unlink(missing_ok=True)

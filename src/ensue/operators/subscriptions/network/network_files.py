@@ -5,43 +5,48 @@ change of the set only those of the nodes that it touches.
 """
 
 import json
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ensue.errors import StateError
-from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray, map_array
+from ensue.operators.subscriptions.predicate_index.index_arrays import (
+    GrowingArray,
+    SavedMapping,
+    map_array,
+)
 
 if TYPE_CHECKING:
-    from ensue.operators.subscriptions.network.network_table import NetworkTable, NodeRow
+    from ensue.operators.subscriptions.network.network_table import NetworkTable
 
 FORMAT = 1
 KEY = 16  # bytes
 _ABOUT = "table.json"
 _SPARE = 8  # one spare row per this many rows
-# the growing columns of a table, by attribute
-COLUMNS = (
-    "_kind", "_edges", "_users", "_tests", "_waits", "_only_latest", "_simple", "_absence",
-    "_absence_times",
-    "_height", "_key_groups", "_not_latest", "_edge", "_edge_before", "_edge_child", "_user",
-    "_user_before", "_user_node", "_select", "_since", "_key_group", "_hash", "_test", "_test_time",
-    "_test_number", "leaf_of",
-)  # fmt: skip
 _LISTS = ("gone", "gone_subscriptions", "_free", "_free_edges", "_free_users",
           "_free_subscriptions")  # fmt: skip
 
-Ints = npt.NDArray[Any]
+
+@dataclass(slots=True)
+class NodeRow:
+    """The properties of a node beyond its row in the arrays."""
+
+    node: int
+    key: bytes
+    users: int  # nodes above and subscriptions
+    children: tuple[tuple[int, int], ...]  # (node, edge)
+    tests: tuple[int, int]
+    regions: tuple[int, ...]
+    slot: int = -1  # of a leaf
 
 
 def save_network(table: "NetworkTable", folder: Path) -> None:
     """Writes a table to an empty folder."""
-    counts = {}
-    for name in COLUMNS:
-        column: GrowingArray = getattr(table, name)
-        counts[name] = column.count
+    columns = _columns(table)
+    for name, column in columns.items():
         rows = column.array[: column.count + column.count // _SPARE + 1]
         np.save(folder / f"{name}.npy", rows, allow_pickle=False)
     _save_rows(table, folder)
@@ -51,16 +56,21 @@ def save_network(table: "NetworkTable", folder: Path) -> None:
     np.save(folder / "placed_numbers.npy", np.array(numbers, np.int64), allow_pickle=False)
     metadata = {
         "format": FORMAT,
-        "counts": counts,
+        "counts": {name: column.count for name, column in columns.items()},
         "lists": {name: list(getattr(table, name)) for name in _LISTS},
         "free_tests": list(table.free_tests.items()),
         "fields": table.fields,
         "seeds": list(table.seeds.items()),
         "key_groups": table.key_groups,
         "changes": table.changes,
-        "asked": table.asked,
+        "requests": table.requests,
     }
     (folder / _ABOUT).write_text(json.dumps(metadata))
+
+
+def _columns(table: "NetworkTable") -> dict[str, GrowingArray]:
+    """Returns the growing columns of a table, by attribute."""
+    return {name: value for name, value in vars(table).items() if isinstance(value, GrowingArray)}
 
 
 def _save_rows(table: "NetworkTable", folder: Path) -> None:
@@ -101,8 +111,7 @@ def load_network(table: "NetworkTable", folder: Path) -> None:
             f"{folder} holds a table of nodes of format {metadata['format']}, and this release "
             f"reads {FORMAT}\n  hint: use the release that wrote it"
         )
-    for name in COLUMNS:
-        column: GrowingArray = getattr(table, name)
+    for name, column in _columns(table).items():
         mapped = map_array(folder / f"{name}.npy")
         if mapped.dtype != column.array.dtype:
             raise StateError(f"{folder} holds a table of nodes for another time column")
@@ -112,8 +121,8 @@ def load_network(table: "NetworkTable", folder: Path) -> None:
     table.free_tests = {int(size): places for size, places in metadata["free_tests"]}
     table.fields = metadata["fields"]
     table.seeds = dict(metadata["seeds"])
-    table.key_groups, table.changes, table.asked = (
-        metadata[n] for n in ("key_groups", "changes", "asked")
+    table.key_groups, table.changes, table.requests = (
+        metadata[n] for n in ("key_groups", "changes", "requests")
     )
     numbers = SavedRows(folder)
     table.by_number = numbers
@@ -131,7 +140,7 @@ class _Ragged:
 
 
 class SavedRows:
-    """Rows by number: saved ones, and those that were added or changed since."""
+    """Rows by number: the saved ones, and later additions and changes."""
 
     def __init__(self, folder: Path) -> None:
         self._keys = map_array(folder / "row_keys.npy")
@@ -142,7 +151,7 @@ class SavedRows:
         self._known: dict[int, NodeRow | None] = {}
         self._count = len(self._alive)
 
-    def __getitem__(self, number: int) -> "NodeRow | None":
+    def __getitem__(self, number: int) -> NodeRow | None:
         if number not in self._known:
             if not 0 <= number < len(self._alive):
                 raise IndexError(number)
@@ -150,19 +159,17 @@ class SavedRows:
             self._known[number] = self._row(number) if self._alive[number] else None
         return self._known[number]
 
-    def __setitem__(self, number: int, row: "NodeRow | None") -> None:
+    def __setitem__(self, number: int, row: NodeRow | None) -> None:
         self._known[number] = row
 
-    def append(self, row: "NodeRow | None") -> None:
+    def append(self, row: NodeRow | None) -> None:
         self._known[self._count] = row
         self._count += 1
 
     def __len__(self) -> int:
         return self._count
 
-    def _row(self, number: int) -> "NodeRow":
-        from ensue.operators.subscriptions.network.network_table import NodeRow
-
+    def _row(self, number: int) -> NodeRow:
         users, slot, first, count = self._plain[number].tolist()
         children = tuple((c, e) for c, e in self._children[number].tolist())
         regions = tuple(self._regions[number][:, 0].tolist())
@@ -170,94 +177,44 @@ class SavedRows:
         return NodeRow(number, key, users, children, (first, count), regions, slot)
 
 
-class SavedRowsByKey(MutableMapping[bytes, "NodeRow"]):
+class SavedRowsByKey(SavedMapping[bytes, NodeRow]):
     """Rows by the keys of their nodes."""
 
     def __init__(self, folder: Path, numbers: SavedRows) -> None:
         self._numbers = numbers
         self._order = map_array(folder / "row_order.npy")
-        halves = map_array(folder / "row_keys.npy")
-        self._first = np.ascontiguousarray(halves[self._order, 0])
-        self._second = halves
-        self._new: dict[bytes, NodeRow | None] = {}  # None: removed
-        self._count = len(self._order)
+        self._halves = map_array(folder / "row_keys.npy")
+        self._first = np.ascontiguousarray(self._halves[self._order, 0])
+        super().__init__(len(self._order))
 
-    def __getitem__(self, key: bytes) -> "NodeRow":
-        if key in self._new:
-            row = self._new[key]
-        else:
-            number = self._find(key)
-            row = None if number is None else self._numbers[number]
-        if row is None:
-            raise KeyError(key)
-        return row
-
-    def _find(self, key: bytes) -> int | None:
+    def _read(self, key: bytes) -> NodeRow | None:
         first, second = (np.uint64(int.from_bytes(half, "big")) for half in (key[:8], key[8:]))
         place = int(np.searchsorted(self._first, first))
         while place < len(self._first) and self._first[place] == first:
             number = int(self._order[place])
-            if self._second[number, 1] == second:
-                return number
+            if self._halves[number, 1] == second:
+                return self._numbers[number]
             place += 1
         return None
 
-    def __setitem__(self, key: bytes, row: "NodeRow") -> None:
-        self._count += key not in self
-        self._new[key] = row
-
-    def __delitem__(self, key: bytes) -> None:
-        if key not in self:
-            raise KeyError(key)
-        self._new[key] = None
-        self._count -= 1
-
-    def __iter__(self) -> Iterator[bytes]:
+    def _saved_keys(self) -> Iterator[bytes]:
         for number in self._order.tolist():
-            key = b"".join(int(half).to_bytes(8, "big") for half in self._second[number])
-            if key not in self._new:
-                yield key
-        yield from (key for key, row in self._new.items() if row is not None)
-
-    def __len__(self) -> int:
-        return self._count
+            yield b"".join(int(half).to_bytes(8, "big") for half in self._halves[number])
 
 
-class SavedUserPositions(MutableMapping[int, tuple[int, ...]]):
+class SavedUserPositions(SavedMapping[int, tuple[int, ...]]):
     """The positions of subscriptions among the users of nodes."""
 
     def __init__(self, folder: Path) -> None:
         self._numbers = map_array(folder / "placed_numbers.npy")
         self._ragged = _Ragged(folder / "placed")
-        self._new: dict[int, tuple[int, ...] | None] = {}
-        self._count = len(self._numbers)
+        super().__init__(len(self._numbers))
 
-    def __getitem__(self, number: int) -> tuple[int, ...]:
-        if number in self._new:
-            positions = self._new[number]
-        else:
-            number_position = int(np.searchsorted(self._numbers, number))
-            is_saved = (
-                number_position < len(self._numbers) and self._numbers[number_position] == number
-            )
-            positions = tuple(self._ragged[number_position][:, 0].tolist()) if is_saved else None
-        if positions is None:
-            raise KeyError(number)
-        return positions
+    def _read(self, number: int) -> tuple[int, ...] | None:
+        place = int(np.searchsorted(self._numbers, number))
+        if place == len(self._numbers) or self._numbers[place] != number:
+            return None
+        return tuple(self._ragged[place][:, 0].tolist())
 
-    def __setitem__(self, number: int, places: tuple[int, ...]) -> None:
-        self._count += number not in self
-        self._new[number] = places
-
-    def __delitem__(self, number: int) -> None:
-        if number not in self:
-            raise KeyError(number)
-        self._new[number] = None
-        self._count -= 1
-
-    def __iter__(self) -> Iterator[int]:
-        yield from (n for n in self._numbers.tolist() if n not in self._new)
-        yield from (n for n, places in self._new.items() if places is not None)
-
-    def __len__(self) -> int:
-        return self._count
+    def _saved_keys(self) -> Iterator[int]:
+        return iter(self._numbers.tolist())

@@ -13,8 +13,6 @@ from ensue.kernels.network import (
     TOO_MANY_FOUND,
     TOO_MANY_HELD,
     add_timer,
-    grow_array,
-    grow_table,
     run_network,
 )
 from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
@@ -64,12 +62,15 @@ class NetworkState:
         self.meter = CpuMeter()
         self.blamed: dict[int, float] = {}  # shares of subscriptions in the cause of an error
         self.time = np.dtype(time)
-        self.events = no_events(time, 0)
+        none, no_times = np.zeros(0, np.int64), np.zeros(0, time)
+        self.events = NetworkEvents(
+            none, none, no_times, no_times, np.zeros(1, np.int64), np.zeros(0), np.zeros(0),
+            np.zeros((0, 0)), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int8),
+        )  # fmt: skip
         self._kept = 0
         self._seeded: set[int] = set()
-        self.version: int = int(
-            layout.NEVER
-        )  # of the set; absences between moments of later versions have not started
+        # of the set; absences between moments of later versions have not started
+        self.version = int(layout.NEVER)
         self.held = NetworkValues(
             np.zeros((64, layout.WIDTH), np.int64),
             np.zeros((64, 2), time),
@@ -83,11 +84,8 @@ class NetworkState:
             np.zeros(1, time),
         )
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, new: NetworkEvents, rows: npt.NDArray[np.int32], leaves: Any) -> NetworkMatches:
-        """Matches the next events with the leaves that each reaches; `rows` number the
-        new events."""
+        """Matches the next events, numbered by `rows`, with the `leaves` that each reaches."""
         self._apply_changes()
         before = len(self.events.position)
         self.events = append_events(self.events, new, len(self.table.fields))
@@ -148,8 +146,6 @@ class NetworkState:
         positions = self.events.position[members] if len(members) else members
         return NetworkMatches(rows[:, 0].copy(), times[:, 0], times[:, 1], offsets, positions)
 
-    # ---------------------------------------------------------------------------- changes
-
     def _apply_changes(self) -> None:
         """Reserves space for new nodes, and starts new absences between moments."""
         self._reserve()
@@ -160,19 +156,14 @@ class NetworkState:
 
     def _reserve(self) -> None:
         """Reserves space for new nodes and subscriptions."""
-        heads, used = self.held.heads, self.held.used
-        if len(heads) < self.table.size:
-            longer_heads = np.full((max(self.table.size, 2 * len(heads)), 2), -1, np.int32)
-            longer_heads[: len(heads)] = heads
-            self.held = self.held._replace(heads=longer_heads)
-        if len(used) < self.table.subscriptions:
-            longer_used = np.full(max(self.table.subscriptions, 2 * len(used)), -1, np.int64)
-            longer_used[: len(used)] = used
-            self.held = self.held._replace(used=longer_used)
+        held, table = self.held, self.table
+        if len(held.heads) < table.size:
+            self.held = held = held._replace(heads=_grow(held.heads, table.size, -1))
+        if len(held.used) < table.subscriptions:
+            self.held = held._replace(used=_grow(held.used, table.subscriptions, -1))
 
     def skip_past(self, now: float) -> None:
-        """Drops new absences between moments that start before `now`: part of their interval was
-        not observed."""
+        """Drops new absences that start before `now`: part of their interval was not observed."""
         begins = self.table.arrays().absence_times
         for node, since in self.table.seeds.items():
             if since <= self.version and node not in self._seeded and begins[node, 1] < now:
@@ -180,57 +171,31 @@ class NetworkState:
 
     def _seed(self, node: int) -> None:
         """Starts the single value of an absence between moments."""
-        nodes = self.table.arrays()
-        if self.key_group >= 0 and not nodes.key_groups[node] & np.uint64(
-            1 << (self.key_group & 63)
-        ):
-            return
+        nodes, held = self.table.arrays(), self.held
+        if self.key_group >= 0:
+            bit = np.uint64(1 << (self.key_group & 63))
+            if not nodes.key_groups[node] & bit:
+                return
         self._seeded.add(node)
-        instance_count, cell_count, timer_count = (int(n) for n in self.held.counted[:3])
-        held = self.held
-        if instance_count + 2 > len(held.instances):
-            held = held._replace(
-                instances=grow_table(held.instances, 2 * instance_count + 2),
-                times=grow_table(held.times, 2 * instance_count + 2),
-            )
-        if cell_count == len(held.cells):
-            held = held._replace(cells=grow_table(held.cells, 2 * cell_count))
-        if timer_count == len(held.heap):
-            held = held._replace(
-                heap=grow_table(held.heap, 2 * timer_count),
-                heap_times=grow_array(held.heap_times, 2 * timer_count),
-            )
+        instances, cells, timers = (int(n) for n in held.counted[:3])
+        if instances + 2 > len(held.instances):
+            held = held._replace(instances=_grow(held.instances), times=_grow(held.times))
+        if cells == len(held.cells):
+            held = held._replace(cells=_grow(held.cells))
+        if timers == len(held.heap):
+            held = held._replace(heap=_grow(held.heap), heap_times=_grow(held.heap_times))
         length, at = nodes.absence_times[node]
-        for number, (owner, right) in enumerate(
-            ((-1, -1), (node, instance_count)), instance_count
-        ):
-            state = layout.THERE if owner < 0 else layout.PENDING
-            held.instances[number] = (
-                owner,
-                -1,
-                right,
-                -1,
-                layout.NEVER,
-                -1,
-                layout.NEVER,
-                state,
-                -1,
-            )
-            held.times[number] = (at, at + length)
-        held.cells[cell_count] = (instance_count + 1, held.heads[node, 0], -1)
-        held.heads[node, 0] = cell_count
-        add_timer(
-            held.heap,
-            held.heap_times,
-            timer_count,
-            instance_count + 1,
-            int(nodes.height[node]),
-            at + length,
-        )
-        held.counted[:3] = (instance_count + 2, cell_count + 1, timer_count + 1)
+        never = layout.NEVER
+        held.instances[instances] = (-1, -1, -1, -1, never, -1, never, layout.THERE, -1)
+        instance = instances + 1
+        held.instances[instance] = (node, -1, instances, -1, never, -1, never, layout.PENDING, -1)
+        held.times[instances : instances + 2] = (at, at + length)
+        held.cells[cells] = (instance, held.heads[node, 0], -1)
+        held.heads[node, 0] = cells
+        height = int(nodes.height[node])
+        add_timer(held.heap, held.heap_times, timers, instance, height, at + length)
+        held.counted[:3] = (instances + 2, cells + 1, timers + 1)
         self.held = held
-
-    # ---------------------------------------------------------------------------- memory
 
     def compact(self) -> None:
         """Drops all values and events that no match can use."""
@@ -265,11 +230,6 @@ class NetworkState:
         return self.table.shares(np.bincount(nodes[nodes >= 0], minlength=self.table.size))
 
     @property
-    def nbytes(self) -> int:
-        """The memory in use."""
-        return sum(a.nbytes for a in (*self.held, *self.events))
-
-    @property
     def now(self) -> float | None:
         """The current stream time; None before the first event."""
         return self.held.clock[0].item() if self.held.counted[3] else None
@@ -284,11 +244,8 @@ class NetworkState:
         """Returns the time after which something is decided without events."""
         return self.held.heap_times[0].item() if self.held.counted[2] else None
 
-    # ---------------------------------------------------------------------------- state
-
     def get_consumed(self) -> tuple[Ints, Ints]:
-        """Returns up to which events subscriptions have consumed the stream, in total
-        and by key."""
+        """Returns the position up to which subscriptions have consumed events, and by key."""
         consuming = np.flatnonzero(self.held.used >= 0)
         tied = self.held.tied[self.held.tied[:, 0] > 0]
         return np.stack([consuming, self.held.used[consuming]], axis=1), tied - (1, 0, 0)
@@ -375,9 +332,9 @@ class NetworkState:
         gone &= _instances(saved)[:, 0] >= 0
         instances[gone, 7] = layout.BARRED  # no subscription uses it
         self.held = self.held._replace(
-            instances=_add_spare_rows(instances),
-            times=_add_spare_rows(np.array(saved["times"]).reshape(-1, 2)),
-            cells=_add_spare_rows(cells), heap=heap, heap_times=heap_times,
+            instances=_grow(instances),
+            times=_grow(np.array(saved["times"]).reshape(-1, 2)),
+            cells=_grow(cells), heap=heap, heap_times=heap_times,
             counted=np.array(
                 [instance_count, cell_count, timer_count, int(saved["started"][0]), 0]
             ),
@@ -393,49 +350,35 @@ class NetworkState:
 
 
 def _instances(saved: dict[str, npt.NDArray[Any]]) -> Ints:
-    """Returns the saved instances as rows."""
     return np.array(saved["instances"], np.int64).reshape(-1, layout.WIDTH)
 
 
-def _add_spare_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    longer_rows = np.zeros((max(64, 2 * len(rows)), *rows.shape[1:]), rows.dtype)
-    longer_rows[: len(rows)] = rows
-    return longer_rows
+def _grow(rows: npt.NDArray[Any], least: int = 64, fill: int = 0) -> npt.NDArray[Any]:
+    """Doubles an array, to at least `least` rows."""
+    longer = np.full((max(least, 2 * len(rows)), *rows.shape[1:]), fill, rows.dtype)
+    longer[: len(rows)] = rows
+    return longer
 
 
 # ------------------------------------------------------------------------------ events
 
 
-def no_events(time: Any, fields: int) -> NetworkEvents:
-    return NetworkEvents(
-        np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, time), np.zeros(0, time),
-        np.zeros(1, np.int64), np.zeros(0), np.zeros(0),
-        np.zeros((0, fields)), np.zeros((0, fields), np.int64), np.zeros((0, fields), np.int8),
-    )  # fmt: skip
+def append_events(held: NetworkEvents, new: NetworkEvents, fields: int) -> NetworkEvents:
+    """Appends events; earlier ones lack fields that are compared since then."""
 
+    def widen(rows: Any) -> Any:
+        if rows.ndim == 1 or rows.shape[1] == fields:
+            return rows
+        return np.pad(rows, ((0, 0), (0, fields - rows.shape[1])))
 
-def append_events(a: NetworkEvents, b: NetworkEvents, fields: int) -> NetworkEvents:
-    """Appends events."""
-    corner = np.concatenate([a.corner, a.corner[-1] + b.corner[1:]])
-
-    def widen(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        wider = np.zeros((len(rows), fields), rows.dtype)
-        wider[:, : rows.shape[1]] = rows
-        return wider
-
-    def concat(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.concatenate([x, y])
-
-    return NetworkEvents(
-        concat(a.position, b.position), concat(a.version, b.version), concat(a.start, b.start),
-        concat(a.end, b.end), corner, concat(a.x, b.x), concat(a.y, b.y),
-        concat(widen(a.numbers), widen(b.numbers)), concat(widen(a.codes), widen(b.codes)),
-        concat(widen(a.known), widen(b.known)),
-    )  # fmt: skip
+    events = NetworkEvents(
+        *(np.concatenate([widen(a), widen(b)]) for a, b in zip(held, new, strict=True))
+    )
+    corner = np.concatenate([held.corner, held.corner[-1] + new.corner[1:]])
+    return events._replace(corner=corner)
 
 
 def select_events(events: NetworkEvents, rows: Ints) -> NetworkEvents:
-    """Selects events by row."""
     lengths = np.diff(events.corner)[rows]
     corner = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=corner[1:])

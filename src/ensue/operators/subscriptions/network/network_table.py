@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ensue.errors import QueryError
-from ensue.ir.subscription import EventTest, Region, Select
+from ensue.ir.subscription import Select
 from ensue.kernels import network_tables as layout
 from ensue.kernels.network_tables import NetworkNodes
 from ensue.operators.subscriptions.network.network_files import (
+    NodeRow,
     SavedRows,
     load_network,
     save_network,
 )
 from ensue.operators.subscriptions.predicate_index.encoding import COMPARISON, WHERE
+from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
 from ensue.planner.subscription_joins import NetworkRoot
 from ensue.planner.subscription_network import (
@@ -31,42 +32,16 @@ from ensue.planner.subscription_network import (
     Test,
     TimeTest,
 )
+from ensue.vector.geo_regions import Regions
 
 OPERATOR = {"=": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
 SELECT = {Select.LATEST: layout.LATEST, Select.ONCE: layout.ONCE, Select.ALL: layout.ALL}
 
 
-class RegionRegistry(Protocol):
-    """Numbers regions."""
-
-    def add(self, region: Region, /) -> int: ...
-    def release(self, number: int, /) -> None: ...
-
-
-class LeafIndex(Protocol):
-    """Routes events to leaves."""
-
-    def add(self, atom: EventTest, /) -> int: ...
-    def cancel(self, slot: int, /) -> None: ...
-
-
-@dataclass(slots=True)
-class NodeRow:
-    """The properties of a node beyond its row in the arrays."""
-
-    node: int
-    key: bytes
-    users: int  # nodes above and subscriptions
-    children: tuple[tuple[int, int], ...]  # (node, edge)
-    tests: tuple[int, int]
-    regions: tuple[int, ...]
-    slot: int = -1  # of a leaf
-
-
 class NetworkTable:
     """The nodes of all subscriptions. Adding one compiles no code."""
 
-    def __init__(self, time: Any, regions: RegionRegistry | None, leaves: LeafIndex) -> None:
+    def __init__(self, time: Any, regions: Regions, leaves: AtomIndex) -> None:
         self.regions = regions
         self.leaves = leaves
         self.fields: dict[str, int] = {}  # fields that are compared between events
@@ -77,7 +52,7 @@ class NetworkTable:
         self.seeds: dict[int, int] = {}
         self._since_now = 0  # the version of the current change
         self.changes = 0
-        self.asked = 0  # requests for nodes; those beyond the number of nodes were shared
+        self.requests = 0  # for nodes; those beyond the number of nodes were shared
         self.free_tests: dict[int, list[int]] = {}
         self._kind = GrowingArray((), np.int8)
         self._edges = GrowingArray((), np.int32, -1)
@@ -111,11 +86,7 @@ class NetworkTable:
         self._free: list[int] = []
         self._free_subscriptions: list[int] = []
         self._user_node = GrowingArray((), np.int32)  # by position of a user
-        self.placed: MutableMapping[
-            int, tuple[int, ...]
-        ] = {}  # subscription -> positions of users
-
-    # ---------------------------------------------------------------------------- subscriptions
+        self.placed: MutableMapping[int, tuple[int, ...]] = {}  # positions of users
 
     def subscribe(
         self,
@@ -124,8 +95,7 @@ class NetworkTable:
         since: int,
         key_group: int | None = None,
     ) -> int:
-        """Adds a subscription to the values of nodes and returns its number. Equal ones share a
-        task."""
+        """Adds a subscription and returns its number; equal ones share a task."""
         roots = tuple(dict.fromkeys(roots))
         hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
         key_group = hashed % self.key_groups if key_group is None else key_group
@@ -230,11 +200,9 @@ class NetworkTable:
         _, subscription, slot, _ = self._user.array[place]
         return bool(self._select.array[subscription] == layout.ALL or slot >= 0)
 
-    # ---------------------------------------------------------------------------- nodes
-
     def add(self, node: NetworkNode, key_group: int = 0) -> int:
         """Returns the number of a node, creates it if needed, and counts one more user."""
-        self.asked += 1
+        self.requests += 1
         row = self.rows.get(node.key)
         if row is None:
             row = self._create(node, key_group)
@@ -258,11 +226,9 @@ class NetworkTable:
             elif not isinstance(node, NetworkAbsence):
                 for test in node.tests:
                     if isinstance(test, PlaceTest) and test.region is not None:
-                        assert self.regions is not None
-                        regions.append(self.regions.add(test.region))
+                        regions.append(self.regions.add(test.region))  # noqa: PERF401 - may fail
         except QueryError:
             for region in regions:
-                assert self.regions is not None
                 self.regions.release(region)
             for child, _, _ in children:
                 self._release(child)
@@ -318,17 +284,14 @@ class NetworkTable:
             self._waits.array[number] = -np.inf
             self._not_latest.array[number] = 0
             return number
-        for column in self._columns():
-            number = column.add()
-        self.by_number.append(None)
-        return number
-
-    def _columns(self) -> tuple[GrowingArray, ...]:
-        return (
+        for column in (
             self._kind, self._edges, self._users, self._tests, self._waits, self._only_latest,
             self._simple, self._absence, self._absence_times, self._height, self._key_groups,
             self._not_latest,
-        )  # fmt: skip
+        ):  # fmt: skip
+            number = column.add()
+        self.by_number.append(None)
+        return number
 
     def _mark_task(self, number: int, key_group: int) -> None:
         """Marks a node and all below it as used in a task."""
@@ -349,15 +312,12 @@ class NetworkTable:
 
     def _update_wait(self, number: int, node: NetworkNode) -> None:
         """Sets the waiting time of a shared node to the longest of its users."""
-        waits = self._waits.array
-        match node:
-            case NetworkJoin():
-                waits[number, 0] = max(waits[number, 0], _rounded(node.left_waits))
-                waits[number, 1] = max(waits[number, 1], _rounded(node.right_waits))
-            case NetworkAbsence():
-                waits[number, 2] = max(waits[number, 2], _rounded(node.bars_wait))
-            case _:
-                return
+        waits = self._waits.array[number]
+        if isinstance(node, NetworkJoin):
+            waits[0] = max(waits[0], _rounded(node.left_waits))
+            waits[1] = max(waits[1], _rounded(node.right_waits))
+        elif isinstance(node, NetworkAbsence):
+            waits[2] = max(waits[2], _rounded(node.bars_wait))
 
     def _update_only_latest(self, number: int) -> None:
         """Updates whether only the newest match of a join of two events is needed."""
@@ -388,7 +348,6 @@ class NetworkTable:
             self.leaves.cancel(row.slot)
             self.leaf_of.array[row.slot] = -1
         for region in row.regions:
-            assert self.regions is not None
             self.regions.release(region)
         self.by_number[number] = None
         self.seeds.pop(number, None)
@@ -399,8 +358,6 @@ class NetworkTable:
         self._free += self.gone
         self._free_subscriptions += self.gone_subscriptions
         self.gone, self.gone_subscriptions = [], []
-
-    # ---------------------------------------------------------------------------- tests
 
     def _add_tests(self, tests: Iterable[Test], regions: Iterator[int]) -> tuple[int, int]:
         """Stores tests contiguously and returns the first position and their number."""
@@ -446,8 +403,6 @@ class NetworkTable:
     def _field(self, name: str) -> int:
         return self.fields.setdefault(name, len(self.fields))
 
-    # ---------------------------------------------------------------------------- lists
-
     def _link(
         self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int
     ) -> None:
@@ -469,8 +424,6 @@ class NetworkTable:
         if following >= 0:
             before.array[following] = earlier
 
-    # ---------------------------------------------------------------------------- arrays
-
     @property
     def size(self) -> int:
         """The number of node numbers in use."""
@@ -491,16 +444,11 @@ class NetworkTable:
             self._test.array, self._test_time.array, self._test_number.array,
         )  # fmt: skip
 
-    # ---------------------------------------------------------------------------- files
-
     def save(self, folder: Path) -> None:
-        """Writes the table to an empty folder."""
         save_network(self, folder)
 
     @classmethod
-    def open(
-        cls, folder: Path, time: Any, regions: RegionRegistry | None, leaves: LeafIndex
-    ) -> "NetworkTable":
+    def open(cls, folder: Path, time: Any, regions: Regions, leaves: AtomIndex) -> "NetworkTable":
         """Opens a saved table. Its files are mapped; changes stay in memory."""
         table = cls(time, regions, leaves)
         load_network(table, folder)
@@ -516,10 +464,9 @@ class NetworkTable:
         used = np.ones(self._user.count, np.bool_)
         used[self._free_users] = False
         users = np.flatnonzero(used)
-        task_bits = self._key_group.array[self._user.array[users, 1]].astype(
-            np.uint64
-        ) & np.uint64(63)
-        np.bitwise_or.at(bits, self._user_node.array[users], np.uint64(1) << task_bits)
+        tasks = self._key_group.array[self._user.array[users, 1]].astype(np.uint64)
+        task_bits = np.uint64(1) << (tasks & np.uint64(63))
+        np.bitwise_or.at(bits, self._user_node.array[users], task_bits)
         used = np.ones(self._edge.count, np.bool_)
         used[self._free_edges] = False
         edges = np.flatnonzero(used)
@@ -555,10 +502,8 @@ def _inputs(node: NetworkNode) -> list[tuple[NetworkNode, int, tuple[Test, ...]]
         case NetworkJoin(left, right):
             return [(left, layout.LEFT_SIDE, ()), (right, layout.RIGHT_SIDE, ())]
         case NetworkAbsence(child):
-            below: list[tuple[NetworkNode, int, tuple[Test, ...]]] = []
-            if child is not None:
-                below.append((child, layout.LEFT_SIDE, ()))
-            return below + [(bar.node, layout.BAR, bar.tests) for bar in node.bars]
+            below = [] if child is None else [(child, layout.LEFT_SIDE, ())]
+            return [*below, *((bar.node, layout.BAR, bar.tests) for bar in node.bars)]
 
 
 def _is_simple(join: NetworkJoin) -> bool:

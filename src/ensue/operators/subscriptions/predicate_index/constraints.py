@@ -38,6 +38,12 @@ _KINDS = {
     PredicateType.BOOL: (ValueKind.BOOLEAN,),
     PredicateType.TIME: (*_TIMES, *_NUMBERS),
 }
+_CONSTANTS: dict[PredicateType, tuple[type, ...]] = {
+    PredicateType.ARITH: (int, float),
+    PredicateType.STRING: (str,),
+    PredicateType.BOOL: (bool,),
+    PredicateType.TIME: (int, float),  # of a column of numbers
+}
 _LISTS = "IN takes a list of values, and no other operator does"
 _EPOCH = to_instant(datetime(1970, 1, 1))
 
@@ -82,95 +88,46 @@ class PredicateReader:
         self._interval: Callable[[str, float], Interval | None] = (
             float_interval if field.kind in REAL else integer_interval
         )
-        self._of_time = field.kind in _TIMES
         self._scale = 1_000 if unit == "ns" else 1
-        self._accepted = self._constants()
+        of_time = predicate.type is PredicateType.TIME and field.kind in _TIMES
+        self._accepted = (datetime, date) if of_time else _CONSTANTS[predicate.type]
         if field.kind not in (*_KINDS[predicate.type], ValueKind.NULL):
             raise self._mismatch(predicate, f"column '{field.column}' is {field.kind.value}")
         if self._operator == "LIKE" and predicate.type is not PredicateType.STRING:
             raise self._mismatch(predicate, "LIKE compares texts")
-        self.take = self._choose_rule()
 
-    def _constants(self) -> tuple[type, ...]:
-        match self.type:
-            case PredicateType.STRING:
-                return (str,)
-            case PredicateType.BOOL:
-                return (bool,)
-            case PredicateType.TIME if self._of_time:
-                return (datetime, date)
-            case PredicateType.ARITH | PredicateType.TIME:
-                return (int, float)
-
-    def _choose_rule(self) -> Callable[[Predicate, FieldConstraint, AtomConstraints], bool]:
-        """Returns the function that adds a predicate to a field's constraint, and returns whether
-        it is satisfiable."""
-        if self.field.kind is ValueKind.NULL:
-            return self._take_never  # the column has only NULL
-        if self._operator == "IN":
-            return self._take_list
-        if self._operator == "!=":
-            return self._take_unequal
-        if self.field.kind is not ValueKind.STRING:
-            return self._take_comparison
-        return self._take_equal_text if self._operator == "=" else self._take_residual
-
-    def _take_never(self, predicate: Predicate, _: FieldConstraint, __: AtomConstraints) -> bool:
-        options = predicate.value if isinstance(predicate.value, tuple) else (predicate.value,)
-        for option in options:
-            self._check_constant(predicate, option)
-        return False
-
-    def _take_comparison(
-        self, predicate: Predicate, part: FieldConstraint, _: AtomConstraints
+    def take(
+        self, predicate: Predicate, part: FieldConstraint, constraints: AtomConstraints
     ) -> bool:
-        constant = self._check_constant(predicate, predicate.value)
+        """Adds a predicate to the constraint of its field; returns whether it is satisfiable."""
+        operator, value = self._operator, predicate.value
+        if self.field.kind is ValueKind.NULL:  # the column has only NULL
+            for option in value if isinstance(value, tuple) else (value,):
+                self._check_constant(predicate, option)
+            return False
+        if operator == "IN":
+            if not isinstance(value, tuple):
+                raise self._mismatch(predicate, _LISTS)
+            values = {v for option in value for v in self._equal_values(predicate, option)}
+            part.among = values if part.among is None else part.among & values
+            return bool(part.among)
+        if operator == "!=":
+            if value is not None:
+                part.unlike = (part.unlike or set()) | set(self._equal_values(predicate, value))
+            return value is not None
+        constant = self._check_constant(predicate, value)
         if constant is None:
             return False
-        interval = self._interval_of(self._operator, constant)
-        if interval is None:
-            return False
-        if interval[0] > part.low:
-            part.low = interval[0]
-        if interval[1] < part.high:
-            part.high = interval[1]
-        return part.low <= part.high
-
-    def _take_equal_text(
-        self, predicate: Predicate, part: FieldConstraint, _: AtomConstraints
-    ) -> bool:
-        text = self._check_constant(predicate, predicate.value)
-        if not isinstance(text, str):
-            return False
-        if part.among is None:
-            part.among = {text}
-            return True
-        part.among &= {text}
-        return bool(part.among)
-
-    def _take_list(self, predicate: Predicate, part: FieldConstraint, _: AtomConstraints) -> bool:
-        if not isinstance(predicate.value, tuple):
-            raise self._mismatch(predicate, _LISTS)
-        values = {v for option in predicate.value for v in self._equal_values(predicate, option)}
-        part.among = values if part.among is None else part.among & values
-        return bool(part.among)
-
-    def _take_unequal(
-        self, predicate: Predicate, part: FieldConstraint, _: AtomConstraints
-    ) -> bool:
-        if predicate.value is None:
-            return False
-        part.unlike = (part.unlike or set()) | set(self._equal_values(predicate, predicate.value))
-        return True
-
-    def _take_residual(
-        self, predicate: Predicate, _: FieldConstraint, constraints: AtomConstraints
-    ) -> bool:
-        constant = self._check_constant(predicate, predicate.value)
-        if constant is None:
-            return False
-        assert isinstance(constant, str)
-        constraints.late.append((self.field, self._operator, constant))
+        if not isinstance(constant, str):
+            interval = self._interval_of(operator, constant)
+            if interval is None:
+                return False
+            part.low, part.high = max(part.low, interval[0]), min(part.high, interval[1])
+            return part.low <= part.high
+        if operator == "=":
+            part.among = {constant} if part.among is None else part.among & {constant}
+            return bool(part.among)
+        constraints.late.append((self.field, operator, constant))
         return True
 
     def _equal_values(self, predicate: Predicate, option: object) -> tuple[Value, ...]:
@@ -213,10 +170,7 @@ class PredicateReader:
 
 
 class PredicateReaders:
-    """Caches the readers of predicates.
-
-    NULL satisfies no predicate; NaN satisfies `!=` alone, as everywhere in Ensue.
-    """
+    """Caches the readers of predicates."""
 
     def __init__(self, fields: IndexFields, unit: Unit) -> None:
         self._fields, self._unit = fields, unit
@@ -231,8 +185,7 @@ class PredicateReaders:
         return readers[-1]
 
     def read(self, atom: EventTest) -> AtomConstraints:
-        """Returns the constraints of an atom; a QueryError if a predicate does not fit
-        its column."""
+        """Returns the constraints of an atom; a QueryError if a predicate does not fit."""
         constraints = AtomConstraints()
         parts = constraints.fields
         for predicate in atom.predicates:

@@ -1,7 +1,6 @@
 """Encodes atoms as rows of integers for kernels: tests on fields, on regions, and residual
 tests."""
 
-import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -46,7 +45,6 @@ WHERE = {
     SpatialRelation.DISTANCE: 3,
 }
 COMPARISON = {None: 0, "<": 0, "=": 1, ">": 2}
-_AS_DOUBLE, _AS_INTEGER = struct.Struct("<d").pack, struct.Struct("<q").unpack
 
 
 class EncodedAtoms(NamedTuple):
@@ -71,11 +69,11 @@ class AtomEncoder:
         self.late = ResidualTests()
         self.groups = TypeGroups()
         self._regions = regions
-        self._readers = PredicateReaders(self.fields, shape.unit)
+        self.readers = PredicateReaders(self.fields, shape.unit)
 
     def write(self, atoms: Sequence[EventTest]) -> EncodedAtoms:
         """Encodes atoms; a QueryError if one does not fit, and then nothing is counted."""
-        constraints = [self._readers.read(atom) for atom in atoms]
+        constraints = [self.readers.read(atom) for atom in atoms]
         region_tests = self._encode_regions(atoms, constraints)
         rows, begins, groups = array("q"), array("q", [0]), array("i")
         for part, regions in zip(constraints, region_tests, strict=True):
@@ -89,10 +87,6 @@ class AtomEncoder:
             begins.append(len(rows) // WORDS)
         tests = np.array(rows, np.int64).reshape(-1, WORDS)
         return EncodedAtoms(np.array(begins, np.int64), tests, np.array(groups, np.int32))
-
-    def check(self, atom: EventTest) -> None:
-        """Raises a QueryError if an atom does not fit the events."""
-        self._readers.read(atom)
 
     def give_back(self, tests: Iterable[Sequence[int]], group: int) -> None:
         """Releases what the tests of an atom use."""
@@ -108,8 +102,6 @@ class AtomEncoder:
                 if high != low:
                     self.texts.give_back(high)
         self.groups.give_back(max(group, NO_TYPE))
-
-    # ---- fields
 
     def _encode_fields(self, constraints: AtomConstraints, rows: "array[int]") -> int:
         """Appends the tests of an atom on fields and returns its group."""
@@ -149,8 +141,6 @@ class AtomEncoder:
         if len(rows) == before:  # the value must not be NULL
             rows.extend((WITHIN + word, *EVERYTHING, 0))
 
-    # ---- regions
-
     def _encode_regions(
         self, atoms: Sequence[EventTest], constraints: Sequence[AtomConstraints]
     ) -> list[Sequence[int]]:
@@ -189,5 +179,4 @@ class AtomEncoder:
 
 def _bits(number: float) -> int:
     """Returns the bits of a double as an integer."""
-    bits: int = _AS_INTEGER(_AS_DOUBLE(number))[0]
-    return bits
+    return int(np.float64(number).view(np.int64))

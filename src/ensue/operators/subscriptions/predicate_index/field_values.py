@@ -49,21 +49,15 @@ class IndexFields:
         self._by_name: dict[str, IndexField] = {}
         self._by_column: dict[str, IndexField] = {}
         self.all: list[IndexField] = []
-        self.type_column = self._find_type_column()
+        named = shape.schema.type_column or TYPE_FIELD
+        # the text column that groups atoms by type
+        self.type_column = named if self._kinds.get(named) is ValueKind.STRING else None
         self.type_number = -1  # the field of that column, once it is read
 
-    def _find_type_column(self) -> str | None:
-        """Returns the text column that groups atoms by type."""
-        named = self._shape.schema.type_column or TYPE_FIELD
-        return named if self._kinds.get(named) is ValueKind.STRING else None
-
     def of(self, predicate: Predicate) -> IndexField:
-        """Returns the field of a predicate."""
-        field = self._by_name.get(predicate.name)
-        if field is None:
-            field = self.take(self._column(predicate))
-            self._by_name[predicate.name] = field
-        return field
+        if predicate.name not in self._by_name:
+            self._by_name[predicate.name] = self.take(self._column(predicate))
+        return self._by_name[predicate.name]
 
     def take(self, column: str) -> IndexField:
         """Returns the field of a column, and numbers it if it is new."""
@@ -105,8 +99,7 @@ class IndexFields:
 def encode_field_values(
     events: pa.Table, shape: StreamSchema, fields: list[IndexField], texts: AtomTextCodes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Returns for each event and field its order-preserving integer, and its double (NaN
-    if none)."""
+    """Returns the order-preserving integers and the doubles (NaN if none) of fields."""
     values = np.empty((events.num_rows, len(fields)), np.int64)
     numbers = np.empty((events.num_rows, len(fields)), np.float64)
     for field in fields:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,20 +28,10 @@ from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArra
 from ensue.operators.subscriptions.predicate_index.sortable_encoding import AtomTextCodes
 from ensue.vector.arrow_numpy import as_read_only
 from ensue.vector.event_table import StreamSchema
+from ensue.vector.geo_columns import EventPlaces
 from ensue.vector.geo_regions import Regions
 
 Floats = npt.NDArray[np.float64]
-
-
-class LocationCorners(Protocol):
-    """The locations of events: event k has the corners from `first[k]` up to `first[k + 1]`."""
-
-    @property
-    def x(self) -> Floats: ...
-    @property
-    def y(self) -> Floats: ...
-    @property
-    def first(self) -> npt.NDArray[np.int64]: ...
 
 
 def compute_bounding_boxes(
@@ -120,21 +110,16 @@ class AtomIndex:
     def __len__(self) -> int:
         return int(self._arrays["atom_state"][routing_arrays.ALIVE])
 
-    # ---- changes
-
     def add(self, atom: EventTest) -> int:
         """Adds an atom and returns its slot."""
         return int(self._add([atom])[0])
 
     def check(self, atom: EventTest) -> None:
         """Raises a QueryError if an atom could not be added."""
-        self._writer.check(atom)
+        self._writer.readers.read(atom)
 
     def add_many(self, atoms: Iterable[EventTest]) -> Rows:
-        """Adds atoms in bulk, which is faster, and returns their slots.
-
-        If one does not fit its columns, none is added.
-        """
+        """Adds all atoms or none, faster than one by one, and returns their slots."""
         added: list[Rows] = []
         atoms = iter(atoms)
         try:
@@ -158,17 +143,9 @@ class AtomIndex:
         while done < len(atoms):
             arrays.make_room(written.longest)
             done = routing_atoms.add_atoms(
-                arrays.table,
-                arrays.atoms,
-                self._region_table,
-                self._space,
-                written.begins,
-                written.tests,
-                written.groups,
-                writer.fields.type_number,
-                slots,
-                done,
-            )
+                arrays.table, arrays.atoms, self._region_table, self._space, *written,
+                writer.fields.type_number, slots, done,
+            )  # fmt: skip
         return slots
 
     def cancel(self, slot: int) -> None:
@@ -186,7 +163,6 @@ class AtomIndex:
         arrays.tidy()
 
     def _tests(self, slot: int) -> list[list[int]]:
-        """Returns the tests of an atom."""
         out = np.empty((8, WORDS), np.int64)
         count = routing_atoms.list_tests(self._arrays.atoms, slot, out)
         if count > len(out):
@@ -234,9 +210,7 @@ class AtomIndex:
             case _:
                 return "no field: no event fits"
 
-    # ---- routing
-
-    def route(self, events: pa.Table, places: LocationCorners | None) -> tuple[Rows, Rows]:
+    def route(self, events: pa.Table, places: EventPlaces | None) -> tuple[Rows, Rows]:
         """Returns rows of events and slots of the atoms that match them, by row, then slot."""
         cuts = [*range(0, events.num_rows, _SLICE), events.num_rows]
         parts = [self._route(events, places, begin, end) for begin, end in pairwise(cuts)]
@@ -245,7 +219,7 @@ class AtomIndex:
         return rows, slots
 
     def _route(
-        self, events: pa.Table, places: LocationCorners | None, begin: int, end: int
+        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
     ) -> tuple[Rows, Rows]:
         part = events.slice(begin, end - begin)
         pairs = self._find_pairs(self._batch(part, places, begin, end))
@@ -277,13 +251,11 @@ class AtomIndex:
         merged = np.concatenate(parts)
         merged.sort()
         first = np.ones(len(merged), np.bool_)
-        np.not_equal(
-            merged[1:], merged[:-1], out=first[1:]
-        )  # drops pairs that were found in two cells
+        np.not_equal(merged[1:], merged[:-1], out=first[1:])  # drops pairs found in two cells
         return merged[first]
 
     def _batch(
-        self, events: pa.Table, places: LocationCorners | None, begin: int, end: int
+        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
     ) -> routing.IndexedEvents:
         fields = self._writer.fields
         values, numbers = encode_field_values(events, self._shape, fields.all, self._writer.texts)
@@ -315,7 +287,6 @@ class AtomIndex:
         return _NO_REGIONS if self._regions is None else self._regions.table
 
     def hits(self) -> RoutingCounters:
-        """Returns the counters of the routing."""
         return RoutingCounters(*map(int, self._arrays["counters"]))
 
     @property
@@ -323,10 +294,7 @@ class AtomIndex:
         """The memory of the index, without the regions."""
         return self._arrays.nbytes + self._writer.texts.nbytes
 
-    # ---- files
-
     def save(self, folder: Path) -> None:
-        """Writes the index to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self._arrays.save(folder)
         self._writer.texts.save(folder)

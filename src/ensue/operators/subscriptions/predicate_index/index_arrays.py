@@ -1,8 +1,9 @@
 """The growing arrays of the index and of the network, and their files."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from ensue.kernels.predicate_index_arrays import SKETCH, Atoms
 from ensue.kernels.predicate_index_hash import FILTER_BITS, LARGE, UNIT, HashTable
 
 Array = npt.NDArray[Any]
+K = TypeVar("K")
+V = TypeVar("V")
 
 _FIRST_KEYS = 1 << 10
 _FULL_AGAIN = 0.4  # largest load factor after a rebuild
@@ -67,32 +70,10 @@ class IndexArrays:
 
     def _build(self) -> None:
         a = self._arrays
-        self.table = HashTable(
-            keys=a["keys"],
-            heads=a["heads"],
-            bits=a["bits"],
-            old_keys=a["old_keys"],
-            old_heads=a["old_heads"],
-            old_bits=a["old_bits"],
-            words=a["words"],
-            reals=a["words"].view(np.float32),
-            state=a["table_state"],
-        )
-        self.atoms = Atoms(
-            tests=a["tests"],
-            numbers=a["tests"].view(np.float64),
-            first=a["first"],
-            access=a["access"],
-            generation=a["generation"],
-            paths=a["paths"],
-            scales=a["scales"],
-            groups=a["groups"],
-            state=a["atom_state"],
-            kinds=a["kinds"],
-            sketches=a["sketches"],
-            seen=a["seen"],
-            extent=a["extent"],
-        )
+        shared = a | {"reals": a["words"].view(np.float32), "numbers": a["tests"].view(np.float64)}
+        table, atoms = shared | {"state": a["table_state"]}, shared | {"state": a["atom_state"]}
+        self.table = HashTable(**{name: table[name] for name in HashTable._fields})
+        self.atoms = Atoms(**{name: atoms[name] for name in Atoms._fields})
 
     def reach(self, needed: Mapping[str, int]) -> None:
         """Grows arrays to at least these lengths."""
@@ -111,8 +92,6 @@ class IndexArrays:
                 more[: len(array)] = array
                 self._arrays[name] = more
         self._build()
-
-    # ---- the hash table
 
     @property
     def growing(self) -> bool:
@@ -188,8 +167,6 @@ class IndexArrays:
                 size *= 2
             self.rebuild(size)
 
-    # ---- files
-
     def save(self, folder: Path) -> None:
         for name in (*_ROWS, *_TABLE, *_OLD, *_FIXED):
             np.save(folder / f"{name}.npy", self._arrays[name], allow_pickle=False)
@@ -251,5 +228,45 @@ class GrowingArray:
 
     @property
     def used(self) -> npt.NDArray[Any]:
-        """The rows in use."""
         return self.array[: self.count]
+
+
+class SavedMapping(MutableMapping[K, V]):
+    """A mapping in files that are read on demand, with the changes since in memory."""
+
+    def __init__(self, count: int) -> None:
+        self._changed: dict[K, V | None] = {}  # None: removed
+        self._count = self._saved_count = count
+
+    @abstractmethod
+    def _read(self, key: K) -> V | None:
+        """Returns the saved value of a key."""
+
+    @abstractmethod
+    def _saved_keys(self) -> Iterator[K]: ...
+
+    def __getitem__(self, key: K) -> V:
+        value = self._changed[key] if key in self._changed else self._read(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._count += key not in self
+        self._changed[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        if self._saved_count:
+            self._changed[key] = None
+        else:
+            del self._changed[key]
+        self._count -= 1
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._saved_keys() if key not in self._changed)
+        yield from (key for key, value in self._changed.items() if value is not None)
+
+    def __len__(self) -> int:
+        return self._count

@@ -37,19 +37,10 @@ def integer_interval(operator: str, constant: float) -> Interval | None:
         holds = operator in (("<", "<=") if below else (">", ">="))
         return EVERYTHING if holds else None
     floor, ceiling = math.floor(constant), math.ceil(constant)
-    match operator:
-        case "=":
-            low, high = ceiling, floor
-        case "<":
-            low, high = LEAST, ceiling - 1
-        case "<=":
-            low, high = LEAST, floor
-        case ">":
-            low, high = floor + 1, GREATEST
-        case ">=":
-            low, high = ceiling, GREATEST
-        case _:
-            raise ValueError(operator)
+    low, high = {
+        "=": (ceiling, floor), "<": (LEAST, ceiling - 1), "<=": (LEAST, floor),
+        ">": (floor + 1, GREATEST), ">=": (ceiling, GREATEST),
+    }[operator]  # fmt: skip
     low, high = max(low, LEAST), min(high, GREATEST)
     return (low, high) if low <= high else None
 
@@ -88,21 +79,13 @@ def float_interval(operator: str, constant: float) -> Interval | None:
     except OverflowError:
         nearest = math.inf if constant > 0 else -math.inf
     low, high = _LOWEST, _HIGHEST
-    match operator:
-        case "=":
-            if nearest != constant:
-                return None
-            low = high = encode_float(nearest)
-        case "<" | "<=":
-            high = encode_float(nearest)
-            if nearest > constant or (operator == "<" and nearest == constant):
-                high -= 1
-        case ">" | ">=":
-            low = encode_float(nearest)
-            if nearest < constant or (operator == ">" and nearest == constant):
-                low += 1
-        case _:
-            raise ValueError(operator)
+    code = encode_float(nearest)
+    if operator == "=":
+        low = high = code if nearest == constant else _HIGHEST + 1
+    elif operator in ("<", "<="):
+        high = code - (nearest > constant or (operator == "<" and nearest == constant))
+    else:
+        low = code + (nearest < constant or (operator == ">" and nearest == constant))
     return (low, high) if _LOWEST <= low <= high <= _HIGHEST else None
 
 
@@ -192,10 +175,10 @@ class AtomTextCodes(CountedIds[str]):
     """Assigns a code to each text while it is in use.
 
     >>> texts = AtomTextCodes()
-    >>> texts.take("truck"), texts.take("van"), texts.take("truck"), texts.code("bus")
-    (0, 1, 0, -1)
-    >>> texts.give_back(1), texts.take("bus"), texts.code("van")
-    (True, 1, -1)
+    >>> texts.take("truck"), texts.take("van"), texts.take("truck")
+    (0, 1, 0)
+    >>> texts.give_back(1), texts.take("bus"), texts.codes(["van", "bus"]).tolist()
+    (True, 1, [-1, 1])
     """
 
     def __init__(self) -> None:
@@ -203,9 +186,6 @@ class AtomTextCodes(CountedIds[str]):
 
     def __len__(self) -> int:
         return len(self._values) - len(self._free)
-
-    def code(self, text: str) -> int:
-        return self._shard(text).get(text, UNKNOWN)
 
     def codes(self, texts: Iterable[str]) -> npt.NDArray[np.int64]:
         shards = self._shards

@@ -62,15 +62,15 @@ class QueryTemplate:
     """
 
     def __init__(
-        self, query: Query, kinds: tuple[ValueKind, ...], shape: StreamSchema, way: TemplateMode
+        self, query: Query, kinds: tuple[ValueKind, ...], shape: StreamSchema, mode: TemplateMode
     ) -> None:
         self.kinds = kinds
-        self.way = way
+        self.mode = mode
         self.query = query
         self.shape = _add_constants(shape, kinds)
         self.physical, self.schema = self.shape.physical(query)
         self.plan = choose_plan(self.physical, self.schema)
-        self.atoms = _build_atoms(self.plan, shape, way)
+        self.atoms = _build_atoms(self.plan, shape, mode)
         used = find_used_columns(self.plan.query, self.schema)
         self.columns = [name for name in shape.arrow.names if name in used]
         self.constants = TemplateConstants(kinds)
@@ -83,7 +83,6 @@ class QueryTemplate:
         return Program(self.plan, self.schema, self.shape.unit, nullable=False)
 
     def engine(self, limits: MatcherLimits) -> Engine | ReferenceEngine:
-        """Creates an engine."""
         if isinstance(self.plan.structure, ReferencePlan):
             return ReferenceEngine(self.plan, self.schema, self.shape.unit, limits)
         return Engine(
@@ -148,7 +147,6 @@ class TemplateConstants:
         return row
 
     def drop(self, row: int) -> None:
-        """Frees a row."""
         self._free.append(row)
 
     def taken(self, rows: Ints) -> list[pa.Array]:
@@ -165,26 +163,21 @@ class TemplateConstants:
 
 
 def choose_mode(query: Query) -> TemplateMode:
-    """Decides whether a template's subscriptions share a plan, and whether irrelevant events can
-    be dropped.
+    """Decides whether subscriptions share a plan, and whether irrelevant events can be dropped.
 
     With skip-till strategies irrelevant events never affect matches.
     """
+    reason = None
     if Strategy.STRICT in query.strategies:
-        return TemplateMode(
-            "strict_contiguity looks at every event of the stream", every_event=True
-        )
-    if Strategy.PARTITION in query.strategies:
-        return TemplateMode(
-            "partition_contiguity looks at every event of its key", every_event=True
-        )
-    if isinstance(query.within, ByEvents):
-        return TemplateMode("its window counts every event", every_event=True)
-    return TemplateMode()
+        reason = "strict_contiguity looks at every event of the stream"
+    elif Strategy.PARTITION in query.strategies:
+        reason = "partition_contiguity looks at every event of its key"
+    elif isinstance(query.within, ByEvents):
+        reason = "its window counts every event"
+    return TemplateMode(reason, every_event=reason is not None)
 
 
 def get_template_id(query: Query, kinds: tuple[ValueKind, ...]) -> TemplateId:
-    """Returns the identity of a template."""
     return canonical_form((query, kinds))
 
 
@@ -192,13 +185,13 @@ def find_template(
     query: Query, shape: StreamSchema, known: Mapping["TemplateId", "QueryTemplate"]
 ) -> tuple[QueryTemplate, Values]:
     """Finds or creates the template of a checked query, and returns it with the constants."""
-    way = choose_mode(query)
+    mode = choose_mode(query)
     parameterized = extract_constants(query, shape.schema)
-    template = _find_or_create(parameterized, way, shape, known)
+    template = _find_or_create(parameterized, mode, shape, known)
     if isinstance(template.plan.structure, ReferencePlan) and parameterized.values:
         # maybe no kernel supports the constants as parameters
         constant_free = keep_constants(query)
-        separate = _find_or_create(constant_free, way, shape, known)
+        separate = _find_or_create(constant_free, mode, shape, known)
         if not isinstance(separate.plan.structure, ReferencePlan):
             template, parameterized = separate, constant_free
     return template, parameterized.values
@@ -206,17 +199,17 @@ def find_template(
 
 def _find_or_create(
     parameterized: ExtractedTemplate,
-    way: TemplateMode,
+    mode: TemplateMode,
     shape: StreamSchema,
     known: Mapping["TemplateId", "QueryTemplate"],
 ) -> QueryTemplate:
     for query in (parameterized.query, add_subscription_key(parameterized.query)):
         if (template := known.get(get_template_id(query, parameterized.kinds))) is not None:
             return template
-    if way.alone is not None:
-        return QueryTemplate(parameterized.query, parameterized.kinds, shape, way)
+    if mode.alone is not None:
+        return QueryTemplate(parameterized.query, parameterized.kinds, shape, mode)
     created = QueryTemplate(
-        add_subscription_key(parameterized.query), parameterized.kinds, shape, way
+        add_subscription_key(parameterized.query), parameterized.kinds, shape, mode
     )
     if isinstance(created.plan.structure, ReferencePlan):
         separate = TemplateMode(f"no compiled structure takes it: {created.plan.structure.reason}")
@@ -224,8 +217,8 @@ def _find_or_create(
     return created
 
 
-def _build_atoms(plan: PhysicalPlan, shape: StreamSchema, way: TemplateMode) -> TemplateAtoms:
-    if way.every_event:
+def _build_atoms(plan: PhysicalPlan, shape: StreamSchema, mode: TemplateMode) -> TemplateAtoms:
+    if mode.every_event:
         return TemplateAtoms(())
     if plan.roles:
         return build_template_atoms(plan, shape)

@@ -19,6 +19,12 @@ _TYPES = {
     ValueKind.STRING: PredicateType.STRING,
     ValueKind.BOOLEAN: PredicateType.BOOL,
 }
+_PYTHON_TYPES: dict[ValueKind, tuple[type, ...]] = {
+    ValueKind.INTEGER: (int, float),
+    ValueKind.FLOAT: (int, float),
+    ValueKind.STRING: (str,),
+    ValueKind.BOOLEAN: (bool,),
+}
 EVERY_EVENT = EventTest(())
 
 Slot = int  # the number of a constant
@@ -110,30 +116,22 @@ def _read_predicates(condition: Expr, kinds: dict[str, ValueKind]) -> Iterator[T
 def _read_comparison(
     left: Expr, operator: str, right: Expr, kinds: dict[str, ValueKind]
 ) -> Iterator[TemplatePredicate]:
-    match left:
-        case FieldRef(name=str(name)) if get_constant_number(name) is None:
-            kind = kinds.get(name)
-            value = _value(right, kind)
-            plain = operator in ("=", "!=") or kind in (ValueKind.INTEGER, ValueKind.FLOAT)
-            if value is not None and plain:
-                assert kind is not None
-                yield TemplatePredicate(_TYPES[kind], name, operator, (value,))
-        case _:
-            return
+    name = left.name if isinstance(left, FieldRef) else None
+    if name is None or get_constant_number(name) is not None:
+        return
+    kind = kinds.get(name)
+    value = _value(right, kind)
+    plain = operator in ("=", "!=") or kind in (ValueKind.INTEGER, ValueKind.FLOAT)
+    if kind is not None and value is not None and plain:
+        yield TemplatePredicate(_TYPES[kind], name, operator, (value,))
 
 
 def _value(expr: Expr, kind: ValueKind | None) -> Literal | Slot | None:
     """Returns the value that a field is compared with, if the index supports it."""
-    if kind not in _TYPES:
+    if kind is None or kind not in _TYPES:
         return None
-    match expr:
-        case FieldRef(name=name):
-            return get_constant_number(name)
-        case Literal(value=bool()):
-            return Literal(expr.value) if kind is ValueKind.BOOLEAN else None
-        case Literal(value=str()):
-            return Literal(expr.value) if kind is ValueKind.STRING else None
-        case Literal(value=int() | float()):
-            return Literal(expr.value) if kind in (ValueKind.INTEGER, ValueKind.FLOAT) else None
-        case _:
-            return None
+    if isinstance(expr, FieldRef):
+        return get_constant_number(expr.name)
+    if isinstance(expr, Literal) and type(expr.value) in _PYTHON_TYPES[kind]:
+        return Literal(expr.value)
+    return None

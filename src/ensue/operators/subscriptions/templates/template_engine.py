@@ -1,5 +1,6 @@
 """The engine of a template: its rows of events and subscriptions, and its matches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,8 +27,7 @@ _FEW = 1_000  # with fewer rows, unneeded ones are not dropped
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemplateMatches:
-    """Matches as positions among rows, each of which is an event of the stream and a subscription
-    key."""
+    """Matches as positions among rows: pairs of an event and a subscription key."""
 
     running: "TemplateEngine"
     matches: Matches
@@ -49,8 +49,6 @@ class TemplateEngine:
         self._needed = 0
         self._bounded_for = 0  # subscriptions
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(
         self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints
     ) -> TemplateMatches:
@@ -60,16 +58,12 @@ class TemplateEngine:
         for begin in range(0, len(rows), PIECE):
             part = slice(begin, begin + PIECE)
             batch = take_rows(columns, rows[part])
-            number = self.engine.rows
-            numbers = np.arange(number, number + batch.num_rows)
+            numbers = self.engine.rows + np.arange(batch.num_rows)
             self.own = np.concatenate([self.own, numbers])
             self.rows = np.concatenate([self.rows, first + rows[part]])
             self.keys = np.concatenate([self.keys, keys[part]])
-            results.append(
-                self._locate_matches(
-                    self.engine.feed(self.shape.rows(batch, keys[part], places[part]))
-                )
-            )
+            matches = self.engine.feed(self.shape.rows(batch, keys[part], places[part]))
+            results.append(self._locate_matches(matches))
             if batch.num_rows > _FEW or len(self.own) > max(MIN_COMPACT_ROWS, 2 * self._needed):
                 self.keep()
         return _concat_matches(self, results)
@@ -98,18 +92,18 @@ class TemplateEngine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the engine need not be told that time passes."""
+        """Whether the passing of time does not affect the engine."""
         engine = self.engine
         return isinstance(engine, Engine) and engine.is_blank and engine.scan.known <= FEW_CODES
 
     def advance(self, now: float) -> TemplateMatches:
-        """Returns the matches that only waited for time to pass."""
+        """Returns the matches that the watermark `now` completes."""
         result = self._locate_matches(self.engine.advance(now))
         self.keep()
         return result
 
     def finish(self) -> TemplateMatches:
-        """Returns the matches that only waited for the stream to end."""
+        """Returns the matches that the end of the stream completes."""
         return self._locate_matches(self.engine.finish())
 
     def _locate_matches(self, matches: Matches) -> TemplateMatches:
@@ -133,8 +127,6 @@ class TemplateEngine:
             self.own, self.rows = self.own[positions], self.rows[positions]
             self.keys = self.keys[positions]
         self._needed = len(held)
-
-    # ---------------------------------------------------------------------------- changes
 
     def drop(self, table: TemplateTable, store: EventBuffer) -> None:
         """Drops the state of cancelled subscriptions if the engine can.
@@ -163,7 +155,11 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
     rows = np.concatenate([NONE, *(f.rows for f in parts)])
     keys = np.concatenate([NONE, *(f.keys for f in parts)])
     shifts = np.cumsum([0, *(len(f.rows) for f in parts)])
-    moved = [_shift_rows(f.matches, by) for f, by in zip(parts, shifts.tolist(), strict=False)]
+
+    def shift(by: int) -> Callable[[Ints], Ints]:
+        return lambda rows: np.where(rows < 0, np.int64(-1), rows + by)
+
+    moved = [f.matches.moved(shift(by)) for f, by in zip(parts, shifts.tolist(), strict=False)]
     variables = moved[0].rows
     singles = {v: np.concatenate([m.rows[v] for m in moved]) for v in variables}
     lists = {}
@@ -176,17 +172,12 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
     return TemplateMatches(running, Matches(singles, lists, count), rows, keys)
 
 
-def _shift_rows(matches: Matches, by: int) -> Matches:
-    return matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), rows + by))
-
-
 # ----------------------------------------------------------------------------- delivery
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedMatches:
-    """Matches of subscriptions: match k is of `of[which[k]]`, with the rows from
-    `offsets[k]` on."""
+    """Match k is of `of[which[k]]`, with the rows from `offsets[k]` on."""
 
     of: list[PatternMember]
     which: Ints
@@ -208,11 +199,8 @@ def select_matches(
     if found.running.shape.repeats and matches.count > 1:
         selected = _find_distinct(keys, offsets, rows)
     if len(selected) < matches.count:
-        keys, picked = (
-            keys[selected],
-            Matches({}, {"": (offsets, rows)}, matches.count).pick(selected),
-        )
-        offsets, rows = picked.lists[""]
+        members = Matches({}, {"": (offsets, rows)}, matches.count).pick(selected)
+        keys, (offsets, rows) = keys[selected], members.lists[""]
     unique, which = np.unique(keys, return_inverse=True)
     return SelectedMatches([table.by_key[key] for key in unique.tolist()], which, offsets, rows)
 

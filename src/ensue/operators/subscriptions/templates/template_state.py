@@ -47,15 +47,14 @@ class TemplateState:
         self._most = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         self._dropped = table.cancelled
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(
         self, events: pa.Table, first: int, rows: Ints, numbers: Ints, versions: Ints
     ) -> list[TemplateMatches]:
         """Matches the next events, of which `rows` are routed to the patterns `numbers`."""
         results = []
         for running, own_rows, own_numbers in self._split_by_engine(rows, numbers, versions):
-            keys, places = self.table.keys(own_numbers), self.table.places(own_numbers)
+            keys = self.table.keys.array[own_numbers]
+            places = self.table.places.array[own_numbers]
             with self._metered(running):
                 results.append(running.feed(events, first, own_rows, keys, places))
         if events.num_rows and self.running:
@@ -92,11 +91,10 @@ class TemplateState:
 
     def _engine_of(self, member: PatternMember) -> TemplateEngine:
         shape = member.shape
-        key = None if shape.way.alone is None else member.key
+        key = None if shape.mode.alone is None else member.key
         running = self.running.get((shape.id, key))
-        if (
-            running is None or running.shape is not shape
-        ):  # all subscriptions of the old template were cancelled
+        # of an equal template all subscriptions were cancelled
+        if running is None or running.shape is not shape:
             running = self.running[shape.id, key] = TemplateEngine(shape, self.limits, key)
         return running
 
@@ -110,7 +108,7 @@ class TemplateState:
                 yield result
 
     def advance(self, now: float) -> list[TemplateMatches]:
-        """Returns the matches that only waited for time to pass."""
+        """Returns the matches that the watermark `now` completes."""
         results = []
         for running in self.running.values():
             if not running.is_idle:
@@ -119,11 +117,11 @@ class TemplateState:
         return [f for f in results if f.matches.count]
 
     def finish(self) -> list[TemplateMatches]:
-        """Returns the matches that only waited for the stream to end."""
+        """Returns the matches that the end of the stream completes."""
         results = [running.finish() for running in self.running.values()]
         return [f for f in results if f.matches.count]
 
-    def told(self, found: TemplateMatches, store: EventBuffer) -> SelectedMatches:
+    def select(self, found: TemplateMatches, store: EventBuffer) -> SelectedMatches:
         """Selects the matches that are delivered."""
         with self._metered(found.running):
             return select_matches(found, self.table, store)
@@ -143,8 +141,6 @@ class TemplateState:
     def deadline(self) -> float | None:
         times = [t for r in self.running.values() if (t := r.engine.deadline()) is not None]
         return min(times, default=None)
-
-    # ---------------------------------------------------------------------------- held rows
 
     def held(self) -> Ints:
         """Returns the ascending rows of the stream that the engines may need."""
@@ -206,8 +202,6 @@ class TemplateState:
     def state_bytes(self) -> int:
         """The approximate size of `save`'s result."""
         return sum(int(r.engine.state_bytes) + 3 * r.own.nbytes for r in self.running.values())
-
-    # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
         """Returns the state as bytes for `restore`, without the events."""

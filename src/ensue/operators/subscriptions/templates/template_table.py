@@ -76,14 +76,12 @@ class TemplateTable:
         self.shapes: dict[TemplateId, QueryTemplate] = {}
         self.cancelled = 0  # cancellations so far; states drop what they hold when it changes
         self._free: list[int] = []
-        self._keys = GrowingArray((), np.int64)
+        self.keys = GrowingArray((), np.int64)
         self._since = GrowingArray((), np.int64)
-        self._places = GrowingArray((), np.int64)
+        self.places = GrowingArray((), np.int64)
 
     def __len__(self) -> int:
         return len(self.members)
-
-    # ---------------------------------------------------------------------------- changes
 
     def ready(self, change: SubscriptionChange) -> CompiledPattern:
         """Compiles a subscription; a QueryError if it does not fit the events."""
@@ -94,7 +92,7 @@ class TemplateTable:
         except QueryError as error:
             raise error.at(None, change.text) from None
         shape, constants = find_template(checked, self.shape, self.shapes)
-        tests = (EVERY_EVENT,) if shape.way.every_event else tuple(shape.atoms.of(constants))
+        tests = (EVERY_EVENT,) if shape.mode.every_event else tuple(shape.atoms.of(constants))
         return CompiledPattern(change.text, checked, shape, constants, tests)
 
     def add(self, name: str, version: int, compiled: CompiledPattern) -> None:
@@ -120,8 +118,8 @@ class TemplateTable:
             name, compiled.text, number, key, identity, version, shape, place, slots
         )
         self.members[name] = self.by_key[key] = self.by_number[number] = member
-        self._keys.array[number], self._since.array[number] = key, version
-        self._places.array[number] = place
+        self.keys.array[number], self._since.array[number] = key, version
+        self.places.array[number] = place
         for slot in slots:
             if slot >= self.leaf_of.count:
                 self.leaf_of.add(slot + 1 - self.leaf_of.count)
@@ -130,8 +128,8 @@ class TemplateTable:
     def _new(self) -> int:
         self.by_number.append(None)
         self._since.add()
-        self._places.add()
-        return self._keys.add()
+        self.places.add()
+        return self.keys.add()
 
     def cancel(self, name: str) -> bool:
         """Removes a subscription; returns whether it existed."""
@@ -151,30 +149,18 @@ class TemplateTable:
         self.cancelled += 1
         return True
 
-    # ---------------------------------------------------------------------------- rows
-
-    def keys(self, numbers: Ints) -> Ints:
-        """Returns keys by number."""
-        return self._keys.array[numbers]
-
-    def places(self, numbers: Ints) -> Ints:
-        """Returns the rows of constants by number."""
-        return self._places.array[numbers]
-
     def sees(self, numbers: Ints, versions: Ints) -> npt.NDArray[np.bool_]:
         """Returns whether subscriptions see events that these versions routed."""
         return np.asarray(versions >= self._since.array[numbers])
 
     def key_groups(self, numbers: Ints, key_groups: int) -> Ints:
         """Returns the task of each."""
-        return (self._keys.array[numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
+        return (self.keys.array[numbers].view(np.uint64) % np.uint64(key_groups)).astype(np.int64)
 
     def key_group_bits(self, numbers: Ints, key_groups: int) -> npt.NDArray[np.uint64]:
         """Returns the task of each, modulo 64, as a bit."""
         key_group = self.key_groups(numbers, key_groups).astype(np.uint64) & np.uint64(63)
         return np.uint64(1) << key_group
-
-    # ---------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> None:
         """Writes the subscriptions; the index has their atoms."""
@@ -207,7 +193,6 @@ def is_pattern_leaf(leaves: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
 
 
 def decode_pattern_numbers(leaves: npt.NDArray[np.int32]) -> Ints:
-    """Returns the pattern numbers of leaves."""
     return FIRST - leaves.astype(np.int64)
 
 
