@@ -139,7 +139,7 @@ def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
         await asyncio.Event().wait()
 
     async def story():
-        source = asyncio.create_task(read_with_retries(read, progress, str))
+        source = asyncio.create_task(read_with_retries(read, progress))
         await until(lambda: progress.counts["interruptions"] == 2, "two interruptions")
         await asyncio.sleep(0)
         assert not source.done()

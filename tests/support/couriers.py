@@ -158,6 +158,14 @@ class Scene:
         await _settled()  # it has woken
         await self.rested()
 
+    async def change(
+        self, target: int, work: Callable[..., T], *values: Any, subscription: int = 7
+    ) -> T:
+        """Changes a target as a user does, and wakes the dispatcher."""
+        result = await self.database.write(lambda db: work(db, target, *values, now=self.clock()))
+        self.dispatcher.wake([subscription])
+        return result
+
     async def target(
         self,
         url: str | None = None,

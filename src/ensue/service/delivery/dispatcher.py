@@ -14,11 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
-from sqlite3 import Connection
 
 from ensue.errors import EnsueError
 from ensue.service.database import Database
-from ensue.service.delivery import signing
 from ensue.service.delivery.delivery_attempt import (
     AttemptResult,
     ConcurrentSink,
@@ -67,17 +65,6 @@ class DispatcherOptions:
     idle: float = 300.0  # seconds that an unused sink stays open
 
 
-@dataclass(frozen=True, slots=True)
-class DispatcherStats:
-    """Statistics of a dispatcher."""
-
-    working: int  # targets being served
-    queued: int  # ready, waiting for a slot
-    timed: int  # waiting for a retry
-    open_sinks: int
-    troubles: int  # failed reads and writes of the database, and unexpected errors
-
-
 class Dispatcher:
     """Delivers the notifications of all targets."""
 
@@ -116,7 +103,7 @@ class Dispatcher:
         self._sweeping: asyncio.Task[None] | None = None
         self._swept = clock()
         self._closing = False
-        self._troubles = 0
+        self._errors = 0  # failed reads and writes, and unexpected errors
 
     # ---------------------------------------------------------------------------- service
 
@@ -160,53 +147,6 @@ class Dispatcher:
     async def rested(self) -> None:
         """Waits until there is nothing that can be sent now."""
         await self._resting.wait()
-
-    @property
-    def busy(self) -> DispatcherStats:
-        return DispatcherStats(
-            len(self._working),
-            self._turns.waiting,
-            len(self._timed),
-            len(self._sinks),
-            self._troubles,
-        )
-
-    # ---------------------------------------------------------------------------- users
-
-    async def redeliver(
-        self, target: int, numbers: Iterable[int] | None = None
-    ) -> tuple[int, ...]:
-        """Delivers notifications again, by number or all dead letters; returns their numbers."""
-        chosen = None if numbers is None else list(numbers)
-        numbers_again = await self._database.write(
-            lambda db: targets.redeliver(db, target, chosen, now=self._clock())
-        )
-        self._ask(target)
-        return numbers_again
-
-    async def switch_on(self, target: int) -> None:
-        """Retries a target immediately, whether it was switched off or failing."""
-        await self._database.write(lambda db: targets.switch_on(db, target, now=self._clock()))
-        self._ask(target)
-
-    async def switch_off(self, target: int, reason: str) -> None:
-        """Stops deliveries to a target until it is switched on."""
-        await self._database.write(
-            lambda db: targets.switch_off(db, target, reason, now=self._clock())
-        )
-
-    async def rotate(self, target: int, keep_seconds: float) -> str:
-        """Gives a webhook a new secret; the previous one stays valid for a while."""
-        fresh = signing.new_secret()
-
-        def rotate(db: Connection) -> None:
-            now = self._clock()
-            known = signing.decode_secrets(json.loads(targets.get_target(db, target).secrets))
-            kept = signing.rotate_secrets(known, fresh, now, keep_seconds)
-            targets.change_secrets(db, target, signing.encode_secrets(kept), now=now)
-
-        await self._database.write(rotate)
-        return fresh
 
     # ---------------------------------------------------------------------------- scheduling
 
@@ -352,23 +292,23 @@ class Dispatcher:
 
     async def _outcome(self, work: PendingDeliveries) -> DeliveryOutcome:
         target = work.target
-        patience = RetryPolicy(self._pace.brokers, None)
+        policy = RetryPolicy(self._pace.brokers, None)
         try:
-            async with self._sinks.held(target, self._clock) as sink:
+            async with self._sinks.hold(target, self._clock) as sink:
                 if isinstance(sink, ConcurrentSink):
                     piece = self._pieces[target.kind] = self._pace.rows * sink.at_once
                     work = replace(work, fresh=work.fresh[:piece])
-                    patience = RetryPolicy(self._pace.requests, self._attempts)
+                    policy = RetryPolicy(self._pace.requests, self._attempts)
                 attempt = self._rounds[target.id] = DeliveryAttempt(
                     work, sink, lambda: self._closing
                 )
                 try:
-                    tally = await attempt.run()
+                    result = await attempt.run()
                 finally:
                     del self._rounds[target.id]
         except EnsueError as error:  # the configuration is invalid
-            tally = AttemptResult(stopped=DeliveryError(str(error)))
-        return compute_outcome(work, tally, patience, self._clock(), self._chance)
+            result = AttemptResult(stopped=DeliveryError(str(error)))
+        return compute_outcome(work, result, policy, self._clock(), self._chance)
 
     async def _save(self, id: int, outcome: DeliveryOutcome) -> NextDelivery:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
@@ -386,7 +326,7 @@ class Dispatcher:
         return after
 
     def _count_error(self, what: str, error: Exception) -> None:
-        self._troubles += 1
+        self._errors += 1
         _log.error("%s: %s", what, error, exc_info=not isinstance(error, EnsueError))
 
 

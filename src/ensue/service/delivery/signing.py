@@ -39,7 +39,7 @@ class SigningSecret:
             )
 
     def __repr__(self) -> str:
-        return f"Secret(..., until={self.until})"  # keeps the secret out of logs
+        return f"SigningSecret(..., until={self.until})"  # keeps the secret out of logs
 
 
 def new_secret() -> str:

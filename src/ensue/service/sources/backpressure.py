@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ensue.errors import EventError, ServiceError
+from ensue.service.brokers import UnavailableError
 from ensue.service.errors import OverLimitError
 from ensue.service.sources.payloads import Message, MessageBatch, batch_messages, build_batch
 from ensue.service.sources.source import EventReceiver, SourceProgress
@@ -16,21 +17,47 @@ _LEAST, _MOST = 0.1, 15.0  # seconds between attempts
 _SIZES = ("events_per_request", "body_bytes")  # limits that a smaller batch meets
 
 
-def iterate_backoff(most: float = _MOST) -> Iterator[float]:
+def iterate_backoff() -> Iterator[float]:
     """Yields the seconds before the next attempt: exponential backoff with jitter."""
     pause = _LEAST
     while True:
         yield pause * random.uniform(0.75, 1.25)
-        pause = min(2 * pause, most)
+        pause = min(2 * pause, _MOST)
 
 
-async def read_with_retries(
-    read: Callable[[], Awaitable[None]],
-    progress: SourceProgress,
-    explain: Callable[[Exception], str | None],
-) -> None:
+class RetryingSource:
+    """A source that reconnects after interruptions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.progress = SourceProgress(name)
+
+    async def run(self, service: EventReceiver) -> None:
+        await read_with_retries(lambda: self._read(service), self.progress)
+
+    async def _read(self, service: EventReceiver) -> None:
+        """Reads until an error."""
+        raise NotImplementedError
+
+    def _resume_at(self, where: str, position: int | None, first: int, end: int) -> int:
+        """Returns the number of the message to continue at, given those that the broker has."""
+        if position is None:
+            return first
+        if position > end:
+            raise ServiceError(
+                f"{where} ends at {end}, but was read up to {position}: it seems to be another "
+                f"one with the same name\n  hint: use another name, such as name={self.name}-2"
+            )
+        if position < first:
+            missed = first - position
+            why = f"up to {missed} messages of {where} were deleted before they were read"
+            self.progress.count_missed(f"{why}: continuing at {first}", missed)
+        return max(first, position)
+
+
+async def read_with_retries(read: Callable[[], Awaitable[None]], progress: SourceProgress) -> None:
     """Reads again after interruptions; a ServiceError is permanent."""
-    waits = iterate_backoff()
+    pauses = iterate_backoff()
     task = asyncio.current_task()
     while True:
         before = progress.counts["messages"]
@@ -44,16 +71,17 @@ async def read_with_retries(
                 raise
             progress.report_problem("the client gave up: retrying")  # our task was not cancelled
             progress.count("interruptions")
+        except UnavailableError as error:
+            progress.report_problem(str(error))
+            progress.count("interruptions")
         except Exception as error:  # noqa: BLE001 - a temporary failure must not end a source
-            why = explain(error)
-            if why is None:
-                _log.exception("a source failed")
-                progress.count("failures")
-            progress.report_problem(why or f"{type(error).__name__}: retrying")
+            _log.exception("a source failed")
+            progress.count("failures")
+            progress.report_problem(f"{type(error).__name__}: retrying")
             progress.count("interruptions")
         if progress.counts["messages"] > before:
-            waits = iterate_backoff()
-        await asyncio.sleep(next(waits))
+            pauses = iterate_backoff()
+        await asyncio.sleep(next(pauses))
 
 
 async def publish_messages(
@@ -134,11 +162,10 @@ async def _split(
 ) -> None:
     """Publishes the halves of a rejected batch; a single message becomes a bad event."""
     if len(piece.messages) == 1:
-        number = piece.messages[0].number
-        where = f"message {number}: " if number is not None else ""
+        (message,) = piece.messages
+        where = f"message {message.number}: " if message.number is not None else ""
         progress.put_aside(f"{where}{error}")
-        payload = piece.messages[0].payload
-        await service.put_aside(payload, f"{where}{error}", producer=producer)
+        await service.put_aside(message.payload, f"{where}{error}", producer=producer)
         return
     middle = len(piece.messages) // 2
     for half in (piece.messages[:middle], piece.messages[middle:]):

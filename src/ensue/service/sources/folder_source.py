@@ -11,12 +11,13 @@ from typing import IO, Any
 import pyarrow as pa
 
 from ensue.errors import EventError
+from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.backpressure import publish_batch, read_with_retries
+from ensue.service.sources.backpressure import RetryingSource, publish_batch
 from ensue.service.sources.payloads import split_events
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, EventSource
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -208,7 +209,7 @@ class FileState:
         return self.file != before.file or self.size < before.size
 
 
-class FolderSource:
+class FolderSource(RetryingSource):
     """Reads the files of a folder; names that begin with '.' or '_' are ignored.
 
     A file is read when it did not change between two looks. A file that is still being written
@@ -217,27 +218,22 @@ class FolderSource:
 
     def __init__(self, path: Path, *, most: int, look: float) -> None:
         self._path = path.absolute()
+        super().__init__(f"folder:{self._path}")
         self._most = most
         self._look = look
         self._seen: dict[str, FileState] = {}
         self._taken: dict[str, FileState] = {}  # read completely, or rejected
-        self.name = f"folder:{self._path}"
-        self.progress = SourceProgress(self.name)
 
     def __repr__(self) -> str:
         return f"FolderSource({str(self._path)!r})"
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        if isinstance(error, OSError):
-            return f"the folder {self._path} cannot be listed: {error.strerror}"
-        return None
-
     async def _read(self, service: EventReceiver) -> None:
         while True:
-            looks = await asyncio.to_thread(self._looks)
+            try:
+                looks = await asyncio.to_thread(self._looks)
+            except OSError as error:
+                why = f"the folder {self._path} cannot be listed: {error.strerror}"
+                raise UnavailableError(why) from None
             self.progress.clear_problem()
             ready = self._ready(looks)
             self._seen = looks

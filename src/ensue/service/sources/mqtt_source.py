@@ -15,9 +15,9 @@ from ensue.service.brokers.mqtt_client import (
     SessionOptions,
 )
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.sources.backpressure import RetryingSource, publish_messages
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, EventSource
 
 _WEEK = 7 * 86_400
 _LONGEST = (1 << 32) - 1  # seconds; MQTT's value for "never"
@@ -63,7 +63,7 @@ def _is_filter(topic: str) -> bool:
     return whole and not any("#" in level for level in front) and ("#" not in last or last == "#")
 
 
-class MqttSource:
+class MqttSource(RetryingSource):
     """Reads topics of a broker in a persistent session."""
 
     def __init__(
@@ -76,37 +76,30 @@ class MqttSource:
         most: int,
         wait: float,
     ) -> None:
+        super().__init__(f"mqtt:{topic}")
         self._access = access
         self._topic = topic
-        self._wanted = SessionOptions(client, expires, at_a_time=2 * most)
+        self._options = SessionOptions(client, expires, at_a_time=2 * most)
         self._most = most
         self._wait = wait
         self._connected_before = False
         self._short = 0
-        self.name = f"mqtt:{topic}"
-        self.progress = SourceProgress(self.name)
 
     def __repr__(self) -> str:
         return f"MqttSource({self._access.shown}, {self._topic!r})"
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        return error.why if isinstance(error, MqttSessionError) else None
-
     async def _read(self, service: EventReceiver) -> None:
         arrivals: asyncio.Queue[MqttMessage] = asyncio.Queue()
 
-        def arrived(arrival: MqttMessage) -> None:
-            if arrival.qos == 0 and arrivals.qsize() >= _OVERFLOW:
+        def enqueue(message: MqttMessage) -> None:
+            if message.qos == 0 and arrivals.qsize() >= _OVERFLOW:
                 self.progress.count_missed(
                     "messages of QoS 0 arrive faster than they can be processed", 1
                 )
             else:
-                arrivals.put_nowait(arrival)
+                arrivals.put_nowait(message)
 
-        session = await MqttSession(self._access, self._wanted, arrived).open()
+        session = await MqttSession(self._access, self._options, enqueue).open()
         opened = time.monotonic()
         try:
             if self._connected_before and not session.resumed:
@@ -131,11 +124,11 @@ class MqttSource:
         self._short = self._short + 1 if short else 0
         if not error.taken_over and self._short < _OFTEN:
             raise error
-        name = self._wanted.client
+        name = self._options.client
         guess = "" if error.taken_over else f": maybe another client has the name '{name}'"
-        self.progress.report_problem(f"{error.why}{guess}\n  hint: give each its own client=")
+        self.progress.report_problem(f"{error}{guess}\n  hint: give each its own client=")
         await asyncio.sleep(_OTHER)
-        raise MqttSessionError(self.progress.trouble or error.why)
+        raise MqttSessionError(self.progress.trouble or str(error))
 
     async def _receive(
         self, arrivals: "asyncio.Queue[MqttMessage]", session: MqttSession
@@ -169,16 +162,16 @@ class MqttSource:
                 Message(each.payload, _number(each) if producer else None) for each in batch
             ]
             await publish_messages(messages, service, producer, self.progress)
-            for arrival in batch:
-                session.confirm(arrival)
+            for message in batch:
+                session.confirm(message)
 
 
-def _producer(arrival: MqttMessage) -> str | None:
+def _producer(message: MqttMessage) -> str | None:
     """The producer of a numbered message, with a prefix that is unique among sources."""
-    name = arrival.properties.get("producer")
-    return f"mqtt:{name}" if name and _number(arrival) is not None else None
+    name = message.properties.get("producer")
+    return f"mqtt:{name}" if name and _number(message) is not None else None
 
 
-def _number(arrival: MqttMessage) -> int | None:
-    text = arrival.properties.get("sequence", "")
+def _number(message: MqttMessage) -> int | None:
+    text = message.properties.get("sequence", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -11,11 +11,12 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 
 from ensue.errors import ServiceError
-from ensue.service.brokers.nats_client import NatsConnection, NatsError
+from ensue.service.brokers import UnavailableError
+from ensue.service.brokers.nats_client import NatsConnection
 from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.sources.backpressure import RetryingSource, publish_messages
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, EventSource
 
 _POLL = 5.0  # seconds to wait for messages
 _INACTIVE = 60.0  # seconds after which the server drops an unused consumer
@@ -61,7 +62,7 @@ def _is_filter(subject: str) -> bool:
     return all(tokens) and not spaced and ">" not in tokens[:-1]
 
 
-class NatsSource:
+class NatsSource(RetryingSource):
     """Reads one subject of a stream, in order."""
 
     def __init__(
@@ -75,6 +76,7 @@ class NatsSource:
         wait: float,
         look: float,
     ) -> None:
+        super().__init__(name)
         self._access = access
         self._subject = subject
         self._stream = stream
@@ -83,18 +85,10 @@ class NatsSource:
         self._look = look
         self._poll = min(_POLL, access.timeout / 2)
         self._next: int | None = None
-        self.name = name
-        self.progress = SourceProgress(name)
         self.lag: int | None = None  # messages waiting in the stream
 
     def __repr__(self) -> str:
         return f"NatsSource({self._access.shown}, {self._subject!r})"
-
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        return str(error) if isinstance(error, NatsError) else None
 
     async def _read(self, service: EventReceiver) -> None:
         connection = await NatsConnection(self._access).open()
@@ -102,10 +96,12 @@ class NatsSource:
             info = await self._wait_for_stream(connection)
             if self._next is None:
                 self._next = await service.position(self.name)
-            self._next = self._start(info)
-            await self._follow(connection, info.config.name or "", service)
+            stream, first, end = info.config.name, info.state.first_seq, info.state.last_seq + 1
+            start = max(1, first) if self._next is None else first
+            self._next = self._resume_at(f"stream '{stream}'", self._next, start, end)
+            await self._follow(connection, stream or "", service)
         except (nats.errors.Error, TimeoutError) as error:
-            raise NatsError(connection.words(error, self._subject)) from None
+            raise UnavailableError(connection.describe(error, self._subject)) from None
         finally:
             await connection.close()
 
@@ -129,24 +125,6 @@ class NatsSource:
                 )
             await asyncio.sleep(self._look)
 
-    def _start(self, info: StreamInfo) -> int:
-        """Returns the sequence number to continue at."""
-        position, first, end = self._next, info.state.first_seq, info.state.last_seq + 1
-        stream = info.config.name
-        if position is None:
-            return max(1, first)
-        if position > end:
-            raise ServiceError(
-                f"stream '{stream}' ends at {end}, but was read up to {position}: it seems to be "
-                f"another with the same name\n  hint: use another name, such as name={self.name}-2"
-            )
-        if position < first:
-            missed = first - position
-            why = f"{missed} messages of '{stream}' were deleted, maybe before they were read"
-            self.progress.count_missed(f"{why}: continuing at {first}", missed)
-            return first
-        return position
-
     async def _follow(
         self, connection: NatsConnection, stream: str, service: EventReceiver
     ) -> None:
@@ -168,7 +146,7 @@ class NatsSource:
             batch = await self._receive(connection, subscription)
             numbers = [message.metadata.sequence.consumer for message in batch]
             if numbers != list(range(expected, expected + len(batch))):
-                raise NatsError(
+                raise UnavailableError(
                     f"NATS at {self._access.shown} skipped messages: they are read again"
                 )
             expected += len(batch)
