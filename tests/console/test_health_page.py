@@ -11,7 +11,7 @@ from ensue.service.store.target_store import switch_off
 
 def test_figures_follow_the_service(browsing: Browsing, console: Console):
     page = browsing.open(f"{console.url}/status")
-    events = page.locator(".figure", has_text="events so far").locator("strong")
+    events = page.locator(".figure", has_text="total events").locator("strong")
     expect(events).to_have_text("0")
     console.drive(1, (10, 1.0, 1.0), (20, 2.0, 2.0))
     expect(events).to_have_text("2")

@@ -37,9 +37,9 @@ from support.services import HERE, matches, point, run, service
 
 SECRET = "hunter2-is-no-password"
 MAKES = {
-    "kafka": (kafka.make_kafka_source, {"servers": "127.0.0.1:1", "topic": "trucks"}),
-    "mqtt": (mqtt.make_mqtt_source, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
-    "nats": (nats.make_nats_source, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
+    "kafka": (kafka.KafkaSource, {"servers": "127.0.0.1:1", "topic": "trucks"}),
+    "mqtt": (mqtt.MqttSource, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
+    "nats": (nats.NatsSource, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
 }
 kinds = pytest.mark.parametrize("kind", list(MAKES))
 
@@ -189,7 +189,7 @@ class Mqtt:
         _, config = parse_endpoint(f"mqtt://{self.broker.address}/trucks/#")
         return {**config, "client": "source", "timeout": 5, **more}
 
-    make = staticmethod(mqtt.make_mqtt_source)
+    make = staticmethod(mqtt.MqttSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -227,7 +227,7 @@ class Nats:
         _, config = parse_endpoint(f"nats://{self.broker.address}/trucks.>?stream=TRUCKS")
         return {**config, "timeout": 5, "look": 0.1, **more}
 
-    make = staticmethod(nats.make_nats_source)
+    make = staticmethod(nats.NatsSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -263,7 +263,7 @@ class Kafka:
         _, config = parse_endpoint(f"kafka://{self.broker.address}/{self.topic}")
         return {**config, "timeout": 5, "look": 0.2, **more}
 
-    make = staticmethod(kafka.make_kafka_source)
+    make = staticmethod(kafka.KafkaSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -673,7 +673,7 @@ def test_what_an_mqtt_broker_says_is_told(answers, said):
         server = await asyncio.start_server(answering, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         config = {"server": f"127.0.0.1:{port}", "topic": "trucks/#", "client": "source"}
-        source = mqtt.make_mqtt_source(config)
+        source = mqtt.MqttSource(config)
         async with server, reading(source, Recorder()):
             await until(lambda: said in (source.progress.trouble or ""), said)
 

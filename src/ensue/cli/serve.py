@@ -217,10 +217,10 @@ def create_token(options: Namespace) -> ExitCode:
 
 
 SOURCES = {
-    "folder": folder.make_folder_source,
-    "kafka": kafka.make_kafka_source,
-    "mqtt": mqtt.make_mqtt_source,
-    "nats": nats.make_nats_source,
+    "folder": folder.FolderSource,
+    "kafka": kafka.KafkaSource,
+    "mqtt": mqtt.MqttSource,
+    "nats": nats.NatsSource,
 }
 
 

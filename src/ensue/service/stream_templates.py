@@ -5,7 +5,8 @@ from typing import Any
 
 from ensue.schema import ValueKind
 from ensue.service.event_columns import EventColumns
-from ensue.service.templates import FilledTemplate, TemplateStream, fill_template
+from ensue.service.templates import fill_template
+from ensue.service.templates.template import FilledTemplate, TemplateStream
 
 
 def describe_template_stream(columns: EventColumns) -> TemplateStream:

@@ -139,8 +139,6 @@ class MqttSession:
             self._client.disconnect()
         self._drop()
 
-    # --------------------------------------------------------------------- paho callbacks
-
     def _make_client(self) -> paho.Client:
         client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=self._options.client, protocol=paho.MQTTv5,
@@ -212,8 +210,6 @@ class MqttSession:
         else:
             future.set_result(None)
 
-    # ------------------------------------------------------------------------- event loop
-
     def _connect(self, host: str, port: int) -> None:
         """Connects in another thread, since resolving and TLS block."""
         options: dict[str, Any] = {"SessionExpiryInterval": self._options.expires}
@@ -261,8 +257,6 @@ class MqttSession:
     def _on_unregister_write(self, _c: Any, _u: Any, opened: Any) -> None:
         if self._misc is not None and opened.fileno() >= 0:
             self._loop.remove_writer(opened)
-
-    # ------------------------------------------------------------------------------ closing
 
     def _drop(self) -> None:
         self._abandoned = True

@@ -39,8 +39,7 @@ class WebhookConnections:
         self._network = _Pinned(guard)
         self._tls = tls
         self._limits = limits
-        self._free: dict[str, list[httpcore2.AsyncHTTPConnection]] = {}
-        # All free connections, the longest unused first.
+        # Free connections with their origins, the longest unused first.
         self._unused: dict[httpcore2.AsyncHTTPConnection, str] = {}
         self._opened_at: dict[httpcore2.AsyncHTTPConnection, float] = {}
 
@@ -87,19 +86,20 @@ class WebhookConnections:
 
     async def _acquire(self, origin: str) -> httpcore2.AsyncHTTPConnection | None:
         """Returns a usable free connection: the last used one, so that others expire."""
-        while free := self._free.get(origin):
-            connection = free[-1]
-            self._forget(connection)
+        while True:
+            newest_first = reversed(self._unused.items())
+            connection = next((free for free, its in newest_first if its == origin), None)
+            if connection is None:
+                return None
+            del self._unused[connection]
             if self._is_usable(connection):
                 return connection
             await self._close(connection)
-        return None
 
     async def _release(self, origin: str, connection: httpcore2.AsyncHTTPConnection) -> None:
         if not connection.is_idle() or not self._is_usable(connection):
             await self._close(connection)
             return
-        self._free.setdefault(origin, []).append(connection)
         self._unused[connection] = origin
         while self._unused:
             oldest = next(iter(self._unused))
@@ -111,15 +111,8 @@ class WebhookConnections:
         age = asyncio.get_running_loop().time() - self._opened_at[connection]
         return age < self._limits.connection_seconds and not connection.has_expired()
 
-    def _forget(self, connection: httpcore2.AsyncHTTPConnection) -> None:
-        origin = self._unused.pop(connection, None)
-        if origin is not None:
-            self._free[origin].remove(connection)
-            if not self._free[origin]:
-                del self._free[origin]
-
     async def _close(self, connection: httpcore2.AsyncHTTPConnection) -> None:
-        self._forget(connection)
+        self._unused.pop(connection, None)
         self._opened_at.pop(connection, None)
         await connection.aclose()
 

@@ -36,14 +36,6 @@ from ensue.service.delivery.retry_queue import (
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store as targets
-from ensue.service.store.target_store import (
-    FAILING,
-    OFF,
-    DeliveryOutcome,
-    NextDelivery,
-    PendingDeliveries,
-    Target,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -87,10 +79,10 @@ class Dispatcher:
         self._pieces = {"": self._pace.piece}  # batch sizes by kind
         self._turns: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
         self._queued: set[int] = set()
-        self._working: dict[int, asyncio.Task[NextDelivery]] = {}
+        self._working: dict[int, asyncio.Task[targets.NextDelivery]] = {}
         self._rounds: dict[int, DeliveryAttempt] = {}
         self._again: set[int] = set()  # woken while being served
-        self._unsaved: dict[int, DeliveryOutcome] = {}  # not yet written
+        self._unsaved: dict[int, targets.DeliveryOutcome] = {}  # not yet written
         self._timers: list[tuple[float, int]] = []
         self._timed: dict[int, float] = {}
         self._woken: set[int] = set()  # subscriptions
@@ -104,8 +96,6 @@ class Dispatcher:
         self._swept = clock()
         self._closing = False
         self._errors = 0  # failed reads and writes, and unexpected errors
-
-    # ---------------------------------------------------------------------------- service
 
     async def start(self) -> None:
         """Resumes pending deliveries."""
@@ -148,15 +138,13 @@ class Dispatcher:
         """Waits until there is nothing that can be sent now."""
         await self._resting.wait()
 
-    # ---------------------------------------------------------------------------- scheduling
-
-    def _schedule(self, target: Target) -> None:
+    def _schedule(self, target: targets.Target) -> None:
         """Queues a target, or sets its retry timer."""
         if target.id in self._working:
             self._again.add(target.id)
-        elif target.state == FAILING and (target.next_at or 0.0) > self._clock():
+        elif target.state == targets.FAILING and (target.next_at or 0.0) > self._clock():
             self._arm(target.id, target.next_at or 0.0)
-        elif target.id not in self._queued and target.state != OFF:
+        elif target.id not in self._queued and target.state != targets.OFF:
             self._queue(target.user, _receiver_of(target), target.id)
 
     def _queue(self, user: int, receiver: str, id: int) -> None:
@@ -175,10 +163,12 @@ class Dispatcher:
             task.add_done_callback(partial(self._served, user, receiver, id))
         self._rest()
 
-    def _served(self, user: int, receiver: str, id: int, task: asyncio.Task[NextDelivery]) -> None:
+    def _served(
+        self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]
+    ) -> None:
         self._turns.done(user, receiver)
         del self._working[id]
-        after = NextDelivery(False, None) if task.cancelled() else task.result()
+        after = targets.NextDelivery(False, None) if task.cancelled() else task.result()
         woken = id in self._again
         self._again.discard(id)
         if (after.more or woken) and not self._closing:
@@ -258,16 +248,16 @@ class Dispatcher:
             self._swept = now
             self._sweeping = asyncio.create_task(self._sinks.close_idle(now))
 
-    # ---------------------------------------------------------------------------- one target
-
-    async def _serve(self, id: int) -> NextDelivery:
+    async def _serve(self, id: int) -> targets.NextDelivery:
         try:
             return await self._attempt(id)
         except Exception as error:  # noqa: BLE001 - other targets must continue
             self._count_error(f"target {id} could not be served", error)
-            return NextDelivery(False, self._clock() + self._pace.brokers.after(1, self._chance))
+            return targets.NextDelivery(
+                False, self._clock() + self._pace.brokers.after(1, self._chance)
+            )
 
-    async def _attempt(self, id: int) -> NextDelivery:
+    async def _attempt(self, id: int) -> targets.NextDelivery:
         """Makes a delivery attempt and records its outcome."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
@@ -280,17 +270,21 @@ class Dispatcher:
             )
         )
         if work is None:
-            return NextDelivery(False, None) if unsaved is None else await self._save(id, unsaved)
+            return (
+                targets.NextDelivery(False, None)
+                if unsaved is None
+                else await self._save(id, unsaved)
+            )
         if not (work.due or work.fresh or work.lost or unsaved):
-            return NextDelivery(False, work.next_at)
+            return targets.NextDelivery(False, work.next_at)
         outcome = await self._outcome(work)
         _log_transition(work.target, outcome)
         after = await self._save(id, outcome if unsaved is None else unsaved.then(outcome))
         # On a full disk, deliveries of committed notifications continue with the state in memory.
         unsaved_progress = id in self._unsaved and outcome.counted["delivered"] > 0
-        return NextDelivery(True, None) if unsaved_progress else after
+        return targets.NextDelivery(True, None) if unsaved_progress else after
 
-    async def _outcome(self, work: PendingDeliveries) -> DeliveryOutcome:
+    async def _outcome(self, work: targets.PendingDeliveries) -> targets.DeliveryOutcome:
         target = work.target
         policy = RetryPolicy(self._pace.brokers, None)
         try:
@@ -310,7 +304,7 @@ class Dispatcher:
             result = AttemptResult(stopped=DeliveryError(str(error)))
         return compute_outcome(work, result, policy, self._clock(), self._chance)
 
-    async def _save(self, id: int, outcome: DeliveryOutcome) -> NextDelivery:
+    async def _save(self, id: int, outcome: targets.DeliveryOutcome) -> targets.NextDelivery:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
         try:
             after = await self._database.write(
@@ -321,7 +315,7 @@ class Dispatcher:
             self._unsaved[id] = outcome
             due = [failure.next_at for failure in outcome.failed.values() if not failure.dead]
             again = self._clock() + self._pace.brokers.after(_UNSAVED, self._chance)
-            return NextDelivery(False, min([again, *due]))
+            return targets.NextDelivery(False, min([again, *due]))
         self._unsaved.pop(id, None)
         return after
 
@@ -330,14 +324,14 @@ class Dispatcher:
         _log.error("%s: %s", what, error, exc_info=not isinstance(error, EnsueError))
 
 
-def _receiver_of(target: Target) -> str:
+def _receiver_of(target: targets.Target) -> str:
     """Identifies the receiver, so that targets of one receiver share a queue."""
     config = json.loads(target.config)
     where = next((config[name] for name in ("url", "servers", "server") if name in config), "")
     return f"{target.kind} {'/'.join(str(where).split('/', 3)[:3])}"
 
 
-def _log_transition(target: Target, outcome: DeliveryOutcome) -> None:
+def _log_transition(target: targets.Target, outcome: targets.DeliveryOutcome) -> None:
     """Logs that a target starts failing, recovers, or is switched off."""
     if outcome.state != target.state:
         _log.warning(

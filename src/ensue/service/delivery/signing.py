@@ -63,13 +63,6 @@ def rotate_secrets(
     """Returns the new secret, and the previous one for `keep` more seconds.
 
     There are never more than two: a second rotation drops the oldest.
-
-    >>> old, new = new_secret(), new_secret()
-    >>> rotate_secrets([SigningSecret(old)], new, now=100.0, keep=60.0) == (
-    ...     SigningSecret(new),
-    ...     SigningSecret(old, 160.0),
-    ... )
-    True
     """
     current = select_valid(secrets, now)[:1] if keep > 0 else ()
     kept = [

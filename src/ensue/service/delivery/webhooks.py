@@ -13,6 +13,7 @@ from typing import Any
 import httpcore2
 
 from ensue.errors import ServiceError, did_you_mean
+from ensue.service.delivery import signing
 from ensue.service.delivery.addresses import (
     AddressGuard,
     AddressRefusedError,
@@ -22,14 +23,6 @@ from ensue.service.delivery.addresses import (
 )
 from ensue.service.delivery.connections import WebhookConnections, WebhookLimits
 from ensue.service.delivery.retry_queue import ConcurrencyShares, FairQueue
-from ensue.service.delivery.signing import (
-    ID,
-    SIGNATURE,
-    TIMESTAMP,
-    SigningSecret,
-    decode_secrets,
-    sign_request,
-)
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.notification import Notification
 
@@ -39,7 +32,7 @@ _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN = {  # headers that control the transfer or identify the sender
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
-    ID, TIMESTAMP, SIGNATURE,
+    signing.ID, signing.TIMESTAMP, signing.SIGNATURE,
 }  # fmt: skip
 
 
@@ -73,7 +66,7 @@ class Webhooks:
                 "a webhook needs a url\n"
                 f"  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
-        secrets = decode_secrets(config.get("secrets", ()))
+        secrets = signing.decode_secrets(config.get("secrets", ()))
         if not secrets:
             raise ServiceError(
                 "the webhook has no secret, and requests must be signed\n"
@@ -102,12 +95,12 @@ class Webhooks:
         notification: Notification,
         place: WebhookUrl,
         headers: Iterable[tuple[str, str]],
-        secrets: Sequence[SigningSecret],
+        secrets: Sequence[signing.SigningSecret],
     ) -> None:
         """Sends a notification; raises DeliveryError unless the receiver accepts it."""
         async with self._slots.hold(notification.user, place.origin):
-            signature = sign_request(notification, self.clock(), secrets)
-            if not signature[SIGNATURE]:
+            signature = signing.sign_request(notification, self.clock(), secrets)
+            if not signature[signing.SIGNATURE]:
                 raise DeliveryError("the webhook has no valid secret: rotate its secret")
             answer = await self._request(notification.body, place, [*headers, *signature.items()])
         _check_status(answer, self.clock())
@@ -168,7 +161,7 @@ class Webhook:
         webhooks: Webhooks,
         place: WebhookUrl,
         headers: tuple[tuple[str, str], ...],
-        secrets: tuple[SigningSecret, ...],
+        secrets: tuple[signing.SigningSecret, ...],
     ) -> None:
         self.place = place
         self.at_once = webhooks.limits.at_once_per_target
@@ -187,9 +180,6 @@ class Webhook:
 
     async def close(self) -> None:
         """Does nothing: the connections belong to all webhooks."""
-
-
-# ------------------------------------------------------------------------------- concurrency
 
 
 class _Slots:
@@ -220,9 +210,6 @@ class _Slots:
                 self._turns.done(user, place)
             else:
                 turn.set_result(None)
-
-
-# ------------------------------------------------------------------------------- texts
 
 
 def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from ensue.errors import EventError, ServiceError
 from ensue.service.brokers import UnavailableError
@@ -51,8 +51,76 @@ class RetryingSource:
         if position < first:
             missed = first - position
             why = f"up to {missed} messages of {where} were deleted before they were read"
-            self.progress.count_missed(f"{why}: continuing at {first}", missed)
+            self.progress.count_dropped("missed", f"{why}: continuing at {first}", missed)
         return max(first, position)
+
+    async def _publish(
+        self, messages: Iterable[Message], service: EventReceiver, producer: str | None
+    ) -> None:
+        """Returns when the service has accepted or rejected all messages."""
+        numbered = messages if producer is None else self._drop_repeated(messages)
+        for batch in batch_messages(numbered):
+            await self._publish_or_split(batch, service, producer)
+
+    def _drop_repeated(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """Drops messages with repeated numbers.
+
+        To the service, consecutive events with the same number belong to one message.
+        """
+        last: int | None = None
+        for message in messages:
+            if last is not None and message.number is not None and message.number <= last:
+                self.progress.count("repeated")
+                continue
+            last = message.number
+            yield message
+
+    async def _publish_or_split(
+        self, batch: MessageBatch, service: EventReceiver, producer: str | None
+    ) -> None:
+        """Publishes a batch, or its halves if it is rejected; a rejected message becomes a bad
+        event."""
+        try:
+            if batch.body:  # it is empty for lists without events
+                by = producer if batch.sequences is not None else None
+                await self._publish_batch(batch.body, batch.media, service, by, batch.sequences)
+        except (EventError, OverLimitError) as error:
+            middle = len(batch.messages) // 2
+            if middle:
+                for half in (batch.messages[:middle], batch.messages[middle:]):
+                    await self._publish_or_split(build_batch(half), service, producer)
+                return
+            (message,) = batch.messages
+            where = f"message {message.number}: " if message.number is not None else ""
+            self.progress.count_dropped("bad", f"rejected: {where}{error}")
+            await service.put_aside(message.payload, f"{where}{error}", producer=producer)
+        else:
+            self.progress.count("messages", len(batch.messages))
+
+    async def _publish_batch(
+        self,
+        body: bytes,
+        media: str,
+        service: EventReceiver,
+        producer: str | None,
+        sequences: Sequence[int] | None,
+    ) -> None:
+        """Returns when the service has accepted the events; permanent are an EventError and an
+        OverLimitError about their number or size."""
+        for pause in iterate_backoff():
+            try:
+                await service.publish(body, media=media, producer=producer, sequences=sequences)
+            except OverLimitError as error:
+                if error.limit in _SIZES:
+                    raise
+                self.progress.report_problem(str(error))
+            except ServiceError as error:  # for example a full disk: wait
+                self.progress.report_problem(str(error))
+            else:
+                self.progress.clear_problem()
+                self.progress.count("publishes")
+                return
+            await asyncio.sleep(pause)
 
 
 async def read_with_retries(read: Callable[[], Awaitable[None]], progress: SourceProgress) -> None:
@@ -82,91 +150,3 @@ async def read_with_retries(read: Callable[[], Awaitable[None]], progress: Sourc
         if progress.counts["messages"] > before:
             pauses = iterate_backoff()
         await asyncio.sleep(next(pauses))
-
-
-async def publish_messages(
-    messages: Sequence[Message],
-    service: EventReceiver,
-    producer: str | None,
-    progress: SourceProgress,
-) -> None:
-    """Returns when the service has accepted or rejected all messages."""
-    for piece in batch_messages(
-        messages if producer is None else _drop_repeated(messages, progress)
-    ):
-        await _publish(piece, service, producer, progress)
-
-
-def _drop_repeated(messages: Sequence[Message], progress: SourceProgress) -> Iterator[Message]:
-    """Drops messages with repeated numbers.
-
-    To the service, consecutive events with the same number belong to one message.
-    """
-    last: int | None = None
-    for message in messages:
-        if last is not None and message.number is not None and message.number <= last:
-            progress.count("repeated")
-            continue
-        last = message.number
-        yield message
-
-
-async def publish_batch(
-    body: bytes,
-    media: str,
-    service: EventReceiver,
-    progress: SourceProgress,
-    *,
-    producer: str | None,
-    sequences: Sequence[int] | None,
-) -> None:
-    """Returns when the service has accepted the events; permanent are an EventError and an
-    OverLimitError about their number or size."""
-    for pause in iterate_backoff():
-        try:
-            await service.publish(body, media=media, producer=producer, sequences=sequences)
-        except OverLimitError as error:
-            if error.limit in _SIZES:
-                raise
-            progress.report_problem(str(error))
-        except ServiceError as error:  # for example a full disk: wait
-            progress.report_problem(str(error))
-        else:
-            progress.clear_problem()
-            progress.count("publishes")
-            return
-        await asyncio.sleep(pause)
-
-
-async def _publish(
-    piece: MessageBatch, service: EventReceiver, producer: str | None, progress: SourceProgress
-) -> None:
-    if piece.body:  # it is empty for lists without events
-        by = producer if piece.sequences is not None else None
-        try:
-            await publish_batch(
-                piece.body, piece.media, service, progress, producer=by, sequences=piece.sequences
-            )
-        except (EventError, OverLimitError) as error:
-            await _split(piece, service, producer, progress, error)
-            return
-    progress.count("messages", len(piece.messages))
-
-
-async def _split(
-    piece: MessageBatch,
-    service: EventReceiver,
-    producer: str | None,
-    progress: SourceProgress,
-    error: Exception,
-) -> None:
-    """Publishes the halves of a rejected batch; a single message becomes a bad event."""
-    if len(piece.messages) == 1:
-        (message,) = piece.messages
-        where = f"message {message.number}: " if message.number is not None else ""
-        progress.put_aside(f"{where}{error}")
-        await service.put_aside(message.payload, f"{where}{error}", producer=producer)
-        return
-    middle = len(piece.messages) // 2
-    for half in (piece.messages[:middle], piece.messages[middle:]):
-        await _publish(build_batch(half), service, producer, progress)

@@ -2,11 +2,12 @@
 
 import asyncio
 import gzip
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -15,9 +16,9 @@ from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.backpressure import RetryingSource, publish_batch
+from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import split_events
-from ensue.service.sources.source import EventReceiver, EventSource
+from ensue.service.sources.source import EventReceiver
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -61,28 +62,18 @@ class TruncatedLineError(ValueError):
     """The last line of a file is incomplete."""
 
 
-def is_event_file(name: str) -> bool:
-    """Whether the file type is supported.
+def get_format(name: str) -> str:
+    """Returns the suffix of a file name, without compression.
 
-    >>> is_event_file("day.jsonl.gz"), is_event_file("README.txt")
-    (True, False)
+    >>> get_format("day.jsonl.gz"), get_format("README.TXT")
+    ('.jsonl', '.txt')
     """
-    return _reader(name) is not None
+    return Path(name.lower().removesuffix(".gz")).suffix
 
 
 def read_chunks(path: Path, position: int, most: int) -> Iterator[Chunk]:
-    """Reads the rows of a file from a position on, at most `most` per chunk."""
-    reader = _reader(path.name)
-    if reader is None:
-        raise ValueError(f"'{path.name}' is not an event file")
-    return reader(path, position, most)
-
-
-def _reader(name: str) -> Callable[[Path, int, int], Iterator[Chunk]] | None:
-    return _READERS.get(Path(name.lower().removesuffix(".gz")).suffix)
-
-
-# -------------------------------------------------------------------------------------- JSON
+    """Reads the rows of an event file from a position on, at most `most` per chunk."""
+    return _READERS[get_format(path.name)](path, position, most)
 
 
 def _json_lines(path: Path, position: int, most: int) -> Iterator[Chunk]:
@@ -128,9 +119,6 @@ def _is_json(text: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-# ------------------------------------------------------------------------------------ tables
 
 
 def _csv(path: Path, position: int, most: int) -> Iterator[Chunk]:
@@ -184,29 +172,12 @@ _READERS: Mapping[str, Callable[[Path, int, int], Iterator[Chunk]]] = {
 }
 
 
-def make_folder_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `path`: files in JSON lines, JSON, CSV, Parquet and Arrow. It looks
-    for new files every `look` seconds and publishes `most` rows at a time."""
-    reader = ConfigReader("folder source", config)
-    path = reader.text("path", hint="a folder that the service can read")
-    source = FolderSource(
-        Path(path), most=reader.whole("most", 5_000), look=reader.seconds("look", 1.0)
-    )
-    reader.done()
-    return source
-
-
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """The attributes by which a change of a file is detected."""
 
     size: int
     written: int
     file: int  # inode: the same name may be another file
-
-    def is_no_more_of(self, before: "FileState") -> bool:
-        """Whether the file was replaced or truncated, not only extended."""
-        return self.file != before.file or self.size < before.size
 
 
 class FolderSource(RetryingSource):
@@ -216,11 +187,16 @@ class FolderSource(RetryingSource):
     blocks those with later names.
     """
 
-    def __init__(self, path: Path, *, most: int, look: float) -> None:
-        self._path = path.absolute()
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `path`: files in JSON lines, JSON, CSV, Parquet and Arrow. The source looks for
+        new files every `look` seconds and publishes `most` rows at a time."""
+        reader = ConfigReader("folder source", config)
+        path = reader.text("path", hint="a folder that the service can read")
+        self._path = Path(path).absolute()
         super().__init__(f"folder:{self._path}")
-        self._most = most
-        self._look = look
+        self._most = reader.whole("most", 5_000)
+        self._look = reader.seconds("look", 1.0)
+        reader.done()
         self._seen: dict[str, FileState] = {}
         self._taken: dict[str, FileState] = {}  # read completely, or rejected
 
@@ -259,9 +235,10 @@ class FolderSource(RetryingSource):
         for name in sorted(looks):
             if looks[name] == self._taken.get(name):
                 continue
-            if not is_event_file(name):
+            if get_format(name) not in _READERS:
                 if self._taken.get(name) is None:
-                    self.progress.left_out(f"{name} has an unknown file type")
+                    why = f"ignored: {name} has an unknown file type"
+                    self.progress.count_dropped("left_out", why, level=logging.INFO)
                 self._taken[name] = looks[name]
                 continue
             if looks[name] != self._seen.get(name):
@@ -269,14 +246,13 @@ class FolderSource(RetryingSource):
             ready.append(name)
         return ready
 
-    # ------------------------------------------------------------------------------ files
-
     async def _take(self, name: str, look: FileState, service: EventReceiver) -> None:
         before = self._taken.get(name)
         self._taken[name] = look
         producer = f"{self.name}:{name}"
         position = await service.position(producer) or 0
-        if position and before is not None and look.is_no_more_of(before):
+        replaced = before is not None and (look.file != before.file or look.size < before.size)
+        if position and replaced:
             why = f"{name} was replaced after {position} of its rows were read"
             hint = "write new events to a file with a new name"
             await self._put_aside(f"{why}\n  hint: {hint}", producer, service)
@@ -292,20 +268,13 @@ class FolderSource(RetryingSource):
 
     async def _put_aside(self, why: str, producer: str, service: EventReceiver) -> None:
         """Rejects a file or a row, and stores the reason as a bad event."""
-        self.progress.put_aside(why)
+        self.progress.count_dropped("bad", f"rejected: {why}")
         await service.put_aside(b"", why, producer=producer)
 
     async def _offer(self, chunk: Chunk, producer: str, service: EventReceiver) -> None:
         numbers = range(chunk.first, chunk.first + chunk.count)
         try:
-            await publish_batch(
-                chunk.body(),
-                chunk.media,
-                service,
-                self.progress,
-                producer=producer,
-                sequences=numbers,
-            )
+            await self._publish_batch(chunk.body(), chunk.media, service, producer, numbers)
         except OverLimitError as error:
             if chunk.count > 1:
                 for half in chunk.halves():

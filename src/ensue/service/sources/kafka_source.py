@@ -13,10 +13,10 @@ from ensue.service.brokers.kafka_client import (
     client_arguments,
     describe_kafka_error,
 )
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import RetryingSource, publish_messages
+from ensue.service.endpoints import ConfigReader
+from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource
+from ensue.service.sources.source import EventReceiver
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -24,41 +24,25 @@ if TYPE_CHECKING:
 _POLL = 500  # milliseconds to wait for records
 
 
-def make_kafka_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `servers` and `topic`. It publishes `most` records at a time, or those
-    of `wait` seconds, and looks for new partitions every `look` seconds. `name` distinguishes
-    topics of the same name on several clusters. Optional are `username`, `password`, `mechanism`,
-    `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("Kafka source", config)
-    access = reader.access("kafka", mechanisms=True)
-    topic = reader.text("topic", hint="the name of a topic")
-    wrong = check_topic_name(topic)
-    if wrong is not None:
-        raise ServiceError(f"Kafka source: '{topic}' {wrong}")
-    source = KafkaSource(
-        access,
-        topic,
-        name=reader.optional("name", hint="a name") or f"kafka:{topic}",
-        most=reader.whole("most", 1_000),
-        wait=reader.seconds("wait", 0.02),
-        look=reader.seconds("look", 10.0),
-    )
-    reader.done()
-    return source
-
-
 class KafkaSource(RetryingSource):
     """Reads all partitions of a topic from the stored offsets."""
 
-    def __init__(
-        self, access: BrokerAccess, topic: str, *, name: str, most: int, wait: float, look: float
-    ) -> None:
-        super().__init__(name)
-        self._access = access
-        self._topic = topic
-        self._most = most
-        self._wait = wait
-        self._look = look
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `servers` and `topic`. The source publishes `most` records at a time, or those of
+        `wait` seconds, and looks for new partitions every `look` seconds. `name` distinguishes
+        topics of the same name on several clusters. Optional are `username`, `password`,
+        `mechanism`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("Kafka source", config)
+        self._access = reader.access("kafka", mechanisms=True)
+        self._topic = reader.text("topic", hint="the name of a topic")
+        wrong = check_topic_name(self._topic)
+        if wrong is not None:
+            raise ServiceError(f"Kafka source: '{self._topic}' {wrong}")
+        super().__init__(reader.optional("name", hint="a name") or f"kafka:{self._topic}")
+        self._most = reader.whole("most", 1_000)
+        self._wait = reader.seconds("wait", 0.02)
+        self._look = reader.seconds("look", 10.0)
+        reader.done()
         self._next: dict[TopicPartition, int] = {}
         self.lag: int | None = None  # records not read yet, at the last look
 
@@ -115,7 +99,7 @@ class KafkaSource(RetryingSource):
         self, partition: "TopicPartition", records: list[Any], service: EventReceiver
     ) -> None:
         messages = [Message(record.value or b"", record.offset) for record in records]
-        await publish_messages(messages, service, self._producer(partition), self.progress)
+        await self._publish(messages, service, self._producer(partition))
         self._next[partition] = records[-1].offset + 1
 
     def _producer(self, partition: "TopicPartition") -> str:

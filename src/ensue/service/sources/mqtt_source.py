@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -14,42 +14,16 @@ from ensue.service.brokers.mqtt_client import (
     MqttSessionError,
     SessionOptions,
 )
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import RetryingSource, publish_messages
+from ensue.service.endpoints import ConfigReader
+from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource
+from ensue.service.sources.source import EventReceiver
 
 _WEEK = 7 * 86_400
 _LONGEST = (1 << 32) - 1  # seconds; MQTT's value for "never"
 _OVERFLOW = 10_000  # waiting messages of QoS 0, for which MQTT has no flow control
 _OTHER = 30.0  # seconds before a session is taken back from another client
 _SHORT, _OFTEN = 5.0, 5  # consecutive sessions shorter than this many seconds are suspicious
-
-
-def make_mqtt_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `server` and `topic`, which may contain + and #. The broker stores
-    messages for the client `client` while it is disconnected, for at most `expires` seconds. It
-    publishes `most` messages at a time, or those of `wait` seconds. Optional are `username`,
-    `password`, `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("MQTT source", config)
-    access = reader.access("mqtt")
-    topic = reader.text("topic", hint="a topic, as in trucks/# or trucks/+/position")
-    if not _is_filter(topic):
-        raise ServiceError(
-            f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the "
-            "rest"
-        )
-    default_client = "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
-    source = MqttSource(
-        access,
-        topic,
-        client=reader.optional("client", hint="a name that no other client has") or default_client,
-        expires=min(reader.whole("expires", _WEEK), _LONGEST),
-        most=reader.whole("most", 500),
-        wait=reader.seconds("wait", 0.02),
-    )
-    reader.done()
-    return source
 
 
 def _is_filter(topic: str) -> bool:
@@ -66,22 +40,29 @@ def _is_filter(topic: str) -> bool:
 class MqttSource(RetryingSource):
     """Reads topics of a broker in a persistent session."""
 
-    def __init__(
-        self,
-        access: BrokerAccess,
-        topic: str,
-        *,
-        client: str,
-        expires: int,
-        most: int,
-        wait: float,
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `server` and `topic`, which may contain + and #. The broker stores messages for
+        the client `client` while it is disconnected, for at most `expires` seconds. The source
+        publishes `most` messages at a time, or those of `wait` seconds. Optional are `username`,
+        `password`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("MQTT source", config)
+        self._access = reader.access("mqtt")
+        self._topic = topic = reader.text(
+            "topic", hint="a topic, as in trucks/# or trucks/+/position"
+        )
+        if not _is_filter(topic):
+            raise ServiceError(
+                f"MQTT source: '{topic}' is not a topic\n"
+                "  hint: + stands for one level, # for the rest"
+            )
         super().__init__(f"mqtt:{topic}")
-        self._access = access
-        self._topic = topic
-        self._options = SessionOptions(client, expires, at_a_time=2 * most)
-        self._most = most
-        self._wait = wait
+        client = reader.optional("client", hint="a name that no other client has")
+        expires = min(reader.whole("expires", _WEEK), _LONGEST)
+        self._most = reader.whole("most", 500)
+        self._wait = reader.seconds("wait", 0.02)
+        reader.done()
+        client = client or "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
+        self._options = SessionOptions(client, expires, at_a_time=2 * self._most)
         self._connected_before = False
         self._short = 0
 
@@ -93,8 +74,8 @@ class MqttSource(RetryingSource):
 
         def enqueue(message: MqttMessage) -> None:
             if message.qos == 0 and arrivals.qsize() >= _OVERFLOW:
-                self.progress.count_missed(
-                    "messages of QoS 0 arrive faster than they can be processed", 1
+                self.progress.count_dropped(
+                    "missed", "messages of QoS 0 arrive faster than they can be processed"
                 )
             else:
                 arrivals.put_nowait(message)
@@ -103,16 +84,24 @@ class MqttSource(RetryingSource):
         opened = time.monotonic()
         try:
             if self._connected_before and not session.resumed:
-                self.progress.count_missed(
-                    "the MQTT broker has dropped the session: messages since then are lost", 0
+                self.progress.count_dropped(
+                    "sessions_lost",
+                    "the MQTT broker has dropped the session: messages since then are lost",
                 )
-                self.progress.count("sessions_lost")
             self._connected_before = True
             await session.subscribe(self._topic)
             self.progress.clear_problem()
             while True:
                 batch = await self._receive(arrivals, session)
-                await self._publish(batch, service, session)
+                for producer, group in groupby(batch, _producer):
+                    received = list(group)
+                    messages = [
+                        Message(each.payload, _number(each) if producer else None)
+                        for each in received
+                    ]
+                    await self._publish(messages, service, producer)
+                    for message in received:
+                        session.confirm(message)
         except MqttSessionError as error:
             lost = session.lost.done()  # the connection, not only a request
             await self._interrupted(error, short=lost and time.monotonic() - opened < _SHORT)
@@ -152,18 +141,6 @@ class MqttSource(RetryingSource):
             if arrivals.empty() or time.monotonic() >= end:
                 break
         return batch
-
-    async def _publish(
-        self, arrivals: Sequence[MqttMessage], service: EventReceiver, session: MqttSession
-    ) -> None:
-        for producer, group in groupby(arrivals, _producer):
-            batch = list(group)
-            messages = [
-                Message(each.payload, _number(each) if producer else None) for each in batch
-            ]
-            await publish_messages(messages, service, producer, self.progress)
-            for message in batch:
-                session.confirm(message)
 
 
 def _producer(message: MqttMessage) -> str | None:

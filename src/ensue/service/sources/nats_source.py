@@ -1,7 +1,7 @@
 """Source for a NATS JetStream stream, from the sequence number in the service's database."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import nats.errors
@@ -13,42 +13,13 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.nats_client import NatsConnection
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import RetryingSource, publish_messages
+from ensue.service.endpoints import ConfigReader
+from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource
+from ensue.service.sources.source import EventReceiver
 
 _POLL = 5.0  # seconds to wait for messages
 _INACTIVE = 60.0  # seconds after which the server drops an unused consumer
-
-
-def make_nats_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `servers`, `subject` and `stream`, by default the stream of the
-    subject. It publishes `most` messages at a time, or those of `wait` seconds, and looks for a
-    missing stream every `look` seconds. `name` distinguishes streams of the same name. Optional
-    are `username`, `password`, `token`, `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("NATS source", config)
-    access = reader.access("nats", token=True)
-    subject = reader.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
-    if not _is_filter(subject):
-        raise ServiceError(
-            f"NATS source: '{subject}' is not a subject\n"
-            "  hint: words separated by dots; * stands for one word, > for the rest"
-        )
-    stream = reader.optional("stream", hint="the name of a stream")
-    if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
-        raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
-    source = NatsSource(
-        access,
-        subject,
-        stream,
-        name=reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}",
-        most=reader.whole("most", 1_000, least=2),
-        wait=reader.seconds("wait", 0.02),
-        look=reader.seconds("look", 10.0),
-    )
-    reader.done()
-    return source
 
 
 def _is_filter(subject: str) -> bool:
@@ -65,25 +36,30 @@ def _is_filter(subject: str) -> bool:
 class NatsSource(RetryingSource):
     """Reads one subject of a stream, in order."""
 
-    def __init__(
-        self,
-        access: BrokerAccess,
-        subject: str,
-        stream: str | None,
-        *,
-        name: str,
-        most: int,
-        wait: float,
-        look: float,
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `servers`, `subject` and `stream`, by default the stream of the subject. The
+        source publishes `most` messages at a time, or those of `wait` seconds, and looks for a
+        missing stream every `look` seconds. `name` distinguishes streams of the same name.
+        Optional are `username`, `password`, `token`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("NATS source", config)
+        self._access = reader.access("nats", token=True)
+        subject = reader.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
+        if not _is_filter(subject):
+            raise ServiceError(
+                f"NATS source: '{subject}' is not a subject\n"
+                "  hint: words separated by dots; * stands for one word, > for the rest"
+            )
+        stream = reader.optional("stream", hint="the name of a stream")
+        if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
+            raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
+        name = reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}"
         super().__init__(name)
-        self._access = access
-        self._subject = subject
-        self._stream = stream
-        self._most = most
-        self._wait = wait
-        self._look = look
-        self._poll = min(_POLL, access.timeout / 2)
+        self._subject, self._stream = subject, stream
+        self._most = reader.whole("most", 1_000, least=2)
+        self._wait = reader.seconds("wait", 0.02)
+        self._look = reader.seconds("look", 10.0)
+        reader.done()
+        self._poll = min(_POLL, self._access.timeout / 2)
         self._next: int | None = None
         self.lag: int | None = None  # messages waiting in the stream
 
@@ -151,7 +127,10 @@ class NatsSource(RetryingSource):
                 )
             expected += len(batch)
             if batch:
-                await self._publish(batch, service)
+                messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
+                await self._publish(messages, service, self.name)
+                self._next = batch[-1].metadata.sequence.stream + 1
+                self.lag = batch[-1].metadata.num_pending
 
     async def _receive(
         self, connection: NatsConnection, subscription: JetStreamContext.PullSubscription
@@ -169,9 +148,3 @@ class NatsSource(RetryingSource):
         except TimeoutError:
             more = []
         return first + more
-
-    async def _publish(self, batch: Sequence[Msg], service: EventReceiver) -> None:
-        messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
-        await publish_messages(messages, service, self.name, self.progress)
-        self._next = batch[-1].metadata.sequence.stream + 1
-        self.lag = batch[-1].metadata.num_pending

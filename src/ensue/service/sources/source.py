@@ -59,20 +59,12 @@ class SourceProgress:
             _log.warning("%s: %s", self._name, why)
         self.trouble = why
 
-    def put_aside(self, why: str, by: int = 1) -> None:
-        """Records a rejected message or file."""
-        _log.warning("%s: rejected: %s", self._name, why)
-        self.counts["bad"] += by
-
-    def left_out(self, why: str) -> None:
-        """Records a file that is not an event file."""
-        _log.info("%s: ignored: %s", self._name, why)
-        self.counts["left_out"] += 1
-
-    def count_missed(self, why: str, by: int) -> None:
-        """Records events that were deleted before they were read."""
-        _log.warning("%s: %s", self._name, why)
-        self.counts["missed"] += by
+    def count_dropped(
+        self, what: str, why: str, by: int = 1, level: int = logging.WARNING
+    ) -> None:
+        """Records messages or files that were not read, as `bad`, `left_out` or `missed`."""
+        _log.log(level, "%s: %s", self._name, why)
+        self.counts[what] += by
 
 
 class EventSource(Protocol):

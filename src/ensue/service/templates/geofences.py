@@ -8,7 +8,6 @@ turn in the yard are not reported, and entering and leaving alternate.
 
 from dataclasses import replace
 
-from ensue.service.templates.object_filter import ObjectSelection
 from ensue.service.templates.parameters import (
     DWELL,
     LONGER_THAN,
@@ -23,7 +22,7 @@ from ensue.service.templates.parameters import (
     format_dwell,
     write_template,
 )
-from ensue.service.templates.template import Duration, FilledTemplate, Template, format_number
+from ensue.service.templates.template import FilledTemplate, Template, format_number
 
 _NOT_SEEN_BEFORE = (
     "An object is only reported if it was seen on the other side before, for the dwell time and "
@@ -58,15 +57,13 @@ class _Border:
     """Conditions and descriptions for one region."""
 
     def __init__(self, given: ParameterValues) -> None:
-        place = given.place("region")
-        assert place is not None
         self.given = given
-        self.place: TemplateRegion = place
-        self.who: ObjectSelection = given.objects("object")
+        self.place: TemplateRegion = given.values["region"]
+        self.who = given.objects("object")
         self.margin = given.distance("margin")
         self.reach = given.distance("reach")  # 0: any
-        self.dwell: Duration = given.length("dwell")
-        self.within: Duration = given.length("within")
+        self.dwell = given.length("dwell")
+        self.within = given.length("within")
         if 0 < self.reach <= self.margin:
             raise given.wrong(
                 "reach",
@@ -97,20 +94,21 @@ class _Border:
             text = f"more than {self.given.metres(self.margin)} from {self.place.words}"
         return f"{text} and less than {self.given.metres(self.reach)}" if self.reach else text
 
-    def entering(self) -> list[str]:
-        """Conditions for being outside, then inside; both must last."""
-        conditions = [f"=|($outside;; {self.within})($inside;)"]
+    def change(self, before: str, after: str) -> tuple[list[str], list[str]]:
+        """Conditions and definitions for being inside and then outside, or the reverse; both
+        states must last."""
+        where = {"inside": self.inside, "outside": self.outside}
+        first, second = f"${before};", f"${after};"
+        conditions = [f"=|({first}; {self.within})({second})"]
         if self.dwell:
-            back, gone = self.who.same("$outside;"), self.who.same("$inside;")
-            conditions.append(f"!($outside;; {self.dwell})({self.inside(back)})")
-            conditions.append(f"!($inside;; {self.dwell})({self.outside(gone)})")
-        return conditions
-
-    def entered(self) -> list[str]:
-        return [
-            f"$outside; = {self.outside(self.who.first)}",
-            f"$inside; = {self.inside(self.who.same('$outside;'))}",
+            for variable, other in ((first, after), (second, before)):
+                other_side = where[other](self.who.same(variable))
+                conditions.append(f"!({variable}; {self.dwell})({other_side})")
+        definitions = [
+            f"{first} = {where[before](self.who.first)}",
+            f"{second} = {where[after](self.who.same(first))}",
         ]
+        return conditions, definitions
 
 
 def write_enters(given: ParameterValues) -> FilledTemplate:
@@ -122,37 +120,28 @@ def write_enters(given: ParameterValues) -> FilledTemplate:
         "later."
     )
     title = f"enters {border.place.words}: {border.who.words}"
-    return write_template(
-        given, title, says, border.entering(), border.entered(), border.place, "once"
-    )
+    change = border.change("outside", "inside")
+    return write_template(given, title, says, *change, border.place, "once")
 
 
 def write_leaves(given: ParameterValues) -> FilledTemplate:
     """OPSL for LEAVES."""
     border = _Border(given)
     who = border.who
-    conditions = [f"=|($inside;; {border.within})($outside;)"]
-    if border.dwell:
-        gone, back = who.same("$inside;"), who.same("$outside;")
-        conditions.append(f"!($inside;; {border.dwell})({border.outside(gone)})")
-        conditions.append(f"!($outside;; {border.dwell})({border.inside(back)})")
-    definitions = [
-        f"$inside; = {border.inside(who.first)}",
-        f"$outside; = {border.outside(who.same('$inside;'))}",
-    ]
     says = (
         f"Reports when {who.one} leaves {border.place.words}: was inside{format_dwell(border.dwell)}, "
         f"then {border.away}{format_dwell(border.dwell)}, at most {border.within} later."
     )
     title = f"leaves {border.place.words}: {who.words}"
-    return write_template(given, title, says, conditions, definitions, border.place, "once")
+    change = border.change("inside", "outside")
+    return write_template(given, title, says, *change, border.place, "once")
 
 
 def write_stays(given: ParameterValues) -> FilledTemplate:
     """OPSL for STAYS."""
     border = _Border(given)
     who, longer_than = border.who, given.length("longer_than")
-    conditions, definitions = border.entering(), border.entered()
+    conditions, definitions = border.change("outside", "inside")
     gone = border.outside(who.same("$inside;"))
     if border.dwell:
         # leaving just before the time is over is known only a dwell time later

@@ -53,30 +53,22 @@ class ParameterValues:
 
     template: str
     stream: TemplateStream
-    values: Mapping[str, "Duration | float | ObjectSelection | TemplateRegion | None"]
+    values: Mapping[str, Any]
 
     def length(self, name: str) -> Duration:
         """A duration, 0 if it is missing."""
-        value = self.values[name]
-        if value is None:
-            return Duration(0, self.stream.calendar)
-        assert isinstance(value, Duration)
-        return value
+        return self.values[name] or Duration(0, self.stream.calendar)
 
     def distance(self, name: str) -> float:
-        value = self.values.get(name)
-        assert isinstance(value, float | int | None)
-        return value or 0.0
+        """A distance, 0 if it is missing."""
+        return self.values.get(name) or 0.0
 
     def objects(self, name: str) -> ObjectSelection:
-        value = self.values[name]
-        assert isinstance(value, ObjectSelection)
-        return value
+        selection: ObjectSelection = self.values[name]
+        return selection
 
     def place(self, name: str) -> TemplateRegion | None:
-        value = self.values.get(name)
-        assert isinstance(value, TemplateRegion | None)
-        return value
+        return self.values.get(name)
 
     def wrong(self, name: str, problem: str, *, hint: str) -> QueryError:
         """The error for the value of a parameter."""
@@ -166,9 +158,6 @@ def _example(parameter: Parameter, stream: TemplateStream) -> str:
             return f"values of the column '{stream.key}', as in {listed}"
 
 
-# --------------------------------------------------------------------------- lengths, distances
-
-
 def _length(value: Any, parameter: Parameter, stream: TemplateStream) -> Duration:
     amount = _nanoseconds(value) if stream.calendar else _number(value)
     if amount is None:
@@ -245,9 +234,6 @@ def _number(value: Any) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-# ----------------------------------------------------------------------------- objects, regions
-
-
 def _objects(value: Any, parameter: Parameter, stream: TemplateStream) -> tuple[Value, ...]:
     if value is None or value == ALL_OBJECTS:
         return ()
@@ -284,8 +270,6 @@ def _place(value: Any, parameter: Parameter, stream: TemplateStream) -> Template
         raise QueryError(error.problem, hint=_example(parameter, stream)) from None
     return TemplateRegion("Region", shape)
 
-
-# ----------------------------------------------------------------------------- shared parameters
 
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
@@ -367,8 +351,6 @@ def distance_parameter(says: str) -> Parameter:
     """A required distance between objects."""
     return Parameter("distance", "Distance", ParameterKind.DISTANCE, says, required=True)
 
-
-# ----------------------------------------------------------------------------- layout
 
 _WIDTH = 92
 _LONGEST_WORDING = 120  # characters of a title

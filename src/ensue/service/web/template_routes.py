@@ -24,20 +24,24 @@ def template_routes(service: Service) -> APIRouter:
     @routes.get("", response_model=ListAnswer)
     async def templates(_: ReadAccess) -> dict[str, Any]:
         """Lists the templates that fit the stream, with parameters, units and defaults."""
-        stream = describe_template_stream(service.columns)
-        fitting = []
-        for template in TEMPLATES.values():
-            with suppress(QueryError):  # it needs locations or objects that the stream lacks
-                fitting.append(asdict(template.on(stream)))
-        return {"items": fitting}
+        return {"items": list_templates(service)}
 
     @routes.post("/{name}", response_model=FilledAnswer)
     async def template(name: str, form: ValuesForm, _: ReadAccess) -> dict[str, Any]:
         """Fills in a template; the resulting text can be edited."""
-        result = fill_for_stream(name, form.values, service.columns)
-        return {"text": result.text, "quiet": result.quiet, "title": result.title}
+        return asdict(fill_for_stream(name, form.values, service.columns))
 
     return routes
+
+
+def list_templates(service: Service) -> list[dict[str, Any]]:
+    """Lists the templates that fit the stream, with its units of time and space."""
+    stream = describe_template_stream(service.columns)
+    fitting = []
+    for template in TEMPLATES.values():
+        with suppress(QueryError):  # it needs locations or objects that the stream lacks
+            fitting.append(asdict(template.on(stream)))
+    return fitting
 
 
 _MOST = 200_000
