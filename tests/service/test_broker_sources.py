@@ -19,9 +19,8 @@ from ensue.service.errors import IntakeStoppedError, OverLimitError
 from ensue.service.sources import kafka_source as kafka
 from ensue.service.sources import mqtt_source as mqtt
 from ensue.service.sources import nats_source as nats
-from ensue.service.sources.backpressure import read_with_retries
 from ensue.service.sources.payloads import Message, batch_messages, split_events
-from ensue.service.sources.source import SourceProgress
+from ensue.service.sources.source import SourceProgress, read_with_retries
 from support.brokers import (
     KafkaRestart,
     Recorder,

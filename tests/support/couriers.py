@@ -138,7 +138,7 @@ class Scene:
         """The courier ends as if its process were killed: what it knew is lost."""
         courier = self.dispatcher
         courier._closing = True
-        for one in courier._rounds.values():
+        for one in courier._attempts.values():
             one.cut()
         tasks = [*courier._loops, *courier._working.values()]
         for task in tasks:

@@ -77,7 +77,7 @@ def build_server(service: Service, options: Namespace) -> HttpServer:
 def _console(options: Namespace) -> Console:
     if options.background is None:
         return add_pages
-    return partial(add_pages, background=Background.given(options.background))
+    return partial(add_pages, background=Background.parse(options.background))
 
 
 def _print_address(address: str) -> None:

@@ -230,7 +230,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         admin = access.may(ADMIN)
         user = None if admin else access.user
-        found = await service.look(lambda db: shown.get_health(db, service, access))
+        found = await shown.get_health(service, access)
         return pages.page(
             request, "health.html", "Health", fresh=FAST_REFRESH,
             health=found,

@@ -9,12 +9,11 @@ from typing import Any
 
 from ensue.service.access import ADMIN, Principal
 from ensue.service.event_columns import format_time
-from ensue.service.queries import report_health
 from ensue.service.service import Service
 from ensue.service.store import journal, outbox
 from ensue.service.store import target_store as targets
 from ensue.service.subscription_view import UserSubscription
-from ensue.service.web.health_routes import report_own_health
+from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
 from ensue.svg import build_outline
 
@@ -58,7 +57,7 @@ _FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "outbox": ("stored notifications", ""),
         "oldest_note": ("age of the oldest notification", ""),
         "listeners": ("listeners", ""),
-        "slow_listeners": ("slow listeners disconnected", "warning"),
+        "slow_listeners_cut": ("slow listeners disconnected", "warning"),
         "retries": ("deliveries to retry", "warning"),
         "failing_targets": ("failing targets", "warning"),
         "switched_off_targets": ("disabled targets", "warning"),
@@ -178,25 +177,14 @@ def region_rows(
     return rows
 
 
-# The fields that every user may see, since all share the stream.
-_PUBLIC_FIELDS = (
-    "state", "reason", "events_per_second", "lag_seconds", "watermark", "objects",
-)  # fmt: skip
-
-
-def get_health(db: Connection, service: Service, access: Principal) -> dict[str, Any]:
+async def get_health(service: Service, access: Principal) -> dict[str, Any]:
     """Return the health of the service; users see the stream and their own objects."""
-    status = report_health(db, service)
+    status = await report_health(service, access)
     status["began"] = format_time(service.began)
-    oldest = status["outbox_oldest"]
-    status["oldest_note"] = None if oldest is None else time.time() - oldest
-    status["slow_listeners"] = service.listeners.slow
-    if access.may(ADMIN):
-        return status
-    return {
-        **{name: status[name] for name in (*_PUBLIC_FIELDS, "began")},
-        **report_own_health(db, service, access.user),
-    }
+    if "outbox" in status:
+        oldest = status["outbox_oldest"]
+        status["oldest_note"] = None if oldest is None else time.time() - oldest
+    return status
 
 
 def group_figures(health: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:

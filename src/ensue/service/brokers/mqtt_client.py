@@ -155,8 +155,8 @@ class MqttSession:
             client.tls_set_context(context)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_publish = self._on_publish
-        client.on_subscribe = self._on_subscribe
+        client.on_publish = lambda _c, _u, mid, reason, _p: self._settle(mid, reason)
+        client.on_subscribe = lambda _c, _u, mid, reasons, _p: self._settle(mid, reasons[0])
         client.on_message = self._on_message
         client.on_socket_open = self._on_socket_open
         client.on_socket_close = self._on_socket_close
@@ -184,14 +184,6 @@ class MqttSession:
         error = MqttSessionError(why)
         error.taken_over = reason.value == _TAKEN_OVER
         self._lose(error)
-
-    def _on_publish(self, _c: Any, _u: Any, mid: int, reason: ReasonCode, _p: Any) -> None:
-        self._settle(mid, reason)
-
-    def _on_subscribe(
-        self, _c: Any, _u: Any, mid: int, reasons: list[ReasonCode], _p: Any
-    ) -> None:
-        self._settle(mid, reasons[0])
 
     def _on_message(self, _c: Any, _u: Any, message: paho.MQTTMessage) -> None:
         if self._receive is not None:

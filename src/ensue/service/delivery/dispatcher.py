@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_NAP = 60.0  # seconds, so that changes of the system clock take effect
 _UNSAVED = 3  # failures whose backoff is used before a failed write is repeated
+_NOTHING = targets.NextDelivery(False, None)  # to do
 _CUT = 5.0  # seconds for cancelled attempts to record their outcome
 
 
@@ -72,21 +73,21 @@ class Dispatcher:
         chance: RandomSource = random.random,
     ) -> None:
         self._database = database
-        self._attempts = (limits or ServiceLimits()).webhook_attempts
+        self._max_attempts = (limits or ServiceLimits()).webhook_attempts
         self._pace = pace or DispatcherOptions()
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._sinks = OpenSinks(sinks, self._pace.idle)
         self._pieces = {"": self._pace.piece}  # batch sizes by kind
-        self._turns: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
+        self._waiting: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
         self._queued: set[int] = set()
         self._working: dict[int, asyncio.Task[targets.NextDelivery]] = {}
-        self._rounds: dict[int, DeliveryAttempt] = {}
+        self._attempts: dict[int, DeliveryAttempt] = {}
         self._again: set[int] = set()  # woken while being served
         self._unsaved: dict[int, targets.DeliveryOutcome] = {}  # not yet written
         self._timers: list[tuple[float, int]] = []
         self._timed: dict[int, float] = {}
         self._woken: set[int] = set()  # subscriptions
-        self._asked: set[int] = set()  # targets
+        self._due: set[int] = set()  # targets
         self._looking = False
         self._called, self._earlier = asyncio.Event(), asyncio.Event()
         self._resting = asyncio.Event()
@@ -110,7 +111,7 @@ class Dispatcher:
     def wake(self, subscriptions: Iterable[int]) -> None:
         """Announces committed notifications of these subscriptions."""
         self._woken.update(subscriptions)
-        self._call()
+        self._request_lookup()
 
     async def close(self) -> None:
         """Finishes pending deliveries within a time limit; a later start repeats the others."""
@@ -120,7 +121,7 @@ class Dispatcher:
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._working:
             await asyncio.wait(self._working.values(), timeout=self._pace.closing)
-        for attempt in self._rounds.values():
+        for attempt in self._attempts.values():
             attempt.cut()
         if self._working:
             await asyncio.wait(self._working.values(), timeout=_CUT)
@@ -150,12 +151,12 @@ class Dispatcher:
     def _queue(self, user: int, receiver: str, id: int) -> None:
         self._timed.pop(id, None)
         self._queued.add(id)
-        self._turns.add(user, receiver, id)
+        self._waiting.add(user, receiver, id)
         self._resting.clear()
 
     def _fill(self) -> None:
         """Starts queued targets up to the concurrency limit."""
-        while not self._closing and (taken := self._turns.take()) is not None:
+        while not self._closing and (taken := self._waiting.take()) is not None:
             user, receiver, id = taken
             self._queued.discard(id)
             task = asyncio.create_task(self._serve(id), name=f"dispatcher: target {id}")
@@ -166,9 +167,9 @@ class Dispatcher:
     def _served(
         self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]
     ) -> None:
-        self._turns.done(user, receiver)
+        self._waiting.done(user, receiver)
         del self._working[id]
-        after = targets.NextDelivery(False, None) if task.cancelled() else task.result()
+        after = _NOTHING if task.cancelled() else task.result()
         woken = id in self._again
         self._again.discard(id)
         if (after.more or woken) and not self._closing:
@@ -185,16 +186,16 @@ class Dispatcher:
         self._timed[id] = at
         heappush(self._timers, (at, id))
 
-    def _ask(self, id: int) -> None:
-        self._asked.add(id)
-        self._call()
+    def _wake_target(self, id: int) -> None:
+        self._due.add(id)
+        self._request_lookup()
 
-    def _call(self) -> None:
+    def _request_lookup(self) -> None:
         self._resting.clear()
         self._called.set()
 
     def _rest(self) -> None:
-        if not (self._working or self._queued or self._woken or self._asked or self._looking):
+        if not (self._working or self._queued or self._woken or self._due or self._looking):
             self._resting.set()
 
     async def _find_targets(self) -> None:
@@ -202,16 +203,16 @@ class Dispatcher:
         while True:
             await self._called.wait()
             self._called.clear()
-            woken, asked = self._woken, self._asked
-            self._woken, self._asked, self._looking = set(), set(), True
+            woken, due = self._woken, self._due
+            self._woken, self._due, self._looking = set(), set(), True
             try:
                 ready = await self._database.read(
-                    partial(targets.find_targets, subscriptions=woken, ids=asked)
+                    partial(targets.find_targets, subscriptions=woken, ids=due)
                 )
             except Exception as error:  # noqa: BLE001 - woken targets must not be forgotten
                 self._count_error("the targets of subscriptions could not be read", error)
                 self._woken |= woken
-                self._asked |= asked
+                self._due |= due
                 await self._sleep(self._pace.brokers.after(1, self._chance))
                 self._called.set()
                 continue
@@ -229,7 +230,7 @@ class Dispatcher:
                 at, id = heappop(self._timers)
                 if self._timed.get(id) == at:
                     del self._timed[id]
-                    self._ask(id)
+                    self._wake_target(id)
             self._sweep(now)
             first = self._timers[0][0] - now if self._timers else _LONGEST_NAP
             self._earlier.clear()
@@ -253,28 +254,19 @@ class Dispatcher:
             return await self._attempt(id)
         except Exception as error:  # noqa: BLE001 - other targets must continue
             self._count_error(f"target {id} could not be served", error)
-            return targets.NextDelivery(
-                False, self._clock() + self._pace.brokers.after(1, self._chance)
-            )
+            again = self._clock() + self._pace.brokers.after(1, self._chance)
+            return targets.NextDelivery(False, again)
 
     async def _attempt(self, id: int) -> targets.NextDelivery:
         """Makes a delivery attempt and records its outcome."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
-            partial(
-                targets.read_pending_deliveries,
-                id=id,
-                now=self._clock(),
-                pieces=self._pieces,
-                unsaved=unsaved,
+            lambda db: targets.read_pending_deliveries(
+                db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved
             )
         )
         if work is None:
-            return (
-                targets.NextDelivery(False, None)
-                if unsaved is None
-                else await self._save(id, unsaved)
-            )
+            return _NOTHING if unsaved is None else await self._save(id, unsaved)
         if not (work.due or work.fresh or work.lost or unsaved):
             return targets.NextDelivery(False, work.next_at)
         outcome = await self._outcome(work)
@@ -292,14 +284,14 @@ class Dispatcher:
                 if isinstance(sink, ConcurrentSink):
                     piece = self._pieces[target.kind] = self._pace.rows * sink.at_once
                     work = replace(work, fresh=work.fresh[:piece])
-                    policy = RetryPolicy(self._pace.requests, self._attempts)
-                attempt = self._rounds[target.id] = DeliveryAttempt(
+                    policy = RetryPolicy(self._pace.requests, self._max_attempts)
+                attempt = self._attempts[target.id] = DeliveryAttempt(
                     work, sink, lambda: self._closing
                 )
                 try:
                     result = await attempt.run()
                 finally:
-                    del self._rounds[target.id]
+                    del self._attempts[target.id]
         except EnsueError as error:  # the configuration is invalid
             result = AttemptResult(stopped=DeliveryError(str(error)))
         return compute_outcome(work, result, policy, self._clock(), self._chance)
@@ -334,10 +326,6 @@ def _receiver_of(target: targets.Target) -> str:
 def _log_transition(target: targets.Target, outcome: targets.DeliveryOutcome) -> None:
     """Logs that a target starts failing, recovers, or is switched off."""
     if outcome.state != target.state:
-        _log.warning(
-            "target %d of subscription %d is now %s%s",
-            target.id,
-            target.subscription,
-            outcome.state,
-            f": {outcome.reason}" if outcome.reason else "",
-        )
+        what = f"target {target.id} of subscription {target.subscription}"
+        reason = f": {outcome.reason}" if outcome.reason else ""
+        _log.warning("%s is now %s%s", what, outcome.state, reason)

@@ -24,18 +24,12 @@ class Backoff:
     most: float = 24 * HOUR  # upper bound, also for delays requested by receivers
 
     def after(
-        self, failures: int, chance: RandomSource = random.random, asked: float | None = None
+        self, failures: int, chance: RandomSource = random.random, requested: float | None = None
     ) -> float:
-        """Computes the delay after consecutive failures; `asked` is requested by the receiver.
-
-        >>> Backoff((5.0,), most=3600.0).after(1, lambda: 0.5, asked=120.0)
-        120.0
-        >>> Backoff((5.0,), most=3600.0).after(1, lambda: 0.5, asked=1e9)
-        3600.0
-        """
+        """Computes the delay after consecutive failures, at least the one that was requested."""
         step = self.steps[min(max(failures, 1), len(self.steps)) - 1]
         spread = step * (1 + self.jitter * (2 * chance() - 1))
-        return min(self.most, max(spread, asked or 0.0))
+        return min(self.most, max(spread, requested or 0.0))
 
 
 # The schedule recommended by Standard Webhooks: ten attempts in three days.

@@ -110,7 +110,7 @@ class Webhooks:
     ) -> httpcore2.Response:
         limits = self.limits
         sent_headers = [
-            ("host", place.authority),
+            ("host", place.origin.partition("://")[2]),
             ("user-agent", "ensue-webhooks"),
             ("accept", "*/*"),
             ("content-type", "application/json"),

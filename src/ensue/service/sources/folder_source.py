@@ -16,9 +16,8 @@ from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import split_events
-from ensue.service.sources.source import EventReceiver
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -51,15 +50,8 @@ class Chunk:
     def halves(self) -> "tuple[Chunk, Chunk]":
         """Splits the rows into two chunks."""
         middle = self.count // 2
-        if isinstance(self.rows, tuple):
-            front, back = self.rows[:middle], self.rows[middle:]
-        else:
-            front, back = self.rows.slice(0, middle), self.rows.slice(middle)
+        front, back = self.rows[:middle], self.rows[middle:]
         return Chunk(self.first, front), Chunk(self.first + middle, back)
-
-
-class TruncatedLineError(ValueError):
-    """The last line of a file is incomplete."""
 
 
 def get_format(name: str) -> str:
@@ -87,7 +79,7 @@ def _json_lines(path: Path, position: int, most: int) -> Iterator[Chunk]:
             if not line.endswith(b"\n") and not _is_json(text):
                 if rows:
                     yield Chunk(row - len(rows), tuple(rows))
-                raise TruncatedLineError(f"its last line, row {row}, is cut off")
+                raise ValueError(f"its last line, row {row}, is cut off")
             row += 1
             if row > position:
                 rows.append(text)

@@ -14,9 +14,8 @@ from ensue.service.brokers.kafka_client import (
     describe_kafka_error,
 )
 from ensue.service.endpoints import ConfigReader
-from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition

@@ -15,9 +15,8 @@ from ensue.service.brokers.mqtt_client import (
     SessionOptions,
 )
 from ensue.service.endpoints import ConfigReader
-from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 _WEEK = 7 * 86_400
 _LONGEST = (1 << 32) - 1  # seconds; MQTT's value for "never"

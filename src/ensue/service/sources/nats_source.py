@@ -14,9 +14,8 @@ from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.nats_client import NatsConnection
 from ensue.service.endpoints import ConfigReader
-from ensue.service.sources.backpressure import RetryingSource
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 _POLL = 5.0  # seconds to wait for messages
 _INACTIVE = 60.0  # seconds after which the server drops an unused consumer

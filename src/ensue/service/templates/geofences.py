@@ -56,23 +56,23 @@ STAYS = Template(
 class _Border:
     """Conditions and descriptions for one region."""
 
-    def __init__(self, given: ParameterValues) -> None:
-        self.given = given
-        self.place: TemplateRegion = given.values["region"]
-        self.who = given.objects("object")
-        self.margin = given.distance("margin")
-        self.reach = given.distance("reach")  # 0: any
-        self.dwell = given.length("dwell")
-        self.within = given.length("within")
+    def __init__(self, args: ParameterValues) -> None:
+        self.args = args
+        self.place: TemplateRegion = args.values["region"]
+        self.who = args.objects("object")
+        self.margin = args.distance("margin")
+        self.reach = args.distance("reach")  # 0: any
+        self.dwell = args.length("dwell")
+        self.within = args.length("within")
         if 0 < self.reach <= self.margin:
-            raise given.wrong(
+            raise args.wrong(
                 "reach",
-                f"{given.metres(self.reach)} is not beyond the margin of "
-                f"{given.metres(self.margin)}: nothing would be outside",
+                f"{args.metres(self.reach)} is not beyond the margin of "
+                f"{args.metres(self.margin)}: nothing would be outside",
                 hint="leave it out, or make it longer",
             )
         if self.within.amount <= self.dwell.amount:
-            raise given.wrong(
+            raise args.wrong(
                 "within",
                 f"{self.within} is not longer than 'dwell', {self.dwell}: nothing would be found",
                 hint="both states last for 'dwell', and the second one begins within 'within'",
@@ -91,8 +91,8 @@ class _Border:
         """Describes where outside is."""
         text = f"outside {self.place.words}"
         if self.margin:
-            text = f"more than {self.given.metres(self.margin)} from {self.place.words}"
-        return f"{text} and less than {self.given.metres(self.reach)}" if self.reach else text
+            text = f"more than {self.args.metres(self.margin)} from {self.place.words}"
+        return f"{text} and less than {self.args.metres(self.reach)}" if self.reach else text
 
     def change(self, before: str, after: str) -> tuple[list[str], list[str]]:
         """Conditions and definitions for being inside and then outside, or the reverse; both
@@ -111,9 +111,9 @@ class _Border:
         return conditions, definitions
 
 
-def write_enters(given: ParameterValues) -> FilledTemplate:
+def write_enters(args: ParameterValues) -> FilledTemplate:
     """OPSL for ENTERS."""
-    border = _Border(given)
+    border = _Border(args)
     says = (
         f"Reports when {border.who.one} enters {border.place.words}: was {border.away}"
         f"{format_dwell(border.dwell)}, then inside{format_dwell(border.dwell)}, at most {border.within} "
@@ -121,12 +121,12 @@ def write_enters(given: ParameterValues) -> FilledTemplate:
     )
     title = f"enters {border.place.words}: {border.who.words}"
     change = border.change("outside", "inside")
-    return write_template(given, title, says, *change, border.place, "once")
+    return write_template(args, title, says, *change, border.place, "once")
 
 
-def write_leaves(given: ParameterValues) -> FilledTemplate:
+def write_leaves(args: ParameterValues) -> FilledTemplate:
     """OPSL for LEAVES."""
-    border = _Border(given)
+    border = _Border(args)
     who = border.who
     says = (
         f"Reports when {who.one} leaves {border.place.words}: was inside{format_dwell(border.dwell)}, "
@@ -134,13 +134,13 @@ def write_leaves(given: ParameterValues) -> FilledTemplate:
     )
     title = f"leaves {border.place.words}: {who.words}"
     change = border.change("inside", "outside")
-    return write_template(given, title, says, *change, border.place, "once")
+    return write_template(args, title, says, *change, border.place, "once")
 
 
-def write_stays(given: ParameterValues) -> FilledTemplate:
+def write_stays(args: ParameterValues) -> FilledTemplate:
     """OPSL for STAYS."""
-    border = _Border(given)
-    who, longer_than = border.who, given.length("longer_than")
+    border = _Border(args)
+    who, longer_than = border.who, args.length("longer_than")
     conditions, definitions = border.change("outside", "inside")
     gone = border.outside(who.same("$inside;"))
     if border.dwell:
@@ -156,7 +156,7 @@ def write_stays(given: ParameterValues) -> FilledTemplate:
         f"entered it, and since then was never {border.away}{format_dwell(border.dwell)}."
     )
     title = f"longer than {longer_than} in {border.place.words}: {who.words}"
-    return write_template(given, title, says, conditions, definitions, border.place, "once")
+    return write_template(args, title, says, conditions, definitions, border.place, "once")
 
 
 NOT_SEEN = Template(
@@ -181,16 +181,16 @@ NOT_SEEN = Template(
 )
 
 
-def write_not_seen(given: ParameterValues) -> FilledTemplate:
+def write_not_seen(args: ParameterValues) -> FilledTemplate:
     """OPSL for NOT_SEEN."""
-    who, longer_than = given.objects("object"), given.length("longer_than")
-    yard, margin = given.place("unless_in"), given.distance("margin")
+    who, longer_than = args.objects("object"), args.length("longer_than")
+    yard, margin = args.place("unless_in"), args.distance("margin")
     last, but = f"({who.first})", ""
     if yard is not None:
         last = f"DIST({yard.name}; >; {format_number(margin)}){last}"
         but = f" The last report was outside {yard.words}"
-        but += f", more than {given.metres(margin)} away." if margin else "."
+        but += f", more than {args.metres(margin)} away." if margin else "."
     says = f"Reports when {who.one} has sent no report for longer than {longer_than}.{but}"
     title = f"not seen for {longer_than}: {who.words}"
     conditions = [f"!($last;; {longer_than})({who.same('$last;')})"]
-    return write_template(given, title, says, conditions, [f"$last; = {last}"], yard)
+    return write_template(args, title, says, conditions, [f"$last; = {last}"], yard)

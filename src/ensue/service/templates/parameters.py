@@ -107,7 +107,7 @@ def _read(
         value = parameter.default
     if value is None and parameter.required:
         raise QueryError(
-            f"{_describe_kind(parameter)} is missing", hint=_example(parameter, stream)
+            f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream)
         )
     if parameter.kind is ParameterKind.OBJECT:
         return ObjectSelection(KeyColumn.of(stream), _objects(value, parameter, stream))
@@ -126,17 +126,16 @@ def _error(parameter: Parameter, value: Any, stream: TemplateStream) -> QueryErr
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
     return QueryError(
-        f"expected {_describe_kind(parameter)}, found {shown}", hint=_example(parameter, stream)
+        f"expected {_EXPECTED[parameter.kind]}, found {shown}", hint=_example(parameter, stream)
     )
 
 
-def _describe_kind(parameter: Parameter) -> str:
-    return {
-        ParameterKind.REGION: "a region",
-        ParameterKind.LENGTH: "a length of time",
-        ParameterKind.DISTANCE: "a distance",
-        ParameterKind.OBJECT: "an object, or a list of them",
-    }[parameter.kind]
+_EXPECTED = {
+    ParameterKind.REGION: "a region",
+    ParameterKind.LENGTH: "a length of time",
+    ParameterKind.DISTANCE: "a distance",
+    ParameterKind.OBJECT: "an object, or a list of them",
+}
 
 
 def _example(parameter: Parameter, stream: TemplateStream) -> str:
@@ -347,17 +346,13 @@ QUIET = Parameter(
 )
 
 
-def distance_parameter(says: str) -> Parameter:
-    """A required distance between objects."""
-    return Parameter("distance", "Distance", ParameterKind.DISTANCE, says, required=True)
-
-
+DISTANCE = Parameter("distance", "Distance", ParameterKind.DISTANCE, "", required=True)
 _WIDTH = 92
 _LONGEST_WORDING = 120  # characters of a title
 
 
 def write_template(
-    given: ParameterValues,
+    args: ParameterValues,
     title: str,
     says: str,
     conditions: Sequence[str],
@@ -375,7 +370,7 @@ def write_template(
     text = "\n".join([*comment, ",\n".join(lines)])
     if select is not None:
         text += f"\nWITH select = {select}"
-    quiet = given.length("quiet")
+    quiet = args.length("quiet")
     title = title if len(title) <= _LONGEST_WORDING else f"{title[: _LONGEST_WORDING - 1]}…"
     return FilledTemplate(text, quiet.seconds if quiet else None, title)
 

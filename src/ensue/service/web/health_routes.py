@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from ensue.errors import ServiceError
-from ensue.service.access import ADMIN
+from ensue.service.access import ADMIN, Principal
 from ensue.service.queries import list_problems
 from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectReason
@@ -20,7 +20,7 @@ from ensue.service.store.journal import sum_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.web.guard import AdminAccess, ReadAccess
 from ensue.service.web.sse import format_epoch
-from ensue.service.web.target_routes import list_target_views
+from ensue.service.web.target_routes import view_target
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SUBSCRIPTIONS = 1_000  # subscriptions with their own counters: those with the highest values
@@ -162,12 +162,9 @@ def health_routes(service: Service) -> APIRouter:
     @routes.get("/health", response_model=dict[str, Any])
     async def health(access: ReadAccess) -> dict[str, Any]:
         """Reports the state of the stream and of one's subscriptions; all for an administrator."""
-        report = await service.health()
-        report |= {name: format_epoch(report[name]) for name in ("began", "outbox_oldest")}
-        if access.may(ADMIN):
-            return {**report, "slow_listeners_cut": service.listeners.slow}
-        own = await service.look(lambda db: report_own_health(db, service, access.user))
-        return {**{name: report[name] for name in _OF_STREAM}, **own}
+        report = await report_health(service, access)
+        times = {name for name in ("began", "outbox_oldest") if name in report}
+        return {**report, **{name: format_epoch(report[name]) for name in times}}
 
     @routes.get("/health/targets", response_model=dict[str, Any])
     async def failing(access: ReadAccess) -> dict[str, Any]:
@@ -206,8 +203,16 @@ def probe_routes(service: Service) -> APIRouter:
     return routes
 
 
-def report_own_health(db: Connection, service: Service, user: int) -> dict[str, Any]:
-    """Reports the numbers of a user's subscriptions and targets."""
+async def report_health(service: Service, access: Principal) -> dict[str, Any]:
+    """Reports the health of a service; users see the stream and their own objects."""
+    report = await service.health()
+    if access.may(ADMIN):
+        return {**report, "slow_listeners_cut": service.listeners.slow}
+    own = await service.look(lambda db: _own(db, service, access.user))
+    return {**{name: report[name] for name in _OF_STREAM}, **own}
+
+
+def _own(db: Connection, service: Service, user: int) -> dict[str, Any]:
     by_state = "SELECT state, count(*) FROM subscriptions WHERE user = ? GROUP BY state"
     states = dict(map(tuple, db.execute(by_state, (user,))))
     own_targets = targets.list_target_states(db, user)
@@ -227,10 +232,4 @@ def report_own_health(db: Connection, service: Service, user: int) -> dict[str, 
 
 def _troubled(db: Connection, user: int) -> list[dict[str, Any]]:
     states = targets.list_target_states(db, user)
-    troubled = [target for target in states if target.state != targets.ON or target.dead]
-    by_id = {
-        shown["id"]: shown
-        for subscription in sorted({target.subscription for target in troubled})
-        for shown in list_target_views(db, user, subscription)
-    }
-    return [by_id[target.id] for target in troubled]
+    return [view_target(each) for each in states if each.state != targets.ON or each.dead]

@@ -148,7 +148,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
 def format_epoch(at: Any) -> Any:
     """Formats seconds since 1970."""
-    return format_time(at) if isinstance(at, float) else at
+    return format_time(at) if isinstance(at, int | float) else at
 
 
 async def read_page(read: OutboxReader, after: int | None, limit: int) -> Response:

@@ -1,7 +1,6 @@
 """Subscriptions over HTTP."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from sqlite3 import Connection
 from typing import Annotated, Any, Literal
 
@@ -169,8 +168,6 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     ) -> dict[str, Any]:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
-        if "expires" in changes:
-            changes["expires"] = _aware(form.expires)
         if form.regions is not None:
             changes["regions"] = parse_regions(form.regions)
         for name in ("text", "template", "values", "regions", "name"):
@@ -227,14 +224,10 @@ def _arguments(form: request_bodies.SubscriptionForm) -> dict[str, Any]:
     return {
         **form_arguments(form),
         "name": form.name,
-        "expires": _aware(form.expires),
+        "expires": form.expires,
         "quiet": form.quiet,
         "targets": [target.model_dump() for target in form.targets],
     }
-
-
-def _aware(time: float | datetime | None) -> float | datetime | None:
-    return request_bodies.assume_utc(time) if isinstance(time, datetime) else time
 
 
 def _shown(

@@ -19,7 +19,7 @@ from ensue.service.store import target_store as targets
 from ensue.service.web.guard import ReadAccess, SubscribeAccess
 from ensue.service.web.request_bodies import RedeliverForm, RotateForm, TargetForm
 from ensue.service.web.responses import ListAnswer, TargetAnswer
-from ensue.service.web.sse import After, Page
+from ensue.service.web.sse import After, Page, format_epoch
 
 Id = Annotated[int, Path(ge=0, lt=1 << 63)]
 T = TypeVar("T")
@@ -121,14 +121,18 @@ def list_target_views(
     """Returns the targets of a subscription as JSON; with secrets only when they are created."""
     views = []
     for target in targets.list_target_states(db, user, subscription):
-        view = asdict(target)
-        del view["user"], view["secrets"]
-        view["next_at"] = None if target.next_at is None else format_time(target.next_at)
-        view["created"] = format_time(target.created)
+        views.append(view_target(target))
         if secrets and target.kind == "webhook":
-            view["secret"] = next((each.text for each in _secrets(db, target.id)), None)
-        views.append(view)
+            views[-1]["secret"] = next((each.text for each in _secrets(db, target.id)), None)
     return views
+
+
+def view_target(target: targets.TargetState) -> dict[str, Any]:
+    """Returns a target as JSON, without its secrets."""
+    view = asdict(target)
+    del view["user"], view["secrets"]
+    times = {"next_at": format_epoch(target.next_at), "created": format_epoch(target.created)}
+    return view | times
 
 
 def _own(db: Connection, id: int, user: int) -> targets.Target:
