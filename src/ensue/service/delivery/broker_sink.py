@@ -127,7 +127,7 @@ class BrokerSink(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class PublishResult:
+class SendOutcome:
     """The outcome of publishing notifications."""
 
     pending: list["asyncio.Future[Any]"]  # acknowledgements of the published ones
@@ -144,7 +144,7 @@ async def publish_all(
     rejected: type[Exception],
     room: AbstractAsyncContextManager[Any] | None = None,
     lost: "Sequence[asyncio.Future[Any]]" = (),
-) -> PublishResult:
+) -> SendOutcome:
     """Publishes notifications and waits for their acknowledgements, or until the connection is
     lost; an error of type `rejected` ends the publishing."""
     pending: list[asyncio.Future[Any]] = []
@@ -166,4 +166,4 @@ async def publish_all(
         failure,
     ]
     sent = next(number for number, error in enumerate(errors) if error is not None)
-    return PublishResult(pending, sent, errors[sent] or failure, timed_out)
+    return SendOutcome(pending, sent, errors[sent] or failure, timed_out)
