@@ -117,7 +117,7 @@ def test_corners_are_dragged(page: Page, console: Console):
 def test_a_region_is_typed(page: Page, console: Console):
     page.click("#type-region")
     page.fill("#region-text", "1 1\n4 1\nfour")
-    expect(page.locator("#region-says")).to_have_text("This is no region yet.")
+    expect(page.locator("#region-says")).to_have_text("This is not a region yet.")
     page.fill("#region-text", "1 1\n4 1\n4 3")
     expect(page.locator("#region-says")).to_have_text("")
     expect(page.locator(".handle:not(.middle)")).to_have_count(3)
@@ -142,7 +142,7 @@ def test_what_the_service_refuses_is_said(page: Page, browsing: Browsing):
 def test_a_region_is_changed_and_removed(page: Page, console: Console):
     console.do(console.service.put_region("Yard", "POLYGON ((1 1, 5 1, 5 4, 1 1))"))
     page.goto(f"{console.url}/?edit=Yard")
-    expect(page.locator("#region-form h2")).to_have_text("Change Yard")
+    expect(page.locator("#region-form h2")).to_have_text("Edit Yard")
     expect(page.locator(".handle:not(.middle)")).to_have_count(3)
     page.locator('.handle[title="Corner 3 of 3"]').focus()
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_regions_are_imported_and_refused_ones_named(browsing: Browsing, console
     page = browsing.open(f"{console.url}/regions")
     page.fill("#import-text", "not JSON")
     page.click("#import-form button")
-    expect(page.locator("#import-says")).to_contain_text("This is no JSON")
+    expect(page.locator("#import-says")).to_contain_text("This is not JSON")
     page.fill("#import-text", json.dumps({"type": "FeatureCollection", "features": features}))
     page.click("#import-form button")
     expect(page.locator("#import-says")).to_contain_text("1 added, 1 refused")

@@ -1,14 +1,17 @@
 """Health: the figures, what is bad and what fails, without loading the page again."""
 
+from time import time
+
 from playwright.sync_api import expect
 
 from console.browsing import Browsing
 from console.running import Console
+from ensue.service.store.target_store import switch_off
 
 
 def test_figures_follow_the_service(browsing: Browsing, console: Console):
     page = browsing.open(f"{console.url}/status")
-    events = page.locator(".figure", has_text="events so far").locator("strong")
+    events = page.locator(".figure", has_text="total events").locator("strong")
     expect(events).to_have_text("0")
     console.drive(1, (10, 1.0, 1.0), (20, 2.0, 2.0))
     expect(events).to_have_text("2")
@@ -33,7 +36,7 @@ def test_a_failing_target_is_switched_on_from_there(browsing: Browsing, console:
     made = console.do(service.subscribe("(ARITH:id = 1)", name="seen"))
     config = {"servers": "127.0.0.1:1", "topic": "alerts", "timeout": 0.5}
     target = console.do(service.add_target(made.id, "kafka", config))
-    console.do(service.dispatcher.switch_off(target, "by hand"))
+    console.do(service.do(lambda db: switch_off(db, target, "by hand", now=time())))
     page = browsing.open(f"{console.url}/status")
     row = page.locator("#targets tbody tr")
     expect(row).to_contain_text("seen")

@@ -196,7 +196,7 @@ def test_a_plane_has_a_picture_below(
 ):
     drawn = tmp_path / "plan.png"
     _draw_plan(drawn)
-    console = plane(tmp_path, background=Background.given(f"{drawn},0,0,60,40"))
+    console = plane(tmp_path, background=Background.parse(f"{drawn},0,0,60,40"))
     stops.append(console.stop)
     console.drive_together(*((1, id, 4 + 9 * id % 52, 6 + 7 * id % 30) for id in range(9)))
     page = browsing.open(console.url)

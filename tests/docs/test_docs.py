@@ -129,14 +129,12 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_modules_that_pages_name_exist():
-    """A path with a folder is one in the repository, its package or its tests."""
-    missing = []
-    for page in (
-        *sorted((ROOT / "docs").glob("*.md")),
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-    ):
-        for path in re.findall(r"`(\w+(?:/\w+)+\.py)`", page.read_text("utf-8")):
-            if not any((ROOT / folder / path).exists() for folder in (".", "src/ensue", "src")):
-                missing.append(f"{page.name}: {path}")
+    """A path with a folder is one in the repository or in its package."""
+    pages = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    missing = [
+        f"{page.name}: {path}"
+        for page in pages
+        for path in re.findall(r"`(\w+(?:/\w+)+\.py)`", page.read_text("utf-8"))
+        if not any((ROOT / folder / path).exists() for folder in (".", "src/ensue", "src"))
+    ]
     assert missing == []

@@ -113,7 +113,7 @@ def test_a_url_is_taken_apart() -> None:
     assert (place.scheme, place.host, place.port) == ("https", "example.org", 8443)
     assert place.path == "/a%20b?c=d"
     assert place.origin == "https://example.org:8443"
-    assert parse_webhook_url("http://[2606:4700::1111]").authority == "[2606:4700::1111]"
+    assert parse_webhook_url("http://[2606:4700::1111]").origin == "http://[2606:4700::1111]"
     assert parse_webhook_url("https://bücher.example").host == "xn--bcher-kva.example"
 
 

@@ -317,9 +317,7 @@ def test_mqtt_loses_nothing_when_the_broker_is_restarted_while_notes_are_sent():
 
 
 def _mqtt_session(sink: Any) -> MqttSession | None:
-    seat = sink._share
-    line = seat and seat._entry._connection
-    return line.session if line else None
+    return sink._shared and sink._shared._connection
 
 
 @needs_mosquitto
@@ -557,14 +555,14 @@ def test_targets_of_one_broker_share_a_connection_until_the_last_is_closed():
         ]
         one, *others = notes(20)
         await asyncio.gather(*(s.send([n]) for s, n in zip(sinks, (one, *others), strict=True)))
-        lines = {id(sink._share._entry._connection) for sink in sinks}
+        lines = {id(sink._shared._connection) for sink in sinks}
         assert len(lines) == 1
         for sink in sinks[1:]:
             await sink.close()
-        line = sinks[0]._share._entry._connection
+        line = sinks[0]._shared._connection
         await sinks[0].send(notes(1, first=100))
         await sinks[0].close()
-        assert line.connection.client.is_closed
+        assert line.client.is_closed
         info = await stream.stream_info("ALERTS")
         assert info.state.messages == 21
         await connection.close()

@@ -19,9 +19,8 @@ from ensue.service.errors import IntakeStoppedError, OverLimitError
 from ensue.service.sources import kafka_source as kafka
 from ensue.service.sources import mqtt_source as mqtt
 from ensue.service.sources import nats_source as nats
-from ensue.service.sources.backpressure import read_with_retries
 from ensue.service.sources.payloads import Message, batch_messages, split_events
-from ensue.service.sources.source import SourceProgress
+from ensue.service.sources.source import SourceProgress, read_with_retries
 from support.brokers import (
     KafkaRestart,
     Recorder,
@@ -37,9 +36,9 @@ from support.services import HERE, matches, point, run, service
 
 SECRET = "hunter2-is-no-password"
 MAKES = {
-    "kafka": (kafka.make_kafka_source, {"servers": "127.0.0.1:1", "topic": "trucks"}),
-    "mqtt": (mqtt.make_mqtt_source, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
-    "nats": (nats.make_nats_source, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
+    "kafka": (kafka.KafkaSource, {"servers": "127.0.0.1:1", "topic": "trucks"}),
+    "mqtt": (mqtt.MqttSource, {"server": "127.0.0.1:1", "topic": "trucks/#"}),
+    "nats": (nats.NatsSource, {"servers": "127.0.0.1:1", "subject": "trucks.>"}),
 }
 kinds = pytest.mark.parametrize("kind", list(MAKES))
 
@@ -139,7 +138,7 @@ def test_a_cancellation_that_escapes_from_a_client_does_not_end_a_source():
         await asyncio.Event().wait()
 
     async def story():
-        source = asyncio.create_task(read_with_retries(read, progress, str))
+        source = asyncio.create_task(read_with_retries(read, progress))
         await until(lambda: progress.counts["interruptions"] == 2, "two interruptions")
         await asyncio.sleep(0)
         assert not source.done()
@@ -189,7 +188,7 @@ class Mqtt:
         _, config = parse_endpoint(f"mqtt://{self.broker.address}/trucks/#")
         return {**config, "client": "source", "timeout": 5, **more}
 
-    make = staticmethod(mqtt.make_mqtt_source)
+    make = staticmethod(mqtt.MqttSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -227,7 +226,7 @@ class Nats:
         _, config = parse_endpoint(f"nats://{self.broker.address}/trucks.>?stream=TRUCKS")
         return {**config, "timeout": 5, "look": 0.1, **more}
 
-    make = staticmethod(nats.make_nats_source)
+    make = staticmethod(nats.NatsSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -263,7 +262,7 @@ class Kafka:
         _, config = parse_endpoint(f"kafka://{self.broker.address}/{self.topic}")
         return {**config, "timeout": 5, "look": 0.2, **more}
 
-    make = staticmethod(kafka.make_kafka_source)
+    make = staticmethod(kafka.KafkaSource)
 
     @asynccontextmanager
     async def sender(self) -> AsyncIterator[Any]:
@@ -673,7 +672,7 @@ def test_what_an_mqtt_broker_says_is_told(answers, said):
         server = await asyncio.start_server(answering, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         config = {"server": f"127.0.0.1:{port}", "topic": "trucks/#", "client": "source"}
-        source = mqtt.make_mqtt_source(config)
+        source = mqtt.MqttSource(config)
         async with server, reading(source, Recorder()):
             await until(lambda: said in (source.progress.trouble or ""), said)
 

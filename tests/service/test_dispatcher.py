@@ -27,6 +27,7 @@ from ensue.service.errors import NotFoundError
 from ensue.service.notification import Notification
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store as targets
+from ensue.service.web.target_routes import rotate_secret
 
 Story = Callable[[Scene, Receiver], Awaitable[None]]
 
@@ -141,8 +142,9 @@ def test_an_idle_target_has_no_task(tmp_path: Path) -> None:
         await scene.target(receiver.url)
         await scene.notes(ids(10))
         await scene.rested()
-        busy = scene.dispatcher.busy
-        assert (busy.working, busy.queued, busy.timed, busy.troubles) == (0, 0, 0, 0)
+        dispatcher = scene.dispatcher
+        assert not [*dispatcher._working, *dispatcher._queued, *dispatcher._timed]
+        assert dispatcher._errors == 0
 
     played(tmp_path, story)
 
@@ -170,12 +172,12 @@ def test_a_sink_that_nobody_uses_is_closed(tmp_path: Path) -> None:
         await scene.target(kind="list")
         await scene.notes(ids(3))
         await scene.rested()
-        assert scene.dispatcher.busy.open_sinks == 1
+        assert len(scene.dispatcher._sinks) == 1
         await scene.later(60.0)
-        assert (scene.dispatcher.busy.open_sinks, listed.closed) == (1, 0)
+        assert (len(scene.dispatcher._sinks), listed.closed) == (1, 0)
         await scene.later(400.0)
         await asyncio.sleep(0)
-        assert (scene.dispatcher.busy.open_sinks, listed.closed) == (0, 1)
+        assert (len(scene.dispatcher._sinks), listed.closed) == (0, 1)
         await scene.notes(["later"])
         await scene.rested()
 
@@ -233,7 +235,7 @@ def test_after_so_many_tries_a_note_is_a_dead_letter_until_it_is_redelivered(
         await scene.later(1e6)
         assert len(receiver.requests) == 4
         receiver.answer = lambda _: Reply(200)
-        assert await scene.dispatcher.redeliver(target) == (letter.number,)
+        assert await scene.change(target, targets.redeliver, None) == (letter.number,)
         await scene.rested()
         state = await scene.state(target)
         assert (state.state, state.waiting, state.dead, state.delivered) == ("on", 0, 0, 1)
@@ -351,7 +353,7 @@ def test_gone_switches_off_until_it_is_switched_on(tmp_path: Path) -> None:
         await scene.later(1e6)
         assert len(receiver.requests) == asked
         receiver.answer = lambda _: Reply(200)
-        await scene.dispatcher.switch_on(target)
+        await scene.change(target, targets.switch_on)
         await scene.rested()
         assert (await scene.state(target)).state == "on"
 
@@ -429,7 +431,7 @@ def test_a_hanging_receiver_does_not_hold_up_others(tmp_path: Path) -> None:
             await scene.target(other.url, subscription=1000)
             await scene.notes(ids(20), subscription=1000)
             await other.until(20)
-        assert scene.dispatcher.busy.working > 0
+        assert scene.dispatcher._working
 
     few = DispatcherOptions(targets=8, closing=0.0)
     played(tmp_path, story, pace=few, webhooks=WebhookLimits(at_once=8, seconds=30.0))
@@ -557,10 +559,10 @@ def test_a_delivered_note_can_be_sent_again(tmp_path: Path) -> None:
         await scene.notes(["a", "b", "c"])
         await scene.notes(["other"], subscription=8)
         await scene.rested()
-        assert await scene.dispatcher.redeliver(target, [2, 4, 99]) == (2,)
+        assert await scene.change(target, targets.redeliver, [2, 4, 99]) == (2,)
         await scene.rested()
         with pytest.raises(NotFoundError, match="no target 99"):
-            await scene.dispatcher.redeliver(99)
+            await scene.change(99, targets.redeliver, None)
 
     assert Counter(played(tmp_path, story).taken) == {"a": 1, "b": 2, "c": 1}
 
@@ -572,7 +574,7 @@ def test_redelivery_does_not_wait_for_a_target_that_fails(tmp_path: Path) -> Non
         await scene.notes(["a"])
         await scene.rested()
         receiver.answer = lambda _: Reply(200)
-        await scene.dispatcher.redeliver(target, [1])
+        await scene.change(target, targets.redeliver, [1])
         await scene.rested()
         assert (await scene.state(target)).state == "on"
 
@@ -582,12 +584,12 @@ def test_redelivery_does_not_wait_for_a_target_that_fails(tmp_path: Path) -> Non
 def test_a_target_that_is_switched_off_sends_nothing(tmp_path: Path) -> None:
     async def story(scene: Scene, receiver: Receiver) -> None:
         target = await scene.target(receiver.url)
-        await scene.dispatcher.switch_off(target, "holidays")
+        await scene.change(target, targets.switch_off, "holidays")
         await scene.notes(ids(5))
         await scene.later(1e6)
         state = await scene.state(target)
         assert (state.state, state.reason, state.behind) == ("off", "holidays", 5)
-        await scene.dispatcher.switch_on(target)
+        await scene.change(target, targets.switch_on)
         await scene.rested()
 
     receiver = played(tmp_path, story)
@@ -601,7 +603,7 @@ def test_what_is_switched_off_while_it_sends_stays_off(tmp_path: Path) -> None:
         target = await scene.target(receiver.url)
         await scene.notes(["a"])
         await receiver.until(1)
-        await scene.dispatcher.switch_off(target, "holidays")
+        await scene.change(target, targets.switch_off, "holidays")
         receiver.gate.set()
         await scene.rested()
         state = await scene.state(target)
@@ -618,7 +620,7 @@ def test_secrets_are_rotated_while_notes_go_out(tmp_path: Path) -> None:
         target = await scene.target(receiver.url, secret=first)
         await scene.notes(["a"])
         await scene.rested()
-        fresh = await scene.dispatcher.rotate(target, keep_seconds=100.0)
+        fresh = await scene.change(target, rotate_secret, 100.0)
         await scene.notes(["b"])
         await scene.rested()
         await scene.later(101.0)
@@ -780,7 +782,7 @@ def test_a_courier_that_starts_waits_as_long_as_the_last_one_would_have(tmp_path
         await scene.begin()
         await scene.rested()
         assert receiver.ids == ["a"]
-        assert scene.dispatcher.busy.timed == 1
+        assert len(scene.dispatcher._timed) == 1
         receiver.answer = lambda _: Reply(200)
         await scene.later(5.0)
 
@@ -823,7 +825,7 @@ def test_a_file_that_cannot_be_written_does_not_stop_delivery(tmp_path: Path) ->
         scene.dispatcher.wake([7])
         await scene.rested()
         assert listed.got == ids(50)
-        assert scene.dispatcher.busy.troubles > 0
+        assert scene.dispatcher._errors > 0
         await scene.later(600.0)
         assert listed.got == ids(50)  # and nothing is sent again and again
         scene.wire.full = False

@@ -23,7 +23,7 @@ LOOK = 0.03  # seconds
 
 
 def made(path: Path, **more: Any) -> Any:
-    return folder.make_folder_source({"path": str(path), "look": LOOK, **more})
+    return folder.FolderSource({"path": str(path), "look": LOOK, **more})
 
 
 def lines(*numbers: int) -> bytes:
@@ -316,13 +316,13 @@ def test_a_folder_that_is_missing_is_waited_for(tmp_path):
 def test_a_folder_is_named_by_a_url(tmp_path):
     kind, config = parse_endpoint(f"folder:{tmp_path}?look=0.5&most=10")
     assert kind == "folder"
-    assert folder.make_folder_source(config).name == f"folder:{tmp_path}"
+    assert folder.FolderSource(config).name == f"folder:{tmp_path}"
 
 
 @pytest.mark.parametrize("config", [{}, {"path": "a", "lok": 1}, {"path": "a", "most": "many"}])
 def test_a_configuration_that_cannot_be_used_is_refused(config):
     with pytest.raises(ServiceError, match="hint: "):
-        folder.make_folder_source(config)
+        folder.FolderSource(config)
 
 
 # ------------------------------------------------------------------------------ real service

@@ -18,13 +18,8 @@ from ensue.backends.live_rows import LiveEventReader
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.runtime.source_schema import SourceOptions
-from ensue.service.templates import (
-    TEMPLATES,
-    Parameter,
-    ParameterKind,
-    TemplateStream,
-    fill_template,
-)
+from ensue.service.templates import TEMPLATES, fill_template
+from ensue.service.templates.template import Parameter, ParameterKind, TemplateStream
 from samples.fleet.roads import METRES
 from samples.fleet_day import FleetDay, fleet_day
 from support.cases import each_case

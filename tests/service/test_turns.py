@@ -3,15 +3,12 @@
 from collections import Counter
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensue.errors import ServiceError
 from ensue.service.delivery.retry_queue import (
     BROKER_BACKOFF,
     WEBHOOK_BACKOFF,
-    Backoff,
     ConcurrencyShares,
     FairQueue,
 )
@@ -89,14 +86,3 @@ def test_waits_grow_within_their_jitter_and_never_beyond_the_most(
 def test_ten_tries_of_a_request_take_three_days() -> None:
     days = sum(WEBHOOK_BACKOFF.after(n, lambda: 0.5) for n in range(1, 10)) / 86_400
     assert 3 < days < 4
-
-
-@pytest.mark.parametrize("steps", [(), (0.0,), (-1.0, 5.0), (5.0, 1.0)])
-def test_waits_that_do_not_grow_are_refused(steps: tuple[float, ...]) -> None:
-    with pytest.raises(ServiceError, match="ascending"):
-        Backoff(steps)
-
-
-def test_jitter_is_a_part() -> None:
-    with pytest.raises(ServiceError, match="jitter"):
-        Backoff((1.0,), jitter=1.0)

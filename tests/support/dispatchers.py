@@ -138,7 +138,7 @@ class Scene:
         """The courier ends as if its process were killed: what it knew is lost."""
         courier = self.dispatcher
         courier._closing = True
-        for one in courier._rounds.values():
+        for one in courier._attempts.values():
             one.cut()
         tasks = [*courier._loops, *courier._working.values()]
         for task in tasks:
@@ -157,6 +157,14 @@ class Scene:
         self.clock.advance(seconds)
         await _settled()  # it has woken
         await self.rested()
+
+    async def change(
+        self, target: int, work: Callable[..., T], *values: Any, subscription: int = 7
+    ) -> T:
+        """Changes a target as a user does, and wakes the dispatcher."""
+        result = await self.database.write(lambda db: work(db, target, *values, now=self.clock()))
+        self.dispatcher.wake([subscription])
+        return result
 
     async def target(
         self,

@@ -65,7 +65,7 @@ def build_server(service: Service, options: Namespace) -> HttpServer:
     """Build the server from the options."""
     console: Console | None = None if options.no_console else add_pages
     if console is not None and options.background is not None:
-        console = partial(add_pages, background=Background.given(options.background))
+        console = partial(add_pages, background=Background.parse(options.background))
     return HttpServer(
         service,
         host=options.host,
@@ -198,10 +198,10 @@ def create_token(options: Namespace) -> ExitCode:
 
 
 SOURCES = {
-    "folder": folder.make_folder_source,
-    "kafka": kafka.make_kafka_source,
-    "mqtt": mqtt.make_mqtt_source,
-    "nats": nats.make_nats_source,
+    "folder": folder.FolderSource,
+    "kafka": kafka.KafkaSource,
+    "mqtt": mqtt.MqttSource,
+    "nats": nats.NatsSource,
 }
 
 

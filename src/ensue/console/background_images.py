@@ -21,7 +21,7 @@ class Background:
     north: float
 
     @classmethod
-    def given(cls, text: str) -> "Background":
+    def parse(cls, text: str) -> "Background":
         """Parse the command-line option: FILE,west,south,east,north."""
         *file, west, south, east, north = ["", *text.rsplit(",", 4)]
         try:

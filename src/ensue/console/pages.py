@@ -19,8 +19,14 @@ from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
 from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
-from ensue.service.web.account_routes import get_csrf_token, require_session, sanitize_path
+from ensue.service.web.account_routes import (
+    describe_stream,
+    get_csrf_token,
+    require_session,
+    sanitize_path,
+)
 from ensue.service.web.guard import ACCESS, SIGN_IN
+from ensue.service.web.template_routes import list_templates
 
 STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100  # rows of a list
@@ -133,7 +139,7 @@ def _add_map(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         recent = await service.look(lambda db: shown.get_recent_notifications(db, access.user))
         return pages.page(
-            request, "map.html", "Map", stream=shown.describe_stream(service),
+            request, "map.html", "Map", stream=describe_stream(service),
             background=background and background.as_dict(), recent=recent,
         )  # fmt: skip
 
@@ -177,7 +183,7 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
             counters=shown.counter_rows(counters),
             quiet=_quiet(service, found.quiet),
             explained=await service.explain(id, user=access.user),
-            stream=shown.describe_stream(service),
+            stream=describe_stream(service),
             recent=await service.look(lambda db: shown.get_recent_notifications(db, access.user, id)),
         )  # fmt: skip
 
@@ -188,8 +194,8 @@ def _add_forms(routes: APIRouter, pages: Pages) -> None:
     def form(request: Request, found: dict[str, Any] | None) -> Response:
         return pages.page(
             request, "form.html", "Subscriptions", found=found, known=found,
-            stream=shown.describe_stream(service), background=background and background.as_dict(),
-            calendar=service.columns.calendar, templates=shown.list_templates(service),
+            stream=describe_stream(service), background=background and background.as_dict(),
+            calendar=service.columns.calendar, templates=list_templates(service),
             since=shown.list_since_choices(service),
         )  # fmt: skip
 
@@ -224,7 +230,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
         access.require(READ)
         admin = access.may(ADMIN)
         user = None if admin else access.user
-        found = await service.look(lambda db: shown.get_health(db, service, access))
+        found = await shown.get_health(service, access)
         return pages.page(
             request, "health.html", "Health", fresh=FAST_REFRESH,
             health=found,

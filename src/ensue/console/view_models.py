@@ -7,19 +7,13 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
-from ensue.errors import QueryError
-from ensue.service import queries as looking
 from ensue.service.access import ADMIN, Principal
 from ensue.service.event_columns import format_time
-from ensue.service.notification import Notification
 from ensue.service.service import Service
-from ensue.service.store import journal as audit
-from ensue.service.store import outbox
+from ensue.service.store import journal, outbox
 from ensue.service.store import target_store as targets
-from ensue.service.store.journal import list_bad_events as newest_bad_events
-from ensue.service.store.journal import read_counters
 from ensue.service.subscription_view import UserSubscription
-from ensue.service.templates import TEMPLATES
+from ensue.service.web.health_routes import report_health
 from ensue.service.web.region_routes import text_to_geojson
 from ensue.svg import build_outline
 
@@ -63,7 +57,7 @@ _FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "outbox": ("stored notifications", ""),
         "oldest_note": ("age of the oldest notification", ""),
         "listeners": ("listeners", ""),
-        "slow_listeners": ("slow listeners disconnected", "warning"),
+        "slow_listeners_cut": ("slow listeners disconnected", "warning"),
         "retries": ("deliveries to retry", "warning"),
         "failing_targets": ("failing targets", "warning"),
         "switched_off_targets": ("disabled targets", "warning"),
@@ -82,25 +76,6 @@ class Figure:
     words: bool = False  # the value is text
 
 
-def describe_stream(service: Service) -> dict[str, Any]:
-    """Describe the columns of events for scripts."""
-    return {**asdict(service.stream), "columns": dict(service.stream.columns)}
-
-
-def list_templates(service: Service) -> list[dict[str, Any]]:
-    """List the templates that fit the stream, with its units of time and space."""
-    fitting, stream = [], service.columns.template_stream
-    for template in TEMPLATES.values():
-        try:
-            fitting.append(asdict(template.on(stream)))
-        except QueryError:  # it needs objects or locations, which the events lack
-            continue
-    return fitting
-
-
-# -------------------------------------------------------------------------------- subscriptions
-
-
 def subscription_rows(
     db: Connection, subscriptions: Sequence[UserSubscription]
 ) -> list[dict[str, Any]]:
@@ -109,7 +84,7 @@ def subscription_rows(
         {
             **subscription.as_dict(),
             "finds": subscription.template or get_first_line(subscription.text),
-            "matches": read_counters(db, subscription.id).get("matches", 0),
+            "matches": journal.read_counters(db, subscription.id).get("matches", 0),
             "targets": targets.list_target_states(db, subscription.user, subscription.id),
         }
         for subscription in subscriptions
@@ -164,21 +139,16 @@ def get_recent_notifications(
     db: Connection, user: int, subscription: int | None = None
 ) -> dict[str, Any]:
     """Return the newest notifications, oldest first, and the number from which a page listens."""
-    last = outbox.get_newest_number(
-        db
-    )  # read first: pages drop duplicates by number, but would miss a gap
+    # read first: pages drop duplicates by number, but would miss a gap
+    last = outbox.get_newest_number(db)
     notes = outbox.read_newest_matches(
         db, most=MAX_NOTIFICATIONS, user=user, subscription=subscription
     )
-    return {"items": [build_notification_row(note) for note in reversed(notes)], "next": last}
-
-
-def build_notification_row(note: Notification) -> dict[str, Any]:
-    """Format a notification as /notifications does."""
-    return {"number": note.number, "at": format_time(note.at), **note.content}
-
-
-# -------------------------------------------------------------------------------- regions
+    items = [
+        {"number": note.number, "at": format_time(note.at), **note.content}
+        for note in reversed(notes)
+    ]
+    return {"items": items, "next": last}
 
 
 def region_rows(
@@ -207,40 +177,14 @@ def region_rows(
     return rows
 
 
-# -------------------------------------------------------------------------------- health
-
-
-# The fields that every user may see, since all share the stream.
-_PUBLIC_FIELDS = (
-    "state", "reason", "events_per_second", "lag_seconds", "watermark", "objects",
-)  # fmt: skip
-
-
-def get_health(db: Connection, service: Service, access: Principal) -> dict[str, Any]:
+async def get_health(service: Service, access: Principal) -> dict[str, Any]:
     """Return the health of the service; users see the stream and their own objects."""
-    status = looking.report_health(db, service)
+    status = await report_health(service, access)
     status["began"] = format_time(service.began)
-    oldest = status["outbox_oldest"]
-    status["oldest_note"] = None if oldest is None else time.time() - oldest
-    status["slow_listeners"] = service.listeners.slow
-    if access.may(ADMIN):
-        return status
-    own = targets.list_target_states(db, access.user)
-    active, bad = (
-        db.execute(f"SELECT count(*) FROM {table} WHERE user = ?{more}", (access.user,))
-        for table, more in (("subscriptions", " AND state = 'active'"), ("bad_events", ""))
-    )
-    return {
-        **{name: status[name] for name in (*_PUBLIC_FIELDS, "began")},
-        "problems": looking.list_problems(db, service, access.user),
-        "subscriptions": active.fetchone()[0],
-        "bad": bad.fetchone()[0],
-        "listeners": service.listeners.connections(access.user),
-        "retries": sum(target.waiting for target in own),
-        "failing_targets": sum(target.state == targets.FAILING for target in own),
-        "switched_off_targets": sum(target.state == targets.OFF for target in own),
-        "dead_letters": sum(target.dead for target in own),
-    }
+    if "outbox" in status:
+        oldest = status["outbox_oldest"]
+        status["oldest_note"] = None if oldest is None else time.time() - oldest
+    return status
 
 
 def group_figures(health: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
@@ -302,7 +246,7 @@ def bad_events(db: Connection, access: Principal) -> list[dict[str, Any]]:
     user = None if access.may(ADMIN) else access.user
     return [
         {**row, "at": format_time(row["at"]), "event": _text(row["event"])}
-        for row in newest_bad_events(db, user=user, most=MAX_BAD_EVENTS)
+        for row in journal.list_bad_events(db, user=user, most=MAX_BAD_EVENTS)
     ]
 
 
@@ -316,17 +260,8 @@ def audit_rows(
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Return entries of the audit log, and the id from which older ones continue."""
     user = None if access.may(ADMIN) else access.user
-    entries = audit.read_audit_log(db, user=user, before=before, limit=most)
-    rows = [
-        {
-            "at": format_time(row["at"]),
-            "who": row["name"],
-            "action": row["action"],
-            "subject": row["subject"],
-            "detail": row["detail"],
-        }
-        for row in entries
-    ]
+    entries = journal.read_audit_log(db, user=user, before=before, limit=most)
+    rows = [{**dict(row), "at": format_time(row["at"])} for row in entries]
     return rows, entries[-1]["id"] if len(entries) == most else None
 
 

@@ -1,4 +1,4 @@
-// Requests to the service; what it refuses is a Problem with its words.
+// Requests to the service; rejected ones throw a Problem.
 
 const BASE = "/api/v1";
 

@@ -41,7 +41,7 @@ export function given(id) {
   return block ? JSON.parse(block.textContent) : null;
 }
 
-// Says something to screen readers; what is said in quick succession is joined.
+// Announces a text to screen readers; texts in quick succession are joined.
 let waiting = [];
 let timer = null;
 

@@ -28,7 +28,7 @@ export class Feed {
     this._empty = make(
       "p",
       { class: "empty" },
-      "No notifications yet. They appear here the moment a subscription fires.",
+      "No notifications yet. They appear here as soon as a subscription matches.",
     );
     this._notice = make("p", { class: "notice", hidden: true });
     this._held = [];

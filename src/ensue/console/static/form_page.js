@@ -62,7 +62,7 @@ class FormPage {
     one("#parameters-part").hidden = !template;
     one("#text-from").textContent = template
       ? "This text is generated from the parameters. You can edit it as text."
-      : "Your own text, in OPSL. Mistakes are underlined while you type.";
+      : "Your own text, in OPSL. Errors are underlined as you type.";
     one("#open-text").hidden = !template;
     this._editor.readOnly = Boolean(template);
     // A template asks for the quiet time itself.
@@ -115,7 +115,7 @@ class FormPage {
     one("#templates input[value='']").checked = true;
     await this._choose("");
     one("#text").focus();
-    announce("The text can be edited now. It is no longer tied to the form.");
+    announce("You can edit the text now. The form no longer changes it.");
   }
 
   _edited() {
@@ -168,7 +168,7 @@ class FormPage {
     try {
       if (this._known) {
         const anew = await sure(
-          "With another text the subscription begins anew: what it has seen so far is forgotten.",
+          "A changed query restarts the subscription and discards its partial matches.",
           "Save changes",
         );
         if (!anew) return;

@@ -112,7 +112,7 @@ class MapPage {
   async _poll() {
     if (!this.stream.key || !this.stream.location) return;
     const found = await get(`/objects?after=${this._moves}&limit=${OBJECTS}`);
-    // A service that was started anew counts from the beginning.
+    // A restarted service counts from the beginning.
     if (found.at < this._moves) this.objects.clear();
     this._moves = found.at;
     const { type } = this.stream;
@@ -129,7 +129,7 @@ class MapPage {
       if (!document.hidden) await this._poll();
       this._lost(false);
     } catch (problem) {
-      this._moves = 0; // it may count anew
+      this._moves = 0; // the count may have restarted
       this._lost(true, problem);
     }
     setTimeout(() => this._again(), POLL);
@@ -188,7 +188,7 @@ class MapPage {
     pause.addEventListener("click", () => {
       const paused = pause.getAttribute("aria-pressed") !== "true";
       pause.setAttribute("aria-pressed", String(paused));
-      pause.replaceChildren(icon(paused ? "play" : "paused"), paused ? "Go on" : "Hold");
+      pause.replaceChildren(icon(paused ? "play" : "paused"), paused ? "Resume" : "Pause");
       this.feed.pause(paused);
       if (!paused) one("#feed-held").textContent = "";
     });

@@ -3,7 +3,7 @@
 import { signIn } from "./api.js";
 
 const KINDS = ["match", "started", "ended"];
-const WAITS = [1000, 2000, 5000, 10000]; // milliseconds before a closed stream is asked for again
+const WAITS = [1000, 2000, 5000, 10000]; // milliseconds before a closed stream is reopened
 const KEPT = 500;
 const UNSEEN = 60000;
 
@@ -23,7 +23,7 @@ export class Notifications {
     document.addEventListener("visibilitychange", () => this._look());
   }
 
-  // `recent` is what the page brought along: notes, oldest first, and the number behind them.
+  // `recent` is part of the page: notifications, oldest first, and the number after the last.
   start(recent) {
     this._state("connecting");
     this._last = recent.next;
@@ -50,8 +50,8 @@ export class Notifications {
     });
   }
 
-  // A browser has few connections to one place: a page that nobody looks at lets go of its own,
-  // and has all that came when it is looked at again.
+  // Browsers limit the connections to a host, so a hidden page closes its own, and catches up when
+  // it is visible again.
   _look() {
     clearTimeout(this._rest);
     if (document.hidden) this._rest = setTimeout(() => this._source?.close(), UNSEEN);

@@ -1,4 +1,4 @@
-// The panel of objects: finding one, and what is known of it, with its track on the map.
+// The panel of objects: search, details of an object, and its track on the map.
 
 import { get } from "./api.js";
 import { make, one } from "./elements.js";

@@ -15,7 +15,7 @@ const WORDS = [
 ];
 const PATTERN = new RegExp(WORDS.map(([, pattern]) => `(${pattern})`).join("|"), "gi");
 
-// Pieces [kind, text] that together are the text; the kind of what needs no colour is null.
+// Splits a text into pieces [kind, text]; the kind of uncoloured ones is null.
 export function words(text) {
   const found = [];
   let at = 0;
@@ -29,7 +29,7 @@ export function words(text) {
   return found;
 }
 
-// Positions of the service count characters, those of the browser halves of some.
+// Positions of the service count characters, those of the browser UTF-16 units.
 export function unitsOf(text, characters) {
   let units = 0;
   for (const character of text) {

@@ -5,10 +5,10 @@ import { all, announce, icon, make, one } from "./elements.js";
 import { ago } from "./times.js";
 import { colourTexts } from "./editor.js";
 
-const written = new WeakMap(); // part -> what the server wrote there last
+const written = new WeakMap(); // part -> its last content from the server
 const METHODS = { POST: post, DELETE: (path) => remove(path), PUT: put, PATCH: patch };
 
-// Says at the top of the page what went wrong, or right.
+// Shows an error or a success at the top of the page.
 export function tell(words, kind = "good", hint = null) {
   const message = make(
     "div",
@@ -70,7 +70,7 @@ export function sure(question, yes) {
         make(
           "div",
           { class: "buttons" },
-          make("button", { class: "button", value: "no", autofocus: true }, "No, leave it"),
+          make("button", { class: "button", value: "no", autofocus: true }, "Cancel"),
           make("button", { class: "button danger", value: "yes" }, yes),
         ),
       ),
@@ -84,8 +84,8 @@ export function sure(question, yes) {
   });
 }
 
-// Parts with an id are taken anew from the same page, as the server writes it: those with
-// data-live now and then, those with data-renewed after something was done.
+// Parts with an id are refreshed from the server: those with data-live periodically, those with
+// data-renewed after an action.
 export async function refresh(which) {
   const parts = all(which);
   if (!parts.length) return;

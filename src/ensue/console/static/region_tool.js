@@ -8,10 +8,10 @@ import { sure, tell, tellProblem } from "./page.js";
 
 const HELP = {
   polygon:
-    "Click corners on the map. Enter or a click on the first corner finishes, Backspace takes back, Escape cancels. With the keyboard: arrows move the map, space sets a corner at the cross.",
+    "Click corners on the map. Enter or a click on the first corner finishes, Backspace removes the last corner, Escape cancels. With the keyboard: arrows move the map, space sets a corner at the cross.",
   circle:
     "Click the centre, then a place on the border. With the keyboard: arrows move the map, space sets the centre and then the border at the cross.",
-  typed: "Corners as “x y”, one a line, or WKT, or CIRCLE (x y, radius).",
+  typed: "Corners as “x y”, one per line, or WKT, or CIRCLE (x y, radius).",
   edit: "Drag corners, or the small handles between them to add one. With the keyboard: Tab to a corner, arrows move it, Delete removes it.",
 };
 
@@ -137,7 +137,7 @@ export class RegionTool {
     this._says.textContent = "";
     this._name.value = editing ?? "";
     this._name.readOnly = editing !== null;
-    one("h2", this._form).textContent = editing ? `Change ${editing}` : "New region";
+    one("h2", this._form).textContent = editing ? `Edit ${editing}` : "New region";
     this._buttons();
   }
 
@@ -189,7 +189,7 @@ export class RegionTool {
 
   _typed() {
     const taken = this._take(this._text.value);
-    this._says.textContent = taken || !this._text.value.trim() ? "" : "This is no region yet.";
+    this._says.textContent = taken || !this._text.value.trim() ? "" : "This is not a region yet.";
     this._buttons();
   }
 

@@ -22,7 +22,7 @@ form?.addEventListener("submit", async (event) => {
       make(
         "p",
         { class: "wrong-value" },
-        "This is no JSON. A GeoJSON FeatureCollection is asked for, each feature with a property “name”.",
+        "This is not JSON. Use a GeoJSON FeatureCollection whose features have a property “name”.",
       ),
     );
     return;

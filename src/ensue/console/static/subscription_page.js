@@ -1,4 +1,4 @@
-// The page of a subscription: where its notifications go, its newest ones, why not more of them.
+// The page of a subscription: targets, newest notifications, and why not.
 
 import { get, post } from "./api.js";
 import { given, icon, make, one } from "./elements.js";
@@ -89,10 +89,10 @@ class Targets {
       one("#target-more").open = false;
       if (made.secret)
         this._secret(
-          "The secret of this webhook. It is shown once: keep it where the receiver checks signatures.",
+          "The secret of this webhook, shown only once. The receiver needs it to verify signatures.",
           made.secret,
         );
-      else tell("The target is added. It gets what comes from now on.");
+      else tell("The target was added. It receives all new notifications.");
       await refresh("#targets");
     } catch (problem) {
       one("#target-says").textContent = [problem.message, problem.hint].filter(Boolean).join(" ");
@@ -103,7 +103,7 @@ class Targets {
     try {
       const made = await post(`/targets/${id}/rotate`);
       this._secret(
-        "The new secret. It is shown once. For a while requests are signed with the old one, too.",
+        "The new secret, shown only once. For a while requests are also signed with the old one.",
         made.secret,
       );
       await refresh("#targets");
@@ -187,8 +187,8 @@ function notes(subscription, stream) {
         make("span", { class: `kind ${note.kind}` }, icon(note.kind)),
         ` ${note.kind}`,
       ),
-      make("td", { class: "number", "data-name": "Came" }, note.at ? ago(note.at) : "now"),
-      make("td", { "data-name": "About" }, about(note, stream)),
+      make("td", { class: "number", "data-name": "Received" }, note.at ? ago(note.at) : "now"),
+      make("td", { "data-name": "Object" }, about(note, stream)),
       make(
         "td",
         { class: "actions" },
@@ -220,4 +220,4 @@ if (one("#target-form")) new Targets(known.id);
 notes(known.id, stream);
 const why = new WhyNot(one("#why-not"), known.id, stream);
 one("#ask-why-not")?.addEventListener("click", () => why.ask());
-if (new URLSearchParams(location.search).has("made")) tell("Saved. It sees the next events.");
+if (new URLSearchParams(location.search).has("made")) tell("Saved. It receives all new events.");

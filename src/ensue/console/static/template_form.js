@@ -1,4 +1,4 @@
-// The form of a template: a field for each of its parameters, made from what the service says.
+// The form of a template: a field for each parameter, as the service describes it.
 
 import { make } from "./elements.js";
 
@@ -53,7 +53,7 @@ export class TemplateForm {
       .map(({ parameter }) => parameter.title);
   }
 
-  // Shows what the service refused beside the field that it names.
+  // Shows an error of the service next to the field that it names.
   wrong(problem) {
     for (const { parameter, input, says } of this._fields) {
       const named =
@@ -192,6 +192,6 @@ export function choices(element, templates, chosen, { changed }) {
     );
   element.replaceChildren(
     ...templates.map(({ name, title, says }) => option(name, title, says)),
-    option("", "Something else", "Write the text yourself."),
+    option("", "Custom query", "Write the query text yourself."),
   );
 }

@@ -75,7 +75,7 @@ export class Timeline {
         draw(
           "text",
           { x: 8, y: ROW, class: "name" },
-          "Notifications appear along the time of the stream.",
+          "Notifications appear here by event time.",
         ),
       );
       return;

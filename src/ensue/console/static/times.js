@@ -9,7 +9,7 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", {
   hourCycle: "h23",
 });
 
-// Seconds since 1970 of a timestamp; a number stays what it is.
+// Converts a timestamp to seconds since 1970; numbers are returned unchanged.
 export function position(moment) {
   if (typeof moment === "number") return moment;
   if (moment === null || moment === undefined) return NaN;
@@ -29,7 +29,7 @@ export function day(seconds) {
   return DAY.format(new Date(seconds * 1000));
 }
 
-// A moment as people read it; times are those of the stream, in UTC.
+// Formats an event time, in UTC.
 export function shown(moment, { withDay = true } = {}) {
   if (isNumber(moment)) return String(Math.round(moment * 1000) / 1000);
   const seconds = position(moment);
@@ -66,7 +66,7 @@ export function span(start, end, known = null) {
   return start === end ? from : `${from} – ${shown(end, { withDay: last !== first })}`;
 }
 
-// Positions on an axis that fall on round moments, with what stands at each.
+// Ticks of an axis at round times, with their labels.
 const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
   172800, 604800,

@@ -1,4 +1,4 @@
-// What a trial run found: how often, of which objects, when, and where.
+// The result of a trial run: the matches by object, over time, and on the map.
 
 import { draw, make } from "./elements.js";
 import { about } from "./feed.js";
@@ -101,15 +101,15 @@ export class TrialView {
       ),
     );
     if (trial.cut)
-      this._element.append(make("p", { class: "notice" }, `Not all of them: ${trial.cut}`));
+      this._element.append(make("p", { class: "notice" }, `Incomplete: ${trial.cut}`));
     if (!trial.count) {
       this._element.append(
         make(
           "p",
           { class: "empty" },
           trial.events
-            ? "It would not have fired. Saved, its page says under “Why not?” how far events got."
-            : "No events are stored yet, so nothing could be tried.",
+            ? "It would not have fired. After saving, “Why not?” on its page shows how far events matched."
+            : "No events are stored yet.",
         ),
       );
       return;
@@ -152,7 +152,7 @@ export class TrialView {
         fillColor: colour("match"),
         fillOpacity: 1,
       });
-      // Leaflet reads a text as HTML, and an element as what it is.
+      // Leaflet would read a text as HTML.
       mark.bindTooltip(make("span", {}, `${at + 1}: ${about(match, this._stream)}`)).addTo(map);
       bounds.extend([place[1], place[0]]);
     });
@@ -179,7 +179,7 @@ export class TrialView {
       make(
         "details",
         { class: "space-above" },
-        make("summary", {}, `The newest ${rows.length} of them`),
+        make("summary", {}, `The newest ${rows.length}`),
         make(
           "div",
           { class: "table" },
@@ -192,8 +192,8 @@ export class TrialView {
               make(
                 "tr",
                 {},
-                make("th", { class: "number" }, "Until"),
-                make("th", {}, "About"),
+                make("th", { class: "number" }, "End"),
+                make("th", {}, "Object"),
                 make("th", { class: "number" }, "Events"),
               ),
             ),

@@ -21,7 +21,7 @@ export class WhyNot {
 
   async ask() {
     this._element.replaceChildren(
-      make("p", { class: "empty", role: "status" }, "Looking at recent events…"),
+      make("p", { class: "empty", role: "status" }, "Checking recent events…"),
     );
     try {
       this._show(await get(`/subscriptions/${this._id}/why-not`));
@@ -50,14 +50,14 @@ export class WhyNot {
       ? make(
           "p",
           { class: "notice" },
-          "There was more to look at than is allowed; this is what was seen until then.",
+          "The check reached its limit; this is the result so far.",
         )
       : "";
     this._element.replaceChildren(
       make(
         "div",
         { class: "trial-numbers" },
-        this._figure(found.events, "recent events looked at"),
+        this._figure(found.events, "recent events checked"),
         this._figure(found.matched, found.matched === 1 ? "match" : "matches"),
         this._figure(found.waiting, "still waiting"),
       ),
@@ -86,7 +86,7 @@ export class WhyNot {
       way.demands.length ? this._demands(way.demands) : null,
       this._candidates("Nearest candidates", way.stuck),
       this._candidates("Still waiting", way.waiting),
-      this._candidates("Matches that others were preferred to", way.undelivered),
+      this._candidates("Matches replaced by preferred ones", way.undelivered),
     );
   }
 
@@ -171,7 +171,7 @@ export class WhyNot {
             "tr",
             {},
             make("th", {}, "condition"),
-            make("th", { class: "number" }, "combinations stopped"),
+            make("th", { class: "number" }, "rejected combinations"),
           ),
         ),
         make("tbody", {}, ...rows),

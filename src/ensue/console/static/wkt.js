@@ -54,7 +54,7 @@ export function circleText({ x, y, radius }) {
   return `CIRCLE (${rounded(x)} ${rounded(y)}, ${Number(radius.toPrecision(8))})`;
 }
 
-// Corners from what people type: "x y" or "x, y" one a line, "x y, x y, ..." or WKT.
+// Parses typed corners: "x y" or "x, y", one per line, "x y, x y, ..." or WKT.
 export function cornersOf(text) {
   const polygon = geometryOf(text);
   if (polygon?.type === "Polygon") return polygon.coordinates[0].slice(0, -1);

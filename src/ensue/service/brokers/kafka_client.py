@@ -6,7 +6,7 @@ from typing import Any
 from ensue.service.endpoints import BrokerAccess
 
 _BACKOFF = 500  # milliseconds; the client logs every attempt
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic_name(topic: str) -> str | None:
@@ -14,7 +14,7 @@ def check_topic_name(topic: str) -> str | None:
 
     >>> check_topic_name("trucks")
     """
-    if TOPIC.fullmatch(topic) and topic not in (".", ".."):
+    if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return None
     return "is not a topic name\n  hint: letters, digits, '.', '_' and '-', at most 249"
 

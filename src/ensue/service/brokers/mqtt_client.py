@@ -14,6 +14,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import BrokerAccess
 
 QOS = 1
@@ -23,13 +24,10 @@ _TAKEN_OVER = 0x8E
 _UNBOUNDED = 65_535  # MQTT's default for the number of unacknowledged messages
 
 
-class MqttSessionError(Exception):
+class MqttSessionError(UnavailableError):
     """A session could not be opened, was lost, or a request was rejected."""
 
-    def __init__(self, why: str, *, taken_over: bool = False) -> None:
-        super().__init__(why)
-        self.why = why
-        self.taken_over = taken_over  # by another client of the same name
+    taken_over = False  # by another client of the same name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +53,17 @@ class MqttMessage:
 class MqttSession:
     """A connection with its session, from `open` until `lost` is done."""
 
+    silent = False  # the broker did not answer in time
+
     def __init__(
         self,
         access: BrokerAccess,
-        wanted: SessionOptions,
-        arrived: Callable[[MqttMessage], None] | None = None,
+        options: SessionOptions,
+        on_message: Callable[[MqttMessage], None] | None = None,
     ) -> None:
         self._access = access
-        self._wanted = wanted
-        self._arrived = arrived
+        self._options = options
+        self._receive = on_message
         self._loop = asyncio.get_running_loop()
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._confirmed: dict[int, asyncio.Future[None]] = {}
@@ -76,10 +76,12 @@ class MqttSession:
         self.largest: int | None = None  # bytes of a packet
         self.window = asyncio.Semaphore(1)  # unacknowledged messages to the broker, set by it
 
-    # ------------------------------------------------------------------------ callers
+    @property
+    def usable(self) -> bool:
+        return not (self.silent or self.lost.done())
 
     async def open(self) -> "MqttSession":
-        """Connects, or raises a SessionError."""
+        """Connects, or raises MqttSessionError."""
         server = self._access.servers[0]
         try:
             async with asyncio.timeout(self._access.timeout):
@@ -88,7 +90,8 @@ class MqttSession:
                 await self._connected
         except (OSError, ValueError) as error:  # including timeouts and TLS errors
             self._drop()
-            raise self._unreachable(error) from None
+            detail = f" ({self._access.without_secrets(str(error))})" if str(error) else ""
+            raise MqttSessionError(f"{self._where} does not respond{detail}") from None
         except BaseException:
             self._drop()
             raise
@@ -102,8 +105,8 @@ class MqttSession:
         if self.lost.done():
             self.window.release()
             raise self.lost.result()
-        named = _properties(PacketTypes.PUBLISH, UserProperty=list(properties.items()))
-        info = self._client.publish(topic, payload, qos=QOS, properties=named)
+        user = _properties(PacketTypes.PUBLISH, UserProperty=list(properties.items()))
+        info = self._client.publish(topic, payload, qos=QOS, properties=user)
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
             self.window.release()
             raise MqttSessionError(f"the connection to {self._where} was lost")
@@ -113,7 +116,7 @@ class MqttSession:
         return future
 
     async def subscribe(self, topic: str) -> None:
-        """Subscribes to a topic; raises SessionError if that is rejected."""
+        """Subscribes to a topic; raises MqttSessionError if that is rejected."""
         options = SubscribeOptions(qos=QOS, retainHandling=_NEW_ONLY)
         code, mid = self._client.subscribe(topic, options=options)
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None:
@@ -125,10 +128,10 @@ class MqttSession:
         except TimeoutError:
             raise MqttSessionError(f"{self._where} does not respond") from None
 
-    def confirm(self, arrival: MqttMessage) -> None:
+    def confirm(self, message: MqttMessage) -> None:
         """Acknowledges a message."""
         if not self.lost.done():
-            self._client.ack(arrival.mid, arrival.qos)
+            self._client.ack(message.mid, message.qos)
 
     async def close(self) -> None:
         """Disconnects; the broker keeps the session until it expires."""
@@ -136,11 +139,9 @@ class MqttSession:
             self._client.disconnect()
         self._drop()
 
-    # --------------------------------------------------------------------- paho callbacks
-
     def _make_client(self) -> paho.Client:
         client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=self._wanted.client, protocol=paho.MQTTv5,
+            CallbackAPIVersion.VERSION2, client_id=self._options.client, protocol=paho.MQTTv5,
             manual_ack=True, reconnect_on_failure=False,
         )  # fmt: skip
         client.max_inflight_messages = 0  # `window` limits them
@@ -154,8 +155,8 @@ class MqttSession:
             client.tls_set_context(context)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_publish = self._on_publish
-        client.on_subscribe = self._on_subscribe
+        client.on_publish = lambda _c, _u, mid, reason, _p: self._settle(mid, reason)
+        client.on_subscribe = lambda _c, _u, mid, reasons, _p: self._settle(mid, reasons[0])
         client.on_message = self._on_message
         client.on_socket_open = self._on_socket_open
         client.on_socket_close = self._on_socket_close
@@ -177,31 +178,19 @@ class MqttSession:
         self._connected.set_result(None)
 
     def _on_disconnect(self, _c: Any, _u: Any, _f: Any, reason: ReasonCode, _p: Any) -> None:
+        why = f"the connection to {self._where} was lost ({str(reason).lower()})"
         if reason.value == _TAKEN_OVER:
-            why = f"another client named '{self._wanted.client}' took over at {self._where}"
-            self._lose(MqttSessionError(why, taken_over=True))
-        else:
-            self._lose(
-                MqttSessionError(
-                    f"the connection to {self._where} was lost ({str(reason).lower()})"
-                )
-            )
-
-    def _on_publish(self, _c: Any, _u: Any, mid: int, reason: ReasonCode, _p: Any) -> None:
-        self._settle(mid, reason)
-
-    def _on_subscribe(
-        self, _c: Any, _u: Any, mid: int, reasons: list[ReasonCode], _p: Any
-    ) -> None:
-        self._settle(mid, reasons[0])
+            why = f"another client named '{self._options.client}' took over at {self._where}"
+        error = MqttSessionError(why)
+        error.taken_over = reason.value == _TAKEN_OVER
+        self._lose(error)
 
     def _on_message(self, _c: Any, _u: Any, message: paho.MQTTMessage) -> None:
-        if self._arrived is not None:
+        if self._receive is not None:
             properties = dict(getattr(message.properties, "UserProperty", []))
-            self._arrived(
-                MqttMessage(
-                    message.topic, bytes(message.payload), message.qos, message.mid, properties
-                )
+            payload = bytes(message.payload)
+            self._receive(
+                MqttMessage(message.topic, payload, message.qos, message.mid, properties)
             )
 
     def _settle(self, mid: int, reason: ReasonCode) -> None:
@@ -213,14 +202,12 @@ class MqttSession:
         else:
             future.set_result(None)
 
-    # ------------------------------------------------------------------------- event loop
-
     def _connect(self, host: str, port: int) -> None:
         """Connects in another thread, since resolving and TLS block."""
-        options: dict[str, Any] = {"SessionExpiryInterval": self._wanted.expires}
-        if self._wanted.at_a_time:
-            options["ReceiveMaximum"] = min(self._wanted.at_a_time, _UNBOUNDED)
-        clean = not self._wanted.expires
+        options: dict[str, Any] = {"SessionExpiryInterval": self._options.expires}
+        if self._options.at_a_time:
+            options["ReceiveMaximum"] = min(self._options.at_a_time, _UNBOUNDED)
+        clean = not self._options.expires
         properties = _properties(PacketTypes.CONNECT, **options)
         self._client.connect(host, port, KEEPALIVE, clean_start=clean, properties=properties)
         if self._abandoned and self._socket is not None:
@@ -263,8 +250,6 @@ class MqttSession:
         if self._misc is not None and opened.fileno() >= 0:
             self._loop.remove_writer(opened)
 
-    # ------------------------------------------------------------------------------ closing
-
     def _drop(self) -> None:
         self._abandoned = True
         if self._misc is not None:
@@ -295,10 +280,6 @@ class MqttSession:
 
     def _rejected(self, reason: ReasonCode) -> MqttSessionError:
         return MqttSessionError(f"{self._where} rejects the request: {str(reason).lower()}")
-
-    def _unreachable(self, error: Exception) -> MqttSessionError:
-        detail = f" ({self._access.without_secrets(str(error))})" if str(error) else ""
-        return MqttSessionError(f"{self._where} does not respond{detail}")
 
 
 def _properties(packet: int, **values: Any) -> Properties:

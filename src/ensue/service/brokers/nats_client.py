@@ -8,6 +8,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 
+from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.cancellation import close_client, run_shielded
 from ensue.service.endpoints import BrokerAccess, SecretText
 
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _AGAIN = 0.1  # seconds; the client connects twice
-
-
-class NatsError(Exception):
-    """A failed NATS operation, described for users."""
+_AT_A_TIME = 4  # targets that send concurrently over one connection
 
 
 class NatsConnection:
     """A client that signals a lost connection."""
+
+    silent = False  # the server did not answer in time
 
     def __init__(self, access: BrokerAccess) -> None:
         self.access = access
@@ -31,9 +31,14 @@ class NatsConnection:
         self.last_error: str | None = None  # the last asynchronous error of the server
         self.client = Client()
         self.jetstream: JetStreamContext
+        self.room = asyncio.Semaphore(_AT_A_TIME)
+
+    @property
+    def usable(self) -> bool:
+        return not (self.silent or self.lost.done())
 
     async def open(self) -> "NatsConnection":
-        """Connects, or raises a NatsError."""
+        """Connects, or raises UnavailableError."""
         access = self.access
         scheme = "tls" if access.tls else "nats"
         connecting = self.client.connect(
@@ -54,7 +59,7 @@ class NatsConnection:
             await self.ask(connecting)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             await self.close()
-            raise NatsError(self.words(error)) from None
+            raise UnavailableError(self.describe(error)) from None
         except BaseException:
             await self.close()
             raise
@@ -70,7 +75,7 @@ class NatsConnection:
         await close_client(self.client.close(), self.access.timeout)
         self._lose()
 
-    def words(self, error: BaseException, subject: str | None = None) -> str:
+    def describe(self, error: BaseException, subject: str | None = None) -> str:
         """Describes an error to a user, without passwords."""
         where = f"NATS at {self.access.shown}"
         match error:

@@ -14,14 +14,18 @@ _MOST_TRIED = 4  # addresses per host name
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionOptions:
-    """How connections are opened and reused."""
+class WebhookLimits:
+    """Resource limits of webhooks."""
 
-    connect_seconds: float
-    answer_seconds: float
-    idle_seconds: float  # an unused connection stays open
-    seconds: float  # maximum age, after which the host name is resolved again
-    idle: int  # maximum number of unused connections
+    connect_seconds: float = 5.0
+    seconds: float = 15.0  # from the request to the end of the response
+    answer_bytes: int = 16 << 10  # read from a response
+    at_once: int = 64  # concurrent requests, and unused connections
+    at_once_per_target: int = 8
+    idle_seconds: float = 30.0  # an unused connection stays open
+    connection_seconds: float = 300.0  # maximum age, then the name is resolved again
+    headers: int = 20
+    url_length: int = 2_000
 
 
 class WebhookConnections:
@@ -31,14 +35,11 @@ class WebhookConnections:
     a request with many connections.
     """
 
-    def __init__(
-        self, guard: AddressGuard, tls: ssl.SSLContext, keeping: ConnectionOptions
-    ) -> None:
+    def __init__(self, guard: AddressGuard, tls: ssl.SSLContext, limits: WebhookLimits) -> None:
         self._network = _Pinned(guard)
         self._tls = tls
-        self._keeping = keeping
-        self._free: dict[str, list[httpcore2.AsyncHTTPConnection]] = {}
-        # All free connections, the longest unused first.
+        self._limits = limits
+        # Free connections with their origins, the longest unused first.
         self._unused: dict[httpcore2.AsyncHTTPConnection, str] = {}
         self._opened_at: dict[httpcore2.AsyncHTTPConnection, float] = {}
 
@@ -46,12 +47,12 @@ class WebhookConnections:
         return len(self._opened_at)
 
     @asynccontextmanager
-    async def posted(
+    async def post(
         self, receiver: WebhookUrl, headers: Sequence[tuple[str, str]], body: bytes
     ) -> AsyncIterator[httpcore2.Response]:
         """Sends a request and yields the response."""
-        seconds = self._keeping.answer_seconds
-        times = {"connect": self._keeping.connect_seconds, "read": seconds, "write": seconds}
+        seconds = self._limits.seconds
+        times = {"connect": self._limits.connect_seconds, "read": seconds, "write": seconds}
         url = httpcore2.URL(
             scheme=receiver.scheme, host=receiver.host, port=receiver.port, target=receiver.path
         )
@@ -77,7 +78,7 @@ class WebhookConnections:
         connection = httpcore2.AsyncHTTPConnection(
             origin,
             ssl_context=self._tls,
-            keepalive_expiry=self._keeping.idle_seconds,
+            keepalive_expiry=self._limits.idle_seconds,
             network_backend=self._network,
         )
         self._opened_at[connection] = asyncio.get_running_loop().time()
@@ -85,39 +86,33 @@ class WebhookConnections:
 
     async def _acquire(self, origin: str) -> httpcore2.AsyncHTTPConnection | None:
         """Returns a usable free connection: the last used one, so that others expire."""
-        while free := self._free.get(origin):
-            connection = free[-1]
-            self._forget(connection)
+        while True:
+            newest_first = reversed(self._unused.items())
+            connection = next((free for free, its in newest_first if its == origin), None)
+            if connection is None:
+                return None
+            del self._unused[connection]
             if self._is_usable(connection):
                 return connection
             await self._close(connection)
-        return None
 
     async def _release(self, origin: str, connection: httpcore2.AsyncHTTPConnection) -> None:
         if not connection.is_idle() or not self._is_usable(connection):
             await self._close(connection)
             return
-        self._free.setdefault(origin, []).append(connection)
         self._unused[connection] = origin
         while self._unused:
             oldest = next(iter(self._unused))
-            if len(self._unused) <= self._keeping.idle and not oldest.has_expired():
+            if len(self._unused) <= self._limits.at_once and not oldest.has_expired():
                 break
             await self._close(oldest)
 
     def _is_usable(self, connection: httpcore2.AsyncHTTPConnection) -> bool:
         age = asyncio.get_running_loop().time() - self._opened_at[connection]
-        return age < self._keeping.seconds and not connection.has_expired()
-
-    def _forget(self, connection: httpcore2.AsyncHTTPConnection) -> None:
-        origin = self._unused.pop(connection, None)
-        if origin is not None:
-            self._free[origin].remove(connection)
-            if not self._free[origin]:
-                del self._free[origin]
+        return age < self._limits.connection_seconds and not connection.has_expired()
 
     async def _close(self, connection: httpcore2.AsyncHTTPConnection) -> None:
-        self._forget(connection)
+        self._unused.pop(connection, None)
         self._opened_at.pop(connection, None)
         await connection.aclose()
 
@@ -147,7 +142,7 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"looking up {host} took too long") from None
         except OSError as error:
             raise httpcore2.ConnectError(str(error)) from None
-        failed: Exception | None = None
+        failure: Exception | None = None
         for tried, address in enumerate(addresses):
             # An unresponsive address must leave time for the next ones.
             share = None if end is None else (end - loop.time()) / (len(addresses) - tried)
@@ -156,5 +151,5 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
                     address, port, share, local_address, socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failed = error
-        raise failed or httpcore2.ConnectError(f"{host} has no address")
+                failure = error
+        raise failure or httpcore2.ConnectError(f"{host} has no address")

@@ -11,13 +11,7 @@ from ensue.service.delivery.addresses import RefusedDeliveryError
 from ensue.service.delivery.retry_queue import Backoff, RandomSource
 from ensue.service.delivery.sink import DeliveryError, Sink
 from ensue.service.notification import Notification
-from ensue.service.store.target_store import (
-    FAILING,
-    OFF,
-    DeliveryOutcome,
-    FailedDelivery,
-    PendingDeliveries,
-)
+from ensue.service.store import target_store as targets
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +35,9 @@ class AttemptResult:
 class DeliveryAttempt:
     """A running attempt; `cut` cancels it, and unanswered notifications count as untried."""
 
-    def __init__(self, work: PendingDeliveries, sink: Sink, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, work: targets.PendingDeliveries, sink: Sink, stopping: Callable[[], bool]
+    ) -> None:
         self._work = work
         self._sink = sink
         self._stopping = stopping
@@ -82,13 +78,13 @@ class DeliveryAttempt:
         succeeds the attempt continues, otherwise the target is suspended.
         """
         due, fresh = deque(due.notification for due in self._work.due), deque(self._work.fresh)
-        tally = AttemptResult()
-        width = 1 if self._work.target.state == FAILING else at_once
+        result = AttemptResult()
+        width = 1 if self._work.target.state == targets.FAILING else at_once
         doubt: DeliveryError | None = None  # the last failure without a later success
         alone = False  # the pending notification decides about the receiver
         numbers: dict[asyncio.Task[DeliveryError | None], int] = {}
         while True:
-            while (due or fresh) and len(numbers) < width and not self._over(tally):
+            while (due or fresh) and len(numbers) < width and not self._over(result):
                 alone = doubt is not None
                 notification = (fresh if fresh and (alone or not due) else due).popleft()
                 numbers[self._start([notification])] = notification.number
@@ -102,19 +98,19 @@ class DeliveryAttempt:
                     continue
                 problem = task.result()
                 if problem is None:
-                    tally.sent.append(number)
+                    result.sent.append(number)
                     width, doubt = min(at_once, 2 * width), None
                     continue
-                tally.failed[number] = problem
+                result.failed[number] = problem
                 if alone or _concerns_target(problem):
-                    tally.stopped = problem
+                    result.stopped = problem
                 width, doubt = 1, problem
         # No notification was left to decide: the target waits as long as the failed one.
-        tally.stopped = tally.stopped or doubt
-        return tally
+        result.stopped = result.stopped or doubt
+        return result
 
-    def _over(self, tally: AttemptResult) -> bool:
-        return tally.stopped is not None or self._cut or self._stopping()
+    def _over(self, result: AttemptResult) -> bool:
+        return result.stopped is not None or self._cut or self._stopping()
 
     def _start(self, notifications: Sequence[Notification]) -> asyncio.Task[DeliveryError | None]:
         task = asyncio.create_task(_send(self._sink, notifications))
@@ -136,34 +132,31 @@ async def _send(sink: Sink, notifications: Sequence[Notification]) -> DeliveryEr
     return None
 
 
-# ------------------------------------------------------------------------------- outcome
-
-
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The retry policy: attempts per notification, and the backoff."""
 
-    waits: Backoff
+    backoff: Backoff
     attempts: int | None  # until it is a dead letter; None: unlimited
 
 
 def compute_outcome(
-    work: PendingDeliveries,
-    tally: AttemptResult,
-    patience: RetryPolicy,
+    work: targets.PendingDeliveries,
+    result: AttemptResult,
+    policy: RetryPolicy,
     now: float,
     chance: RandomSource,
-) -> DeliveryOutcome:
+) -> targets.DeliveryOutcome:
     """Computes the outcome to record after an attempt."""
-    target, waits = work.target, patience.waits
+    target, backoff = work.target, policy.backoff
     attempts = {due.notification.number: due.attempts for due in work.due}
-    failed: dict[int, FailedDelivery] = {}
-    for number, problem in tally.failed.items():
+    failed: dict[int, targets.FailedDelivery] = {}
+    for number, problem in result.failed.items():
         tries = attempts.get(number, 0) + 1
-        wait = waits.after(tries, chance, problem.retry_after)
-        dead = patience.attempts is not None and tries >= patience.attempts
-        failed[number] = FailedDelivery(tries, now + wait, problem.why, dead)
-    sent = set(tally.sent)
+        wait = backoff.after(tries, chance, problem.retry_after)
+        dead = policy.attempts is not None and tries >= policy.attempts
+        failed[number] = targets.FailedDelivery(tries, now + wait, problem.why, dead)
+    sent = set(result.sent)
     cursor = target.cursor
     for notification in work.fresh:
         if notification.number not in sent and notification.number not in failed:
@@ -171,7 +164,7 @@ def compute_outcome(
         cursor = notification.number
     # Those sent after a cancelled one are sent again, so they are not counted yet.
     known = {number for number in sent if number <= cursor or number in attempts}
-    missed = [*tally.failed.values()] or ([tally.stopped] if tally.stopped else [])
+    missed = [*result.failed.values()] or ([result.stopped] if result.stopped else [])
     refused = sum(isinstance(problem, RefusedDeliveryError) for problem in missed)
     counted = {
         "delivered": len(known),
@@ -181,41 +174,38 @@ def compute_outcome(
         "expired": len(work.lost),
     }
     settled = frozenset(known & attempts.keys()) | frozenset(work.lost)
-    outcome = DeliveryOutcome(target, cursor, settled, failed, counted=counted)
+    outcome = targets.DeliveryOutcome(target, cursor, settled, failed, counted=counted)
     retried_only = attempts.keys() >= failed.keys()
-    return _with_state(outcome, tally, waits, now, chance, retried_only=retried_only)
+    return _with_state(outcome, result, backoff, now, chance, retried_only=retried_only)
 
 
 def _with_state(
-    outcome: DeliveryOutcome,
-    tally: AttemptResult,
-    waits: Backoff,
+    outcome: targets.DeliveryOutcome,
+    result: AttemptResult,
+    backoff: Backoff,
     now: float,
     chance: RandomSource,
     *,
     retried_only: bool,
-) -> DeliveryOutcome:
+) -> targets.DeliveryOutcome:
     """Adds the new state of the target."""
-    before, problem = outcome.target, tally.stopped
-    if problem is None and tally.sent:
+    before, problem = outcome.target, result.stopped
+    if problem is None and result.sent:
         return outcome
     if problem is None:
-        return replace(
-            outcome,
-            state=before.state,
-            reason=before.reason,
-            failures=before.failures,
-            next_at=before.next_at,
-        )
-    failures = 1 if tally.sent else before.failures + 1
+        unchanged = ("state", "reason", "failures", "next_at")
+        return replace(outcome, **{name: getattr(before, name) for name in unchanged})
+    failures = 1 if result.sent else before.failures + 1
     if problem.gone:
-        return replace(outcome, state=OFF, reason=problem.why, failures=failures)
-    if tally.failed and retried_only and not _concerns_target(problem):
+        return replace(outcome, state=targets.OFF, reason=problem.why, failures=failures)
+    if result.failed and retried_only and not _concerns_target(problem):
         # Maybe only these notifications are rejected, so a new one may be tried at once.
         failures, at = max(1, before.failures), None
     else:
-        at = now + waits.after(failures, chance, problem.retry_after)
-    return replace(outcome, state=FAILING, reason=problem.why, failures=failures, next_at=at)
+        at = now + backoff.after(failures, chance, problem.retry_after)
+    return replace(
+        outcome, state=targets.FAILING, reason=problem.why, failures=failures, next_at=at
+    )
 
 
 def _concerns_target(problem: DeliveryError) -> bool:

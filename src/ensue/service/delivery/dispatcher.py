@@ -14,11 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
-from sqlite3 import Connection
 
 from ensue.errors import EnsueError
 from ensue.service.database import Database
-from ensue.service.delivery import signing
 from ensue.service.delivery.delivery_attempt import (
     AttemptResult,
     ConcurrentSink,
@@ -38,19 +36,12 @@ from ensue.service.delivery.retry_queue import (
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import target_store as targets
-from ensue.service.store.target_store import (
-    FAILING,
-    OFF,
-    DeliveryOutcome,
-    NextDelivery,
-    PendingDeliveries,
-    Target,
-)
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAP = 60.0  # seconds, so that changes of the system clock take effect
 _UNSAVED = 3  # failures whose backoff is used before a failed write is repeated
+_NOTHING = targets.NextDelivery(False, None)  # to do
 _CUT = 5.0  # seconds for cancelled attempts to record their outcome
 
 
@@ -65,17 +56,6 @@ class DispatcherOptions:
     brokers: Backoff = BROKER_BACKOFF
     closing: float = 10.0  # seconds to finish pending deliveries
     idle: float = 300.0  # seconds that an unused sink stays open
-
-
-@dataclass(frozen=True, slots=True)
-class DispatcherStats:
-    """Statistics of a dispatcher."""
-
-    working: int  # targets being served
-    queued: int  # ready, waiting for a slot
-    timed: int  # waiting for a retry
-    open_sinks: int
-    troubles: int  # failed reads and writes of the database, and unexpected errors
 
 
 class Dispatcher:
@@ -93,21 +73,21 @@ class Dispatcher:
         chance: RandomSource = random.random,
     ) -> None:
         self._database = database
-        self._attempts = (limits or ServiceLimits()).webhook_attempts
+        self._max_attempts = (limits or ServiceLimits()).webhook_attempts
         self._pace = pace or DispatcherOptions()
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._sinks = OpenSinks(sinks, self._pace.idle)
         self._pieces = {"": self._pace.piece}  # batch sizes by kind
-        self._turns: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
+        self._waiting: FairQueue[int] = FairQueue(ConcurrencyShares.of(self._pace.targets))
         self._queued: set[int] = set()
-        self._working: dict[int, asyncio.Task[NextDelivery]] = {}
-        self._rounds: dict[int, DeliveryAttempt] = {}
+        self._working: dict[int, asyncio.Task[targets.NextDelivery]] = {}
+        self._attempts: dict[int, DeliveryAttempt] = {}
         self._again: set[int] = set()  # woken while being served
-        self._unsaved: dict[int, DeliveryOutcome] = {}  # not yet written
+        self._unsaved: dict[int, targets.DeliveryOutcome] = {}  # not yet written
         self._timers: list[tuple[float, int]] = []
         self._timed: dict[int, float] = {}
         self._woken: set[int] = set()  # subscriptions
-        self._asked: set[int] = set()  # targets
+        self._due: set[int] = set()  # targets
         self._looking = False
         self._called, self._earlier = asyncio.Event(), asyncio.Event()
         self._resting = asyncio.Event()
@@ -116,9 +96,7 @@ class Dispatcher:
         self._sweeping: asyncio.Task[None] | None = None
         self._swept = clock()
         self._closing = False
-        self._troubles = 0
-
-    # ---------------------------------------------------------------------------- service
+        self._errors = 0  # failed reads and writes, and unexpected errors
 
     async def start(self) -> None:
         """Resumes pending deliveries."""
@@ -133,7 +111,7 @@ class Dispatcher:
     def wake(self, subscriptions: Iterable[int]) -> None:
         """Announces committed notifications of these subscriptions."""
         self._woken.update(subscriptions)
-        self._call()
+        self._request_lookup()
 
     async def close(self) -> None:
         """Finishes pending deliveries within a time limit; a later start repeats the others."""
@@ -143,7 +121,7 @@ class Dispatcher:
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._working:
             await asyncio.wait(self._working.values(), timeout=self._pace.closing)
-        for attempt in self._rounds.values():
+        for attempt in self._attempts.values():
             attempt.cut()
         if self._working:
             await asyncio.wait(self._working.values(), timeout=_CUT)
@@ -161,73 +139,24 @@ class Dispatcher:
         """Waits until there is nothing that can be sent now."""
         await self._resting.wait()
 
-    @property
-    def busy(self) -> DispatcherStats:
-        return DispatcherStats(
-            len(self._working),
-            self._turns.waiting,
-            len(self._timed),
-            len(self._sinks),
-            self._troubles,
-        )
-
-    # ---------------------------------------------------------------------------- users
-
-    async def redeliver(
-        self, target: int, numbers: Iterable[int] | None = None
-    ) -> tuple[int, ...]:
-        """Delivers notifications again, by number or all dead letters; returns their numbers."""
-        chosen = None if numbers is None else list(numbers)
-        numbers_again = await self._database.write(
-            lambda db: targets.redeliver(db, target, chosen, now=self._clock())
-        )
-        self._ask(target)
-        return numbers_again
-
-    async def switch_on(self, target: int) -> None:
-        """Retries a target immediately, whether it was switched off or failing."""
-        await self._database.write(lambda db: targets.switch_on(db, target, now=self._clock()))
-        self._ask(target)
-
-    async def switch_off(self, target: int, reason: str) -> None:
-        """Stops deliveries to a target until it is switched on."""
-        await self._database.write(
-            lambda db: targets.switch_off(db, target, reason, now=self._clock())
-        )
-
-    async def rotate(self, target: int, keep_seconds: float) -> str:
-        """Gives a webhook a new secret; the previous one stays valid for a while."""
-        fresh = signing.new_secret()
-
-        def rotate(db: Connection) -> None:
-            now = self._clock()
-            known = signing.decode_secrets(json.loads(targets.get_target(db, target).secrets))
-            kept = signing.rotate_secrets(known, fresh, now, keep_seconds)
-            targets.change_secrets(db, target, signing.encode_secrets(kept), now=now)
-
-        await self._database.write(rotate)
-        return fresh
-
-    # ---------------------------------------------------------------------------- scheduling
-
-    def _schedule(self, target: Target) -> None:
+    def _schedule(self, target: targets.Target) -> None:
         """Queues a target, or sets its retry timer."""
         if target.id in self._working:
             self._again.add(target.id)
-        elif target.state == FAILING and (target.next_at or 0.0) > self._clock():
+        elif target.state == targets.FAILING and (target.next_at or 0.0) > self._clock():
             self._arm(target.id, target.next_at or 0.0)
-        elif target.id not in self._queued and target.state != OFF:
+        elif target.id not in self._queued and target.state != targets.OFF:
             self._queue(target.user, _receiver_of(target), target.id)
 
     def _queue(self, user: int, receiver: str, id: int) -> None:
         self._timed.pop(id, None)
         self._queued.add(id)
-        self._turns.add(user, receiver, id)
+        self._waiting.add(user, receiver, id)
         self._resting.clear()
 
     def _fill(self) -> None:
         """Starts queued targets up to the concurrency limit."""
-        while not self._closing and (taken := self._turns.take()) is not None:
+        while not self._closing and (taken := self._waiting.take()) is not None:
             user, receiver, id = taken
             self._queued.discard(id)
             task = asyncio.create_task(self._serve(id), name=f"dispatcher: target {id}")
@@ -235,10 +164,12 @@ class Dispatcher:
             task.add_done_callback(partial(self._served, user, receiver, id))
         self._rest()
 
-    def _served(self, user: int, receiver: str, id: int, task: asyncio.Task[NextDelivery]) -> None:
-        self._turns.done(user, receiver)
+    def _served(
+        self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]
+    ) -> None:
+        self._waiting.done(user, receiver)
         del self._working[id]
-        after = NextDelivery(False, None) if task.cancelled() else task.result()
+        after = _NOTHING if task.cancelled() else task.result()
         woken = id in self._again
         self._again.discard(id)
         if (after.more or woken) and not self._closing:
@@ -255,16 +186,16 @@ class Dispatcher:
         self._timed[id] = at
         heappush(self._timers, (at, id))
 
-    def _ask(self, id: int) -> None:
-        self._asked.add(id)
-        self._call()
+    def _wake_target(self, id: int) -> None:
+        self._due.add(id)
+        self._request_lookup()
 
-    def _call(self) -> None:
+    def _request_lookup(self) -> None:
         self._resting.clear()
         self._called.set()
 
     def _rest(self) -> None:
-        if not (self._working or self._queued or self._woken or self._asked or self._looking):
+        if not (self._working or self._queued or self._woken or self._due or self._looking):
             self._resting.set()
 
     async def _find_targets(self) -> None:
@@ -272,16 +203,16 @@ class Dispatcher:
         while True:
             await self._called.wait()
             self._called.clear()
-            woken, asked = self._woken, self._asked
-            self._woken, self._asked, self._looking = set(), set(), True
+            woken, due = self._woken, self._due
+            self._woken, self._due, self._looking = set(), set(), True
             try:
                 ready = await self._database.read(
-                    partial(targets.find_targets, subscriptions=woken, ids=asked)
+                    partial(targets.find_targets, subscriptions=woken, ids=due)
                 )
             except Exception as error:  # noqa: BLE001 - woken targets must not be forgotten
                 self._count_error("the targets of subscriptions could not be read", error)
                 self._woken |= woken
-                self._asked |= asked
+                self._due |= due
                 await self._sleep(self._pace.brokers.after(1, self._chance))
                 self._called.set()
                 continue
@@ -299,7 +230,7 @@ class Dispatcher:
                 at, id = heappop(self._timers)
                 if self._timed.get(id) == at:
                     del self._timed[id]
-                    self._ask(id)
+                    self._wake_target(id)
             self._sweep(now)
             first = self._timers[0][0] - now if self._timers else _LONGEST_NAP
             self._earlier.clear()
@@ -318,59 +249,54 @@ class Dispatcher:
             self._swept = now
             self._sweeping = asyncio.create_task(self._sinks.close_idle(now))
 
-    # ---------------------------------------------------------------------------- one target
-
-    async def _serve(self, id: int) -> NextDelivery:
+    async def _serve(self, id: int) -> targets.NextDelivery:
         try:
             return await self._attempt(id)
         except Exception as error:  # noqa: BLE001 - other targets must continue
             self._count_error(f"target {id} could not be served", error)
-            return NextDelivery(False, self._clock() + self._pace.brokers.after(1, self._chance))
+            again = self._clock() + self._pace.brokers.after(1, self._chance)
+            return targets.NextDelivery(False, again)
 
-    async def _attempt(self, id: int) -> NextDelivery:
+    async def _attempt(self, id: int) -> targets.NextDelivery:
         """Makes a delivery attempt and records its outcome."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
-            partial(
-                targets.read_pending_deliveries,
-                id=id,
-                now=self._clock(),
-                pieces=self._pieces,
-                unsaved=unsaved,
+            lambda db: targets.read_pending_deliveries(
+                db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved
             )
         )
         if work is None:
-            return NextDelivery(False, None) if unsaved is None else await self._save(id, unsaved)
+            return _NOTHING if unsaved is None else await self._save(id, unsaved)
         if not (work.due or work.fresh or work.lost or unsaved):
-            return NextDelivery(False, work.next_at)
+            return targets.NextDelivery(False, work.next_at)
         outcome = await self._outcome(work)
         _log_transition(work.target, outcome)
         after = await self._save(id, outcome if unsaved is None else unsaved.then(outcome))
         # On a full disk, deliveries of committed notifications continue with the state in memory.
         unsaved_progress = id in self._unsaved and outcome.counted["delivered"] > 0
-        return NextDelivery(True, None) if unsaved_progress else after
+        return targets.NextDelivery(True, None) if unsaved_progress else after
 
-    async def _outcome(self, work: PendingDeliveries) -> DeliveryOutcome:
+    async def _outcome(self, work: targets.PendingDeliveries) -> targets.DeliveryOutcome:
         target = work.target
-        patience = RetryPolicy(self._pace.brokers, None)
+        policy = RetryPolicy(self._pace.brokers, None)
         try:
-            async with self._sinks.held(target, self._clock) as sink:
+            async with self._sinks.hold(target, self._clock) as sink:
                 if isinstance(sink, ConcurrentSink):
                     piece = self._pieces[target.kind] = self._pace.rows * sink.at_once
                     work = replace(work, fresh=work.fresh[:piece])
-                    patience = RetryPolicy(self._pace.requests, self._attempts)
-                attempt = self._rounds[target.id] = DeliveryAttempt(
+                    policy = RetryPolicy(self._pace.requests, self._max_attempts)
+                attempt = self._attempts[target.id] = DeliveryAttempt(
                     work, sink, lambda: self._closing
                 )
                 try:
-                    tally = await attempt.run()
+                    result = await attempt.run()
                 finally:
-                    del self._rounds[target.id]
+                    del self._attempts[target.id]
         except EnsueError as error:  # the configuration is invalid
-            tally = AttemptResult(stopped=DeliveryError(str(error)))
-        return compute_outcome(work, tally, patience, self._clock(), self._chance)
+            result = AttemptResult(stopped=DeliveryError(str(error)))
+        return compute_outcome(work, result, policy, self._clock(), self._chance)
 
-    async def _save(self, id: int, outcome: DeliveryOutcome) -> NextDelivery:
+    async def _save(self, id: int, outcome: targets.DeliveryOutcome) -> targets.NextDelivery:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
         try:
             after = await self._database.write(
@@ -381,29 +307,25 @@ class Dispatcher:
             self._unsaved[id] = outcome
             due = [failure.next_at for failure in outcome.failed.values() if not failure.dead]
             again = self._clock() + self._pace.brokers.after(_UNSAVED, self._chance)
-            return NextDelivery(False, min([again, *due]))
+            return targets.NextDelivery(False, min([again, *due]))
         self._unsaved.pop(id, None)
         return after
 
     def _count_error(self, what: str, error: Exception) -> None:
-        self._troubles += 1
+        self._errors += 1
         _log.error("%s: %s", what, error, exc_info=not isinstance(error, EnsueError))
 
 
-def _receiver_of(target: Target) -> str:
+def _receiver_of(target: targets.Target) -> str:
     """Identifies the receiver, so that targets of one receiver share a queue."""
     config = json.loads(target.config)
     where = next((config[name] for name in ("url", "servers", "server") if name in config), "")
     return f"{target.kind} {'/'.join(str(where).split('/', 3)[:3])}"
 
 
-def _log_transition(target: Target, outcome: DeliveryOutcome) -> None:
+def _log_transition(target: targets.Target, outcome: targets.DeliveryOutcome) -> None:
     """Logs that a target starts failing, recovers, or is switched off."""
     if outcome.state != target.state:
-        _log.warning(
-            "target %d of subscription %d is now %s%s",
-            target.id,
-            target.subscription,
-            outcome.state,
-            f": {outcome.reason}" if outcome.reason else "",
-        )
+        what = f"target {target.id} of subscription {target.subscription}"
+        reason = f": {outcome.reason}" if outcome.reason else ""
+        _log.warning("%s is now %s%s", what, outcome.state, reason)

@@ -3,15 +3,17 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.cancellation import close_client, run_shielded
 from ensue.service.brokers.kafka_client import (
     check_topic_name,
     client_arguments,
     describe_kafka_error,
 )
-from ensue.service.delivery.connection_pool import ConnectionPool, ConnectionShare
+from ensue.service.delivery.broker_sink import BrokerSink, ConnectionPool, publish_all
 from ensue.service.delivery.sink import (
     DeliveryError,
     Destination,
@@ -40,20 +42,13 @@ def make_kafka_sink(config: Mapping[str, Any]) -> Sink:
     return KafkaSink(access, Destination("Kafka target: 'topic'", topic, check_topic_name))
 
 
-# -------------------------------------------------------------------------------- producers
-
-
 class SharedProducer:
     """An idempotent producer that waits for all replicas; several targets share it."""
 
     def __init__(self, client: "AIOKafkaProducer") -> None:
         self.client = client
+        self.usable = True
         self._silent_since: float | None = None
-        self._unusable = False
-
-    @property
-    def usable(self) -> bool:
-        return not self._unusable
 
     def answered(self) -> None:
         """Resets the silence after a response."""
@@ -65,18 +60,14 @@ class SharedProducer:
         self._silent_since = self._silent_since or now
         # It knows only old brokers; a new producer also finds their replacements.
         if now - self._silent_since >= _SILENCE:
-            self._unusable = True
-
-    def spoil(self) -> None:
-        """Marks the producer unusable: batches after a failed one are rejected as out of order."""
-        self._unusable = True
+            self.usable = False
 
     async def close(self) -> None:
         """Closes the producer within a time limit, even without a broker."""
         await close_client(self._end(), 2 * _CLOSING)
 
     async def _end(self) -> None:
-        if not self._unusable:
+        if self.usable:
             flushing = asyncio.create_task(self.client.flush())
             await asyncio.wait([flushing], timeout=_CLOSING)
             flushing.cancel()
@@ -98,69 +89,46 @@ async def _connect(access: BrokerAccess) -> SharedProducer:
     except BaseException as error:
         await close_client(client.stop(), _CLOSING)
         if isinstance(error, KafkaError | OSError):
-            raise DeliveryError(describe_kafka_error(access, error)) from None
+            raise UnavailableError(describe_kafka_error(access, error)) from None
         raise
     return SharedProducer(client)
 
 
-_producers = ConnectionPool(_connect)
-
-
-# ------------------------------------------------------------------------------------- sink
-
-
-class KafkaSink:
+class KafkaSink(BrokerSink[SharedProducer]):
     """Sends the notifications of one target."""
 
+    _pool = ConnectionPool(_connect)
+
     def __init__(self, access: BrokerAccess, destination: Destination) -> None:
-        self._access = access
-        self._destination = destination
-        self._share: ConnectionShare[SharedProducer] | None = None
+        super().__init__(access, destination)
         self._producer: SharedProducer | None = None
         self._in_flight: dict[int, asyncio.Future[Any]] = {}  # by notification number
 
-    def __repr__(self) -> str:
-        return f"KafkaSink({self._access.shown}, {self._destination})"
-
-    async def send(self, notifications: Sequence[Notification]) -> None:
+    async def _send(self, producer: SharedProducer, notifications: Sequence[Notification]) -> None:
         from aiokafka.errors import KafkaError
 
-        if not notifications:
-            return
-        producer = await self._get_producer()
-        pending: list[asyncio.Future[Any]] = []
-        failure: BaseException | None = None
-        try:
-            async with asyncio.timeout(self._access.timeout):
-                try:
-                    for notification in notifications:  # those published before an error count
-                        pending += [await self._publish(producer, notification)]
-                except KafkaError as error:
-                    failure = error
-                if pending:
-                    await asyncio.wait(pending)
-        except TimeoutError as error:
-            producer.silent()
-            failure = failure or error
-        sent = self._count_sent(producer, notifications, pending)
-        if sent == len(notifications):
-            producer.answered()
-            return
-        topic = self._destination.of(notifications[sent])
-        if sent < len(pending) and pending[sent].done():
-            failure = pending[sent].exception() or failure
-        raise DeliveryError(
-            describe_kafka_error(self._access, failure or TimeoutError(), topic), sent=sent
-        )
-
-    async def _get_producer(self) -> SharedProducer:
-        if self._share is None:
-            self._share = _producers.seat(self._access)
-        producer = await self._share.line()
         if producer is not self._producer:
             self._forget()
             self._producer = producer
-        return producer
+        result = await publish_all(
+            notifications,
+            partial(self._publish, producer),
+            self._access.timeout,
+            rejected=KafkaError,
+        )
+        if result.timed_out:
+            producer.silent()
+        for notification, future in zip(notifications, result.pending, strict=False):
+            if future.done():  # the others are still in flight
+                del self._in_flight[notification.number]
+                if future.exception() is not None:
+                    producer.usable = False  # later batches are rejected as out of order
+        if result.sent == len(notifications):
+            producer.answered()
+            return
+        topic = self._destination.of(notifications[result.sent])
+        why = describe_kafka_error(self._access, result.failure, topic)
+        raise DeliveryError(why, sent=result.sent)
 
     async def _publish(
         self, producer: SharedProducer, notification: Notification
@@ -179,24 +147,6 @@ class KafkaSink:
             )
         return future
 
-    def _count_sent(
-        self,
-        producer: SharedProducer,
-        notifications: Sequence[Notification],
-        pending: Sequence["asyncio.Future[Any]"],
-    ) -> int:
-        """Counts the leading acknowledged messages; failed ones are dropped, slow ones stay."""
-        sent, so_far = 0, True
-        for notification, future in zip(notifications, pending, strict=False):
-            acknowledged = future.done() and future.exception() is None
-            if future.done():
-                del self._in_flight[notification.number]
-                if not acknowledged:
-                    producer.spoil()
-            so_far = so_far and acknowledged
-            sent += so_far
-        return sent
-
     def _forget(self) -> None:
         for future in self._in_flight.values():
             future.cancel()
@@ -204,6 +154,4 @@ class KafkaSink:
 
     async def close(self) -> None:
         self._forget()
-        share, self._share = self._share, None
-        if share is not None:
-            await share.leave()
+        await super().close()

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ensue.service.brokers.mqtt_client import MqttSession, MqttSessionError, SessionOptions
-from ensue.service.delivery.connection_pool import ConnectionPool, ConnectionShare
+from ensue.service.delivery.broker_sink import BrokerSink, ConnectionPool, publish_all
 from ensue.service.delivery.sink import (
     DeliveryError,
     Destination,
@@ -13,7 +14,7 @@ from ensue.service.delivery.sink import (
     get_message_headers,
     get_message_id,
 )
-from ensue.service.endpoints import BrokerAccess, ConfigReader
+from ensue.service.endpoints import ConfigReader
 from ensue.service.notification import Notification
 
 _LONGEST = 65_535  # bytes of a topic
@@ -42,82 +43,37 @@ def _problem(topic: str) -> str | None:
     return None
 
 
-class SharedMqttSession:
-    """A session that several targets share."""
-
-    def __init__(self, session: MqttSession) -> None:
-        self.session = session
-        self.silent = False  # did not answer in time
-
-    @property
-    def usable(self) -> bool:
-        return not (self.silent or self.session.lost.done())
-
-    async def close(self) -> None:
-        await self.session.close()
-
-
-async def _connect(access: BrokerAccess) -> SharedMqttSession:
-    try:
-        return SharedMqttSession(await MqttSession(access, SessionOptions()).open())
-    except MqttSessionError as error:
-        raise DeliveryError(error.why) from None
-
-
-_pool = ConnectionPool(_connect)
-
-
-class MqttSink:
+class MqttSink(BrokerSink[MqttSession]):
     """Sends the notifications of one target."""
 
-    def __init__(self, access: BrokerAccess, destination: Destination) -> None:
-        self._access = access
-        self._destination = destination
-        self._share: ConnectionShare[SharedMqttSession] | None = None
-        self._careful = False  # the last attempt failed
+    _pool = ConnectionPool(lambda access: MqttSession(access, SessionOptions()).open())
+    _failed = False  # the last attempt
 
-    def __repr__(self) -> str:
-        return f"MqttSink({self._access.shown}, {self._destination})"
-
-    async def send(self, notifications: Sequence[Notification]) -> None:
-        if not notifications:
-            return
-        if self._share is None:
-            self._share = _pool.seat(self._access)
-        line = await self._share.line()
+    async def _send(self, session: MqttSession, notifications: Sequence[Notification]) -> None:
         # Some brokers reject and disconnect at once; after a failure the first message goes alone,
         # so that the reason can be read.
-        sent = 0
-        if self._careful:
-            sent = await self._send_some(line, notifications[:1], 0)
-        await self._send_some(line, notifications[sent:], sent)
-        self._careful = False
+        alone = int(self._failed)
+        if alone:
+            await self._send_some(session, notifications[:1], 0)
+        await self._send_some(session, notifications[alone:], alone)
+        self._failed = False
 
     async def _send_some(
-        self, line: SharedMqttSession, notifications: Sequence[Notification], before: int
-    ) -> int:
-        pending: list[asyncio.Future[None]] = []
-        why = None
-        try:
-            async with asyncio.timeout(self._access.timeout):
-                try:
-                    for notification in notifications:  # those published before an error count
-                        pending += [await self._publish(line.session, notification)]
-                except MqttSessionError as error:
-                    why = error.why
-                if pending:
-                    await asyncio.wait(pending)
-        except TimeoutError:
-            line.silent = True
-            why = f"the MQTT broker at {self._access.shown} does not answer"
-        acknowledged = [future.done() and future.exception() is None for future in pending]
-        sent = (*acknowledged, False).index(False)
-        if sent < len(notifications):
-            self._careful = True
-            if sent < len(pending) and pending[sent].done():
-                why = str(pending[sent].exception())
-            raise DeliveryError(why or "", sent=before + sent)
-        return sent
+        self, session: MqttSession, notifications: Sequence[Notification], before: int
+    ) -> None:
+        result = await publish_all(
+            notifications,
+            partial(self._publish, session),
+            self._access.timeout,
+            rejected=MqttSessionError,
+        )
+        session.silent |= result.timed_out
+        if result.sent < len(notifications):
+            self._failed = True
+            why = str(result.failure)
+            if isinstance(result.failure, TimeoutError):
+                why = f"the MQTT broker at {self._access.shown} does not answer"
+            raise DeliveryError(why, sent=before + result.sent)
 
     async def _publish(
         self, session: MqttSession, notification: Notification
@@ -135,8 +91,3 @@ class MqttSink:
             notification.body,
             get_message_headers(notification) | {"id": get_message_id(notification)},
         )
-
-    async def close(self) -> None:
-        share, self._share = self._share, None
-        if share is not None:
-            await share.leave()

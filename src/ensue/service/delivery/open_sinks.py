@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ensue.errors import EnsueError, ServiceError, did_you_mean
-from ensue.service.delivery import kafka_sink as kafka
-from ensue.service.delivery import mqtt_sink as mqtt
-from ensue.service.delivery import nats_sink as nats
 from ensue.service.delivery.addresses import AddressGuard
+from ensue.service.delivery.connections import WebhookLimits
+from ensue.service.delivery.kafka_sink import make_kafka_sink
+from ensue.service.delivery.mqtt_sink import make_mqtt_sink
+from ensue.service.delivery.nats_sink import make_nats_sink
 from ensue.service.delivery.sink import Sink
-from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
+from ensue.service.delivery.webhooks import Webhooks
 from ensue.service.errors import NotAllowedError
 from ensue.service.secrets import create_secrets
 from ensue.service.settings import ServiceLimits
@@ -44,7 +45,7 @@ class OpenSinks:
         return len(self._open)
 
     @asynccontextmanager
-    async def held(self, target: Target, clock: Callable[[], float]) -> AsyncIterator[Sink]:
+    async def hold(self, target: Target, clock: Callable[[], float]) -> AsyncIterator[Sink]:
         """Yields the sink of a target, which is not closed meanwhile."""
         spec = (target.kind, target.config, target.secrets)
         entry = self._open.get(target.id)
@@ -99,11 +100,7 @@ class OpenSinks:
 
 
 WEBHOOK = "webhook"
-BROKER_SINKS = {
-    "kafka": kafka.make_kafka_sink,
-    "mqtt": mqtt.make_mqtt_sink,
-    "nats": nats.make_nats_sink,
-}
+_BROKER_SINKS = {"kafka": make_kafka_sink, "mqtt": make_mqtt_sink, "nats": make_nats_sink}
 
 
 class SinkRegistry:
@@ -113,7 +110,7 @@ class SinkRegistry:
         self._limits = limits
         bounds = WebhookLimits(seconds=limits.webhook_seconds, at_once=limits.webhook_requests)
         self.webhooks = Webhooks(AddressGuard(limits.allow), bounds)
-        self.makes: Mapping[str, SinkFactory] = {WEBHOOK: self.webhooks.make, **BROKER_SINKS}
+        self.makes: Mapping[str, SinkFactory] = {WEBHOOK: self.webhooks.make, **_BROKER_SINKS}
 
     async def check(self, kind: str, config: Mapping[str, Any], *, trusted: bool) -> None:
         """Rejects a target that cannot work, or that its user must not create.

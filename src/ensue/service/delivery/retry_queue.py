@@ -4,10 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Generic, TypeVar
-
-from ensue.errors import ServiceError
 
 RandomSource = Callable[[], float]  # a number from 0 up to 1
 
@@ -20,42 +17,19 @@ class Backoff:
 
     `jitter` is the random share of a delay, so that targets that failed together are not retried
     together.
-
-    >>> waits = Backoff((5.0, 60.0), jitter=0.2)
-    >>> [waits.after(failures, lambda: 0.5) for failures in (1, 2, 3)]
-    [5.0, 60.0, 60.0]
-    >>> waits.after(2, lambda: 0.0), waits.after(2, lambda: 1.0)
-    (48.0, 72.0)
     """
 
     steps: tuple[float, ...]
     jitter: float = 0.2
     most: float = 24 * HOUR  # upper bound, also for delays requested by receivers
 
-    def __post_init__(self) -> None:
-        steps = self.steps
-        if not steps or steps[0] <= 0 or any(a > b for a, b in pairwise(steps)):
-            raise ServiceError(
-                f"delays of {steps} seconds\n  hint: at least one, above 0, ascending"
-            )
-        if not 0 <= self.jitter < 1:
-            raise ServiceError(
-                f"a jitter of {self.jitter}\n  hint: from 0 up to, not including, 1"
-            )
-
     def after(
-        self, failures: int, chance: RandomSource = random.random, asked: float | None = None
+        self, failures: int, chance: RandomSource = random.random, requested: float | None = None
     ) -> float:
-        """Computes the delay after consecutive failures; `asked` is requested by the receiver.
-
-        >>> Backoff((5.0,), most=3600.0).after(1, lambda: 0.5, asked=120.0)
-        120.0
-        >>> Backoff((5.0,), most=3600.0).after(1, lambda: 0.5, asked=1e9)
-        3600.0
-        """
+        """Computes the delay after consecutive failures, at least the one that was requested."""
         step = self.steps[min(max(failures, 1), len(self.steps)) - 1]
         spread = step * (1 + self.jitter * (2 * chance() - 1))
-        return min(self.most, max(spread, asked or 0.0))
+        return min(self.most, max(spread, requested or 0.0))
 
 
 # The schedule recommended by Standard Webhooks: ten attempts in three days.
@@ -106,17 +80,7 @@ class _User(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """A fair queue, round robin over users and over the receivers of a user.
-
-    >>> turns = FairQueue[str](ConcurrencyShares(in_all=3, per_user=2, per_place=1))
-    >>> for user, receiver, item in ((1, "a", "x"), (1, "a", "y"), (1, "b", "z"), (2, "a", "w")):
-    ...     turns.add(user, receiver, item)
-    >>> turns.take(), turns.take(), turns.take(), turns.take()
-    ((1, 'a', 'x'), (2, 'a', 'w'), (1, 'b', 'z'), None)
-    >>> turns.done(1, "a")
-    >>> turns.take()
-    (1, 'a', 'y')
-    """
+    """A fair queue, round robin over users and over the receivers of a user."""
 
     def __init__(self, shares: ConcurrencyShares) -> None:
         self._shares = shares

@@ -39,7 +39,7 @@ class SigningSecret:
             )
 
     def __repr__(self) -> str:
-        return f"Secret(..., until={self.until})"  # keeps the secret out of logs
+        return f"SigningSecret(..., until={self.until})"  # keeps the secret out of logs
 
 
 def new_secret() -> str:
@@ -63,13 +63,6 @@ def rotate_secrets(
     """Returns the new secret, and the previous one for `keep` more seconds.
 
     There are never more than two: a second rotation drops the oldest.
-
-    >>> old, new = new_secret(), new_secret()
-    >>> rotate_secrets([SigningSecret(old)], new, now=100.0, keep=60.0) == (
-    ...     SigningSecret(new),
-    ...     SigningSecret(old, 160.0),
-    ... )
-    True
     """
     current = select_valid(secrets, now)[:1] if keep > 0 else ()
     kept = [

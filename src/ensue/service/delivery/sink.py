@@ -12,7 +12,7 @@ class Sink(Protocol):
     """Delivers the notifications of one target."""
 
     async def send(self, notifications: Sequence[Notification]) -> None:
-        """Returns when all notifications are acknowledged; raises Undelivered otherwise."""
+        """Returns when all notifications are acknowledged; raises DeliveryError otherwise."""
         ...
 
     async def close(self) -> None:

@@ -6,7 +6,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import httpcore2
 
 from ensue.errors import ServiceError, did_you_mean
+from ensue.service.delivery import signing
 from ensue.service.delivery.addresses import (
     AddressGuard,
     AddressRefusedError,
@@ -21,10 +21,8 @@ from ensue.service.delivery.addresses import (
     WebhookUrl,
     parse_webhook_url,
 )
-from ensue.service.delivery.connections import ConnectionOptions, WebhookConnections
+from ensue.service.delivery.connections import WebhookConnections, WebhookLimits
 from ensue.service.delivery.retry_queue import ConcurrencyShares, FairQueue
-from ensue.service.delivery.signing import ID, SIGNATURE, TIMESTAMP, SigningSecret, decode_secrets
-from ensue.service.delivery.signing import sign_request as signed
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.notification import Notification
 
@@ -32,37 +30,10 @@ _KEYS = ("url", "headers", "secrets")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN = {  # headers that control the transfer or identify the sender
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    ID,
-    TIMESTAMP,
-    SIGNATURE,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookLimits:
-    """Resource limits of webhooks."""
-
-    connect_seconds: float = 5.0
-    seconds: float = 15.0  # from the request to the end of the response
-    answer_bytes: int = 16 << 10  # read from a response
-    at_once: int = 64  # concurrent requests
-    at_once_per_target: int = 8
-    idle_seconds: float = 30.0  # an unused connection stays open
-    connection_seconds: float = 300.0  # maximum age, then the name is resolved again
-    headers: int = 20
-    url_length: int = 2_000
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+    "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
+    signing.ID, signing.TIMESTAMP, signing.SIGNATURE,
+}  # fmt: skip
 
 
 class Webhooks:
@@ -80,15 +51,8 @@ class Webhooks:
         self.limits = limits or WebhookLimits()
         self.clock = clock
         self._slots = _Slots(ConcurrencyShares.of(self.limits.at_once))
-        keeping = ConnectionOptions(
-            self.limits.connect_seconds,
-            self.limits.seconds,
-            self.limits.idle_seconds,
-            self.limits.connection_seconds,
-            self.limits.at_once,
-        )
         tls = tls or httpcore2.default_ssl_context()
-        self._connections = WebhookConnections(self.guard, tls, keeping)
+        self._connections = WebhookConnections(self.guard, tls, self.limits)
 
     def make(self, config: Mapping[str, Any]) -> "Webhook":
         """Creates a webhook from a configuration with `url` and optional `headers`."""
@@ -102,7 +66,7 @@ class Webhooks:
                 "a webhook needs a url\n"
                 f"  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
-        secrets = decode_secrets(config.get("secrets", ()))
+        secrets = signing.decode_secrets(config.get("secrets", ()))
         if not secrets:
             raise ServiceError(
                 "the webhook has no secret, and requests must be signed\n"
@@ -131,22 +95,22 @@ class Webhooks:
         notification: Notification,
         place: WebhookUrl,
         headers: Iterable[tuple[str, str]],
-        secrets: Sequence[SigningSecret],
+        secrets: Sequence[signing.SigningSecret],
     ) -> None:
-        """Sends a notification; raises Undelivered unless the receiver accepts it."""
+        """Sends a notification; raises DeliveryError unless the receiver accepts it."""
         async with self._slots.hold(notification.user, place.origin):
-            sent = signed(notification, self.clock(), secrets)
-            if not sent[SIGNATURE]:
+            signature = signing.sign_request(notification, self.clock(), secrets)
+            if not signature[signing.SIGNATURE]:
                 raise DeliveryError("the webhook has no valid secret: rotate its secret")
-            answer = await self._answer(notification.body, place, [*headers, *sent.items()])
-        _judge(answer, self.clock())
+            answer = await self._request(notification.body, place, [*headers, *signature.items()])
+        _check_status(answer, self.clock())
 
-    async def _answer(
+    async def _request(
         self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]
     ) -> httpcore2.Response:
         limits = self.limits
-        sent = [
-            ("host", place.authority),
+        sent_headers = [
+            ("host", place.origin.partition("://")[2]),
             ("user-agent", "ensue-webhooks"),
             ("accept", "*/*"),
             ("content-type", "application/json"),
@@ -157,17 +121,25 @@ class Webhooks:
         try:
             async with (
                 asyncio.timeout(limits.seconds),
-                self._connections.posted(place, sent, body) as answer,
+                self._connections.post(place, sent_headers, body) as answer,
             ):
                 await self._drain(answer)
         except AddressRefusedError as error:
             raise RefusedDeliveryError(str(error)) from None
         except (TimeoutError, httpcore2.TimeoutException) as error:
             if answer is None:
-                raise DeliveryError(_late(error, place, limits)) from None
+                what, seconds = "answer from", limits.seconds
+                if isinstance(error, httpcore2.ConnectTimeout):
+                    what, seconds = "connection to", limits.connect_seconds
+                raise DeliveryError(
+                    f"no {what} {place.origin} within {seconds:g} seconds"
+                ) from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             if answer is None:
-                raise DeliveryError(_broken(error, place)) from None
+                why = f"{place.origin} closed the connection: {str(error) or type(error).__name__}"
+                if isinstance(error, httpcore2.ConnectError):
+                    why = f"no connection to {place.origin}: {str(error) or 'refused'}"
+                raise DeliveryError(why) from None
         # With the status the receiver has decided, even if the rest of the response fails.
         assert answer is not None
         return answer
@@ -189,7 +161,7 @@ class Webhook:
         webhooks: Webhooks,
         place: WebhookUrl,
         headers: tuple[tuple[str, str], ...],
-        secrets: tuple[SigningSecret, ...],
+        secrets: tuple[signing.SigningSecret, ...],
     ) -> None:
         self.place = place
         self.at_once = webhooks.limits.at_once_per_target
@@ -210,9 +182,6 @@ class Webhook:
         """Does nothing: the connections belong to all webhooks."""
 
 
-# ------------------------------------------------------------------------------- concurrency
-
-
 class _Slots:
     """Limits concurrent requests, fairly by user and receiver."""
 
@@ -231,11 +200,8 @@ class _Slots:
         finally:
             # A cancelled waiter still gets its slot later, which is released then.
             if turn.done() and not turn.cancelled():
-                self._back(user, place)
-
-    def _back(self, user: int, place: str) -> None:
-        self._turns.done(user, place)
-        self._call()
+                self._turns.done(user, place)
+                self._call()
 
     def _call(self) -> None:
         while (taken := self._turns.take()) is not None:
@@ -244,9 +210,6 @@ class _Slots:
                 self._turns.done(user, place)
             else:
                 turn.set_result(None)
-
-
-# ------------------------------------------------------------------------------- texts
 
 
 def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:
@@ -268,8 +231,8 @@ def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:
     return tuple((name.lower(), value) for name, value in headers.items())
 
 
-def _judge(answer: httpcore2.Response, now: float) -> None:
-    """Raises Undelivered unless the receiver accepted the notification."""
+def _check_status(answer: httpcore2.Response, now: float) -> None:
+    """Raises DeliveryError unless the receiver accepted the notification."""
     status = answer.status
     if 200 <= status < 300:
         return
@@ -301,15 +264,3 @@ def _retry_after(answer: httpcore2.Response, now: float) -> float | None:
             except (ValueError, OverflowError):
                 return None
     return None
-
-
-def _late(error: Exception, place: WebhookUrl, limits: WebhookLimits) -> str:
-    if isinstance(error, httpcore2.ConnectTimeout):
-        return f"no connection to {place.origin} within {limits.connect_seconds:g} seconds"
-    return f"no answer from {place.origin} within {limits.seconds:g} seconds"
-
-
-def _broken(error: Exception, place: WebhookUrl) -> str:
-    if isinstance(error, httpcore2.ConnectError):
-        return f"no connection to {place.origin}: {str(error) or 'refused'}"
-    return f"{place.origin} closed the connection: {str(error) or type(error).__name__}"

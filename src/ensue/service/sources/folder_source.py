@@ -2,21 +2,22 @@
 
 import asyncio
 import gzip
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
 from ensue.errors import EventError
+from ensue.service.brokers import UnavailableError
 from ensue.service.endpoints import ConfigReader
 from ensue.service.errors import OverLimitError
 from ensue.service.intake import ARROW, JSON_LINES
-from ensue.service.sources.backpressure import publish_batch, read_with_retries
 from ensue.service.sources.payloads import split_events
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
@@ -49,39 +50,22 @@ class Chunk:
     def halves(self) -> "tuple[Chunk, Chunk]":
         """Splits the rows into two chunks."""
         middle = self.count // 2
-        if isinstance(self.rows, tuple):
-            front, back = self.rows[:middle], self.rows[middle:]
-        else:
-            front, back = self.rows.slice(0, middle), self.rows.slice(middle)
+        front, back = self.rows[:middle], self.rows[middle:]
         return Chunk(self.first, front), Chunk(self.first + middle, back)
 
 
-class TruncatedLineError(ValueError):
-    """The last line of a file is incomplete."""
+def get_format(name: str) -> str:
+    """Returns the suffix of a file name, without compression.
 
-
-def is_event_file(name: str) -> bool:
-    """Whether the file type is supported.
-
-    >>> is_event_file("day.jsonl.gz"), is_event_file("README.txt")
-    (True, False)
+    >>> get_format("day.jsonl.gz"), get_format("README.TXT")
+    ('.jsonl', '.txt')
     """
-    return _reader(name) is not None
+    return Path(name.lower().removesuffix(".gz")).suffix
 
 
 def read_chunks(path: Path, position: int, most: int) -> Iterator[Chunk]:
-    """Reads the rows of a file from a position on, at most `most` per chunk."""
-    reader = _reader(path.name)
-    if reader is None:
-        raise ValueError(f"'{path.name}' is not an event file")
-    return reader(path, position, most)
-
-
-def _reader(name: str) -> Callable[[Path, int, int], Iterator[Chunk]] | None:
-    return _READERS.get(Path(name.lower().removesuffix(".gz")).suffix)
-
-
-# -------------------------------------------------------------------------------------- JSON
+    """Reads the rows of an event file from a position on, at most `most` per chunk."""
+    return _READERS[get_format(path.name)](path, position, most)
 
 
 def _json_lines(path: Path, position: int, most: int) -> Iterator[Chunk]:
@@ -95,7 +79,7 @@ def _json_lines(path: Path, position: int, most: int) -> Iterator[Chunk]:
             if not line.endswith(b"\n") and not _is_json(text):
                 if rows:
                     yield Chunk(row - len(rows), tuple(rows))
-                raise TruncatedLineError(f"its last line, row {row}, is cut off")
+                raise ValueError(f"its last line, row {row}, is cut off")
             row += 1
             if row > position:
                 rows.append(text)
@@ -127,9 +111,6 @@ def _is_json(text: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-# ------------------------------------------------------------------------------------ tables
 
 
 def _csv(path: Path, position: int, most: int) -> Iterator[Chunk]:
@@ -183,61 +164,44 @@ _READERS: Mapping[str, Callable[[Path, int, int], Iterator[Chunk]]] = {
 }
 
 
-def make_folder_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `path`: files in JSON lines, JSON, CSV, Parquet and Arrow. It looks
-    for new files every `look` seconds and publishes `most` rows at a time."""
-    reader = ConfigReader("folder source", config)
-    path = reader.text("path", hint="a folder that the service can read")
-    source = FolderSource(
-        Path(path), most=reader.whole("most", 5_000), look=reader.seconds("look", 1.0)
-    )
-    reader.done()
-    return source
-
-
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):
     """The attributes by which a change of a file is detected."""
 
     size: int
     written: int
     file: int  # inode: the same name may be another file
 
-    def is_no_more_of(self, before: "FileState") -> bool:
-        """Whether the file was replaced or truncated, not only extended."""
-        return self.file != before.file or self.size < before.size
 
-
-class FolderSource:
+class FolderSource(RetryingSource):
     """Reads the files of a folder; names that begin with '.' or '_' are ignored.
 
     A file is read when it did not change between two looks. A file that is still being written
     blocks those with later names.
     """
 
-    def __init__(self, path: Path, *, most: int, look: float) -> None:
-        self._path = path.absolute()
-        self._most = most
-        self._look = look
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `path`: files in JSON lines, JSON, CSV, Parquet and Arrow. The source looks for
+        new files every `look` seconds and publishes `most` rows at a time."""
+        reader = ConfigReader("folder source", config)
+        path = reader.text("path", hint="a folder that the service can read")
+        self._path = Path(path).absolute()
+        super().__init__(f"folder:{self._path}")
+        self._most = reader.whole("most", 5_000)
+        self._look = reader.seconds("look", 1.0)
+        reader.done()
         self._seen: dict[str, FileState] = {}
         self._taken: dict[str, FileState] = {}  # read completely, or rejected
-        self.name = f"folder:{self._path}"
-        self.progress = SourceProgress(self.name)
 
     def __repr__(self) -> str:
         return f"FolderSource({str(self._path)!r})"
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        if isinstance(error, OSError):
-            return f"the folder {self._path} cannot be listed: {error.strerror}"
-        return None
-
     async def _read(self, service: EventReceiver) -> None:
         while True:
-            looks = await asyncio.to_thread(self._looks)
+            try:
+                looks = await asyncio.to_thread(self._looks)
+            except OSError as error:
+                why = f"the folder {self._path} cannot be listed: {error.strerror}"
+                raise UnavailableError(why) from None
             self.progress.clear_problem()
             ready = self._ready(looks)
             self._seen = looks
@@ -263,9 +227,10 @@ class FolderSource:
         for name in sorted(looks):
             if looks[name] == self._taken.get(name):
                 continue
-            if not is_event_file(name):
+            if get_format(name) not in _READERS:
                 if self._taken.get(name) is None:
-                    self.progress.left_out(f"{name} has an unknown file type")
+                    why = f"ignored: {name} has an unknown file type"
+                    self.progress.count_dropped("left_out", why, level=logging.INFO)
                 self._taken[name] = looks[name]
                 continue
             if looks[name] != self._seen.get(name):
@@ -273,14 +238,13 @@ class FolderSource:
             ready.append(name)
         return ready
 
-    # ------------------------------------------------------------------------------ files
-
     async def _take(self, name: str, look: FileState, service: EventReceiver) -> None:
         before = self._taken.get(name)
         self._taken[name] = look
         producer = f"{self.name}:{name}"
         position = await service.position(producer) or 0
-        if position and before is not None and look.is_no_more_of(before):
+        replaced = before is not None and (look.file != before.file or look.size < before.size)
+        if position and replaced:
             why = f"{name} was replaced after {position} of its rows were read"
             hint = "write new events to a file with a new name"
             await self._put_aside(f"{why}\n  hint: {hint}", producer, service)
@@ -296,20 +260,13 @@ class FolderSource:
 
     async def _put_aside(self, why: str, producer: str, service: EventReceiver) -> None:
         """Rejects a file or a row, and stores the reason as a bad event."""
-        self.progress.put_aside(why)
+        self.progress.count_dropped("bad", f"rejected: {why}")
         await service.put_aside(b"", why, producer=producer)
 
     async def _offer(self, chunk: Chunk, producer: str, service: EventReceiver) -> None:
         numbers = range(chunk.first, chunk.first + chunk.count)
         try:
-            await publish_batch(
-                chunk.body(),
-                chunk.media,
-                service,
-                self.progress,
-                producer=producer,
-                sequences=numbers,
-            )
+            await self._publish_batch(chunk.body(), chunk.media, service, producer, numbers)
         except OverLimitError as error:
             if chunk.count > 1:
                 for half in chunk.halves():

@@ -6,16 +6,16 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ensue.errors import ServiceError
+from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.cancellation import close_client, run_shielded
 from ensue.service.brokers.kafka_client import (
     check_topic_name,
     client_arguments,
     describe_kafka_error,
 )
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.endpoints import ConfigReader
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -23,63 +23,34 @@ if TYPE_CHECKING:
 _POLL = 500  # milliseconds to wait for records
 
 
-def make_kafka_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `servers` and `topic`. It publishes `most` records at a time, or those
-    of `wait` seconds, and looks for new partitions every `look` seconds. `name` distinguishes
-    topics of the same name on several clusters. Optional are `username`, `password`, `mechanism`,
-    `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("Kafka source", config)
-    access = reader.access("kafka", mechanisms=True)
-    topic = reader.text("topic", hint="the name of a topic")
-    wrong = check_topic_name(topic)
-    if wrong is not None:
-        raise ServiceError(f"Kafka source: '{topic}' {wrong}")
-    source = KafkaSource(
-        access,
-        topic,
-        name=reader.optional("name", hint="a name") or f"kafka:{topic}",
-        most=reader.whole("most", 1_000),
-        wait=reader.seconds("wait", 0.02),
-        look=reader.seconds("look", 10.0),
-    )
-    reader.done()
-    return source
-
-
-class KafkaSource:
+class KafkaSource(RetryingSource):
     """Reads all partitions of a topic from the stored offsets."""
 
-    def __init__(
-        self, access: BrokerAccess, topic: str, *, name: str, most: int, wait: float, look: float
-    ) -> None:
-        self._access = access
-        self._topic = topic
-        self._most = most
-        self._wait = wait
-        self._look = look
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `servers` and `topic`. The source publishes `most` records at a time, or those of
+        `wait` seconds, and looks for new partitions every `look` seconds. `name` distinguishes
+        topics of the same name on several clusters. Optional are `username`, `password`,
+        `mechanism`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("Kafka source", config)
+        self._access = reader.access("kafka", mechanisms=True)
+        self._topic = reader.text("topic", hint="the name of a topic")
+        wrong = check_topic_name(self._topic)
+        if wrong is not None:
+            raise ServiceError(f"Kafka source: '{self._topic}' {wrong}")
+        super().__init__(reader.optional("name", hint="a name") or f"kafka:{self._topic}")
+        self._most = reader.whole("most", 1_000)
+        self._wait = reader.seconds("wait", 0.02)
+        self._look = reader.seconds("look", 10.0)
+        reader.done()
         self._next: dict[TopicPartition, int] = {}
-        self.name = name
-        self.progress = SourceProgress(name)
         self.lag: int | None = None  # records not read yet, at the last look
 
     def __repr__(self) -> str:
         return f"KafkaSource({self._access.shown}, {self._topic!r})"
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        from aiokafka.errors import KafkaError
-
-        if isinstance(error, KafkaError | OSError):
-            return describe_kafka_error(self._access, error, self._topic)
-        return None
-
-    # ------------------------------------------------------------------------------ reading
-
     async def _read(self, service: EventReceiver) -> None:
         from aiokafka import AIOKafkaConsumer
-        from aiokafka.errors import OffsetOutOfRangeError
+        from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
         consumer = AIOKafkaConsumer(
             **client_arguments(self._access),
@@ -92,7 +63,7 @@ class KafkaSource:
         try:
             await self._ask(consumer.start())
             await self._wait_for_topic(consumer)
-            looked = None
+            looked: float | None = None
             while True:
                 if looked is None or time.monotonic() - looked >= self._look:
                     await self._assign(consumer, service)
@@ -101,6 +72,9 @@ class KafkaSource:
                     await self._take(consumer, service)
                 except OffsetOutOfRangeError:
                     looked = None  # records were deleted before they were read
+        except (KafkaError, OSError) as error:
+            why = describe_kafka_error(self._access, error, self._topic)
+            raise UnavailableError(why) from None
         finally:
             await close_client(consumer.stop(), self._access.timeout)
 
@@ -124,13 +98,11 @@ class KafkaSource:
         self, partition: "TopicPartition", records: list[Any], service: EventReceiver
     ) -> None:
         messages = [Message(record.value or b"", record.offset) for record in records]
-        await publish_messages(messages, service, self._producer(partition), self.progress)
+        await self._publish(messages, service, self._producer(partition))
         self._next[partition] = records[-1].offset + 1
 
     def _producer(self, partition: "TopicPartition") -> str:
         return f"{self.name}:{partition.partition}"
-
-    # --------------------------------------------------------------------------- partitions
 
     async def _wait_for_topic(self, consumer: "AIOKafkaConsumer") -> None:
         """Waits for a missing topic without requesting it by name, which could create it."""
@@ -157,7 +129,8 @@ class KafkaSource:
             known = self._next.get(partition)
             if known is None:
                 known = await service.position(self._producer(partition))
-            at = self._start(partition, known, first[partition], end[partition])
+            where = f"partition {partition.partition} of topic '{self._topic}'"
+            at = self._resume_at(where, known, first[partition], end[partition])
             moved = moved or at != self._next.get(partition)
             self._next[partition] = at
         if moved:
@@ -166,22 +139,3 @@ class KafkaSource:
                 consumer.seek(partition, self._next[partition])
         self.lag = sum(end[partition] - self._next[partition] for partition in partitions)
         self.progress.clear_problem()
-
-    def _start(
-        self, partition: "TopicPartition", position: int | None, first: int, end: int
-    ) -> int:
-        """Returns the offset to continue at."""
-        where = f"partition {partition.partition} of topic '{self._topic}'"
-        if position is None:
-            return first
-        if position > end:
-            raise ServiceError(
-                f"{where} ends at {end}, but was read up to {position}: it seems to be another "
-                f"topic with the same name\n  hint: use another name, such as name={self.name}-2"
-            )
-        if position < first:
-            missed = first - position
-            why = f"{missed} records of {where} were deleted before they were read"
-            self.progress.count_missed(f"{why}: continuing at {first}", missed)
-            return first
-        return position

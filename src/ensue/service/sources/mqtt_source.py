@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -14,42 +14,15 @@ from ensue.service.brokers.mqtt_client import (
     MqttSessionError,
     SessionOptions,
 )
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.endpoints import ConfigReader
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 _WEEK = 7 * 86_400
 _LONGEST = (1 << 32) - 1  # seconds; MQTT's value for "never"
 _OVERFLOW = 10_000  # waiting messages of QoS 0, for which MQTT has no flow control
 _OTHER = 30.0  # seconds before a session is taken back from another client
 _SHORT, _OFTEN = 5.0, 5  # consecutive sessions shorter than this many seconds are suspicious
-
-
-def make_mqtt_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `server` and `topic`, which may contain + and #. The broker stores
-    messages for the client `client` while it is disconnected, for at most `expires` seconds. It
-    publishes `most` messages at a time, or those of `wait` seconds. Optional are `username`,
-    `password`, `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("MQTT source", config)
-    access = reader.access("mqtt")
-    topic = reader.text("topic", hint="a topic, as in trucks/# or trucks/+/position")
-    if not _is_filter(topic):
-        raise ServiceError(
-            f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the "
-            "rest"
-        )
-    default_client = "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
-    source = MqttSource(
-        access,
-        topic,
-        client=reader.optional("client", hint="a name that no other client has") or default_client,
-        expires=min(reader.whole("expires", _WEEK), _LONGEST),
-        most=reader.whole("most", 500),
-        wait=reader.seconds("wait", 0.02),
-    )
-    reader.done()
-    return source
 
 
 def _is_filter(topic: str) -> bool:
@@ -63,63 +36,71 @@ def _is_filter(topic: str) -> bool:
     return whole and not any("#" in level for level in front) and ("#" not in last or last == "#")
 
 
-class MqttSource:
+class MqttSource(RetryingSource):
     """Reads topics of a broker in a persistent session."""
 
-    def __init__(
-        self,
-        access: BrokerAccess,
-        topic: str,
-        *,
-        client: str,
-        expires: int,
-        most: int,
-        wait: float,
-    ) -> None:
-        self._access = access
-        self._topic = topic
-        self._wanted = SessionOptions(client, expires, at_a_time=2 * most)
-        self._most = most
-        self._wait = wait
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `server` and `topic`, which may contain + and #. The broker stores messages for
+        the client `client` while it is disconnected, for at most `expires` seconds. The source
+        publishes `most` messages at a time, or those of `wait` seconds. Optional are `username`,
+        `password`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("MQTT source", config)
+        self._access = reader.access("mqtt")
+        self._topic = topic = reader.text(
+            "topic", hint="a topic, as in trucks/# or trucks/+/position"
+        )
+        if not _is_filter(topic):
+            raise ServiceError(
+                f"MQTT source: '{topic}' is not a topic\n"
+                "  hint: + stands for one level, # for the rest"
+            )
+        super().__init__(f"mqtt:{topic}")
+        client = reader.optional("client", hint="a name that no other client has")
+        expires = min(reader.whole("expires", _WEEK), _LONGEST)
+        self._most = reader.whole("most", 500)
+        self._wait = reader.seconds("wait", 0.02)
+        reader.done()
+        client = client or "ensue-" + hashlib.sha256(topic.encode()).hexdigest()[:16]
+        self._options = SessionOptions(client, expires, at_a_time=2 * self._most)
         self._connected_before = False
         self._short = 0
-        self.name = f"mqtt:{topic}"
-        self.progress = SourceProgress(self.name)
 
     def __repr__(self) -> str:
         return f"MqttSource({self._access.shown}, {self._topic!r})"
 
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        return error.why if isinstance(error, MqttSessionError) else None
-
     async def _read(self, service: EventReceiver) -> None:
         arrivals: asyncio.Queue[MqttMessage] = asyncio.Queue()
 
-        def arrived(arrival: MqttMessage) -> None:
-            if arrival.qos == 0 and arrivals.qsize() >= _OVERFLOW:
-                self.progress.count_missed(
-                    "messages of QoS 0 arrive faster than they can be processed", 1
+        def enqueue(message: MqttMessage) -> None:
+            if message.qos == 0 and arrivals.qsize() >= _OVERFLOW:
+                self.progress.count_dropped(
+                    "missed", "messages of QoS 0 arrive faster than they can be processed"
                 )
             else:
-                arrivals.put_nowait(arrival)
+                arrivals.put_nowait(message)
 
-        session = await MqttSession(self._access, self._wanted, arrived).open()
+        session = await MqttSession(self._access, self._options, enqueue).open()
         opened = time.monotonic()
         try:
             if self._connected_before and not session.resumed:
-                self.progress.count_missed(
-                    "the MQTT broker has dropped the session: messages since then are lost", 0
+                self.progress.count_dropped(
+                    "sessions_lost",
+                    "the MQTT broker has dropped the session: messages since then are lost",
                 )
-                self.progress.count("sessions_lost")
             self._connected_before = True
             await session.subscribe(self._topic)
             self.progress.clear_problem()
             while True:
                 batch = await self._receive(arrivals, session)
-                await self._publish(batch, service, session)
+                for producer, group in groupby(batch, _producer):
+                    received = list(group)
+                    messages = [
+                        Message(each.payload, _number(each) if producer else None)
+                        for each in received
+                    ]
+                    await self._publish(messages, service, producer)
+                    for message in received:
+                        session.confirm(message)
         except MqttSessionError as error:
             lost = session.lost.done()  # the connection, not only a request
             await self._interrupted(error, short=lost and time.monotonic() - opened < _SHORT)
@@ -131,11 +112,11 @@ class MqttSource:
         self._short = self._short + 1 if short else 0
         if not error.taken_over and self._short < _OFTEN:
             raise error
-        name = self._wanted.client
+        name = self._options.client
         guess = "" if error.taken_over else f": maybe another client has the name '{name}'"
-        self.progress.report_problem(f"{error.why}{guess}\n  hint: give each its own client=")
+        self.progress.report_problem(f"{error}{guess}\n  hint: give each its own client=")
         await asyncio.sleep(_OTHER)
-        raise MqttSessionError(self.progress.trouble or error.why)
+        raise MqttSessionError(self.progress.trouble or str(error))
 
     async def _receive(
         self, arrivals: "asyncio.Queue[MqttMessage]", session: MqttSession
@@ -160,25 +141,13 @@ class MqttSource:
                 break
         return batch
 
-    async def _publish(
-        self, arrivals: Sequence[MqttMessage], service: EventReceiver, session: MqttSession
-    ) -> None:
-        for producer, group in groupby(arrivals, _producer):
-            batch = list(group)
-            messages = [
-                Message(each.payload, _number(each) if producer else None) for each in batch
-            ]
-            await publish_messages(messages, service, producer, self.progress)
-            for arrival in batch:
-                session.confirm(arrival)
 
-
-def _producer(arrival: MqttMessage) -> str | None:
+def _producer(message: MqttMessage) -> str | None:
     """The producer of a numbered message, with a prefix that is unique among sources."""
-    name = arrival.properties.get("producer")
-    return f"mqtt:{name}" if name and _number(arrival) is not None else None
+    name = message.properties.get("producer")
+    return f"mqtt:{name}" if name and _number(message) is not None else None
 
 
-def _number(arrival: MqttMessage) -> int | None:
-    text = arrival.properties.get("sequence", "")
+def _number(message: MqttMessage) -> int | None:
+    text = message.properties.get("sequence", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

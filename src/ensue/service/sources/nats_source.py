@@ -1,7 +1,7 @@
 """Source for a NATS JetStream stream, from the sequence number in the service's database."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import nats.errors
@@ -11,43 +11,14 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 
 from ensue.errors import ServiceError
-from ensue.service.brokers.nats_client import NatsConnection, NatsError
-from ensue.service.endpoints import BrokerAccess, ConfigReader
-from ensue.service.sources.backpressure import publish_messages, read_with_retries
+from ensue.service.brokers import UnavailableError
+from ensue.service.brokers.nats_client import NatsConnection
+from ensue.service.endpoints import ConfigReader
 from ensue.service.sources.payloads import Message
-from ensue.service.sources.source import EventReceiver, EventSource, SourceProgress
+from ensue.service.sources.source import EventReceiver, RetryingSource
 
 _POLL = 5.0  # seconds to wait for messages
 _INACTIVE = 60.0  # seconds after which the server drops an unused consumer
-
-
-def make_nats_source(config: Mapping[str, Any]) -> EventSource:
-    """Creates a source from `servers`, `subject` and `stream`, by default the stream of the
-    subject. It publishes `most` messages at a time, or those of `wait` seconds, and looks for a
-    missing stream every `look` seconds. `name` distinguishes streams of the same name. Optional
-    are `username`, `password`, `token`, `tls`, `ca`, and `timeout`."""
-    reader = ConfigReader("NATS source", config)
-    access = reader.access("nats", token=True)
-    subject = reader.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
-    if not _is_filter(subject):
-        raise ServiceError(
-            f"NATS source: '{subject}' is not a subject\n"
-            "  hint: words separated by dots; * stands for one word, > for the rest"
-        )
-    stream = reader.optional("stream", hint="the name of a stream")
-    if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
-        raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
-    source = NatsSource(
-        access,
-        subject,
-        stream,
-        name=reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}",
-        most=reader.whole("most", 1_000, least=2),
-        wait=reader.seconds("wait", 0.02),
-        look=reader.seconds("look", 10.0),
-    )
-    reader.done()
-    return source
 
 
 def _is_filter(subject: str) -> bool:
@@ -61,40 +32,38 @@ def _is_filter(subject: str) -> bool:
     return all(tokens) and not spaced and ">" not in tokens[:-1]
 
 
-class NatsSource:
+class NatsSource(RetryingSource):
     """Reads one subject of a stream, in order."""
 
-    def __init__(
-        self,
-        access: BrokerAccess,
-        subject: str,
-        stream: str | None,
-        *,
-        name: str,
-        most: int,
-        wait: float,
-        look: float,
-    ) -> None:
-        self._access = access
-        self._subject = subject
-        self._stream = stream
-        self._most = most
-        self._wait = wait
-        self._look = look
-        self._poll = min(_POLL, access.timeout / 2)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Reads `servers`, `subject` and `stream`, by default the stream of the subject. The
+        source publishes `most` messages at a time, or those of `wait` seconds, and looks for a
+        missing stream every `look` seconds. `name` distinguishes streams of the same name.
+        Optional are `username`, `password`, `token`, `tls`, `ca`, and `timeout`."""
+        reader = ConfigReader("NATS source", config)
+        self._access = reader.access("nats", token=True)
+        subject = reader.text("subject", hint="a subject, as in trucks.> or trucks.*.position")
+        if not _is_filter(subject):
+            raise ServiceError(
+                f"NATS source: '{subject}' is not a subject\n"
+                "  hint: words separated by dots; * stands for one word, > for the rest"
+            )
+        stream = reader.optional("stream", hint="the name of a stream")
+        if stream is not None and (not stream.isprintable() or set(stream) & set(" .*>/\\")):
+            raise ServiceError(f"NATS source: '{stream}' is not a stream name\n  hint: one word")
+        name = reader.optional("name", hint="a name") or f"nats:{stream or ''}:{subject}"
+        super().__init__(name)
+        self._subject, self._stream = subject, stream
+        self._most = reader.whole("most", 1_000, least=2)
+        self._wait = reader.seconds("wait", 0.02)
+        self._look = reader.seconds("look", 10.0)
+        reader.done()
+        self._poll = min(_POLL, self._access.timeout / 2)
         self._next: int | None = None
-        self.name = name
-        self.progress = SourceProgress(name)
         self.lag: int | None = None  # messages waiting in the stream
 
     def __repr__(self) -> str:
         return f"NatsSource({self._access.shown}, {self._subject!r})"
-
-    async def run(self, service: EventReceiver) -> None:
-        await read_with_retries(lambda: self._read(service), self.progress, self._explain)
-
-    def _explain(self, error: Exception) -> str | None:
-        return str(error) if isinstance(error, NatsError) else None
 
     async def _read(self, service: EventReceiver) -> None:
         connection = await NatsConnection(self._access).open()
@@ -102,10 +71,12 @@ class NatsSource:
             info = await self._wait_for_stream(connection)
             if self._next is None:
                 self._next = await service.position(self.name)
-            self._next = self._start(info)
-            await self._follow(connection, info.config.name or "", service)
+            stream, first, end = info.config.name, info.state.first_seq, info.state.last_seq + 1
+            start = max(1, first) if self._next is None else first
+            self._next = self._resume_at(f"stream '{stream}'", self._next, start, end)
+            await self._follow(connection, stream or "", service)
         except (nats.errors.Error, TimeoutError) as error:
-            raise NatsError(connection.words(error, self._subject)) from None
+            raise UnavailableError(connection.describe(error, self._subject)) from None
         finally:
             await connection.close()
 
@@ -129,24 +100,6 @@ class NatsSource:
                 )
             await asyncio.sleep(self._look)
 
-    def _start(self, info: StreamInfo) -> int:
-        """Returns the sequence number to continue at."""
-        position, first, end = self._next, info.state.first_seq, info.state.last_seq + 1
-        stream = info.config.name
-        if position is None:
-            return max(1, first)
-        if position > end:
-            raise ServiceError(
-                f"stream '{stream}' ends at {end}, but was read up to {position}: it seems to be "
-                f"another with the same name\n  hint: use another name, such as name={self.name}-2"
-            )
-        if position < first:
-            missed = first - position
-            why = f"{missed} messages of '{stream}' were deleted, maybe before they were read"
-            self.progress.count_missed(f"{why}: continuing at {first}", missed)
-            return first
-        return position
-
     async def _follow(
         self, connection: NatsConnection, stream: str, service: EventReceiver
     ) -> None:
@@ -168,12 +121,15 @@ class NatsSource:
             batch = await self._receive(connection, subscription)
             numbers = [message.metadata.sequence.consumer for message in batch]
             if numbers != list(range(expected, expected + len(batch))):
-                raise NatsError(
+                raise UnavailableError(
                     f"NATS at {self._access.shown} skipped messages: they are read again"
                 )
             expected += len(batch)
             if batch:
-                await self._publish(batch, service)
+                messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
+                await self._publish(messages, service, self.name)
+                self._next = batch[-1].metadata.sequence.stream + 1
+                self.lag = batch[-1].metadata.num_pending
 
     async def _receive(
         self, connection: NatsConnection, subscription: JetStreamContext.PullSubscription
@@ -191,9 +147,3 @@ class NatsSource:
         except TimeoutError:
             more = []
         return first + more
-
-    async def _publish(self, batch: Sequence[Msg], service: EventReceiver) -> None:
-        messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
-        await publish_messages(messages, service, self.name, self.progress)
-        self._next = batch[-1].metadata.sequence.stream + 1
-        self.lag = batch[-1].metadata.num_pending

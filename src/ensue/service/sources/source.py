@@ -1,11 +1,20 @@
-"""The interface between a service and its sources."""
+"""The interface between a service and its sources, and the base class of sources that retry."""
 
+import asyncio
 import logging
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ensue.errors import EventError, ServiceError
+from ensue.service.brokers import UnavailableError
+from ensue.service.errors import OverLimitError
+from ensue.service.sources.payloads import Message, MessageBatch, batch_messages, build_batch
+
 _log = logging.getLogger("ensue.service.sources")
+_LEAST, _MOST = 0.1, 15.0  # seconds between attempts
+_SIZES = ("events_per_request", "body_bytes")  # limits that a smaller batch meets
 
 
 class EventReceiver(Protocol):
@@ -59,20 +68,12 @@ class SourceProgress:
             _log.warning("%s: %s", self._name, why)
         self.trouble = why
 
-    def put_aside(self, why: str, by: int = 1) -> None:
-        """Records a rejected message or file."""
-        _log.warning("%s: rejected: %s", self._name, why)
-        self.counts["bad"] += by
-
-    def left_out(self, why: str) -> None:
-        """Records a file that is not an event file."""
-        _log.info("%s: ignored: %s", self._name, why)
-        self.counts["left_out"] += 1
-
-    def count_missed(self, why: str, by: int) -> None:
-        """Records events that were deleted before they were read."""
-        _log.warning("%s: %s", self._name, why)
-        self.counts["missed"] += by
+    def count_dropped(
+        self, what: str, why: str, by: int = 1, level: int = logging.WARNING
+    ) -> None:
+        """Records messages or files that were not read, as `bad`, `left_out` or `missed`."""
+        _log.log(level, "%s: %s", self._name, why)
+        self.counts[what] += by
 
 
 class EventSource(Protocol):
@@ -89,3 +90,138 @@ class EventSource(Protocol):
     async def run(self, service: EventReceiver) -> None:
         """Reads until it is cancelled, and reconnects after interruptions."""
         ...
+
+
+def iterate_backoff() -> Iterator[float]:
+    """Yields the seconds before the next attempt: exponential backoff with jitter."""
+    pause = _LEAST
+    while True:
+        yield pause * random.uniform(0.75, 1.25)
+        pause = min(2 * pause, _MOST)
+
+
+class RetryingSource:
+    """A source that reconnects after interruptions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.progress = SourceProgress(name)
+
+    async def run(self, service: EventReceiver) -> None:
+        await read_with_retries(lambda: self._read(service), self.progress)
+
+    async def _read(self, service: EventReceiver) -> None:
+        """Reads until an error."""
+        raise NotImplementedError
+
+    def _resume_at(self, where: str, position: int | None, first: int, end: int) -> int:
+        """Returns the number of the message to continue at, given those that the broker has."""
+        if position is None:
+            return first
+        if position > end:
+            raise ServiceError(
+                f"{where} ends at {end}, but was read up to {position}: it seems to be another "
+                f"one with the same name\n  hint: use another name, such as name={self.name}-2"
+            )
+        if position < first:
+            missed = first - position
+            why = f"up to {missed} messages of {where} were deleted before they were read"
+            self.progress.count_dropped("missed", f"{why}: continuing at {first}", missed)
+        return max(first, position)
+
+    async def _publish(
+        self, messages: Iterable[Message], service: EventReceiver, producer: str | None
+    ) -> None:
+        """Returns when the service has accepted or rejected all messages."""
+        numbered = messages if producer is None else self._drop_repeated(messages)
+        for batch in batch_messages(numbered):
+            await self._publish_or_split(batch, service, producer)
+
+    def _drop_repeated(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """Drops messages with repeated numbers.
+
+        To the service, consecutive events with the same number belong to one message.
+        """
+        last: int | None = None
+        for message in messages:
+            if last is not None and message.number is not None and message.number <= last:
+                self.progress.count("repeated")
+                continue
+            last = message.number
+            yield message
+
+    async def _publish_or_split(
+        self, batch: MessageBatch, service: EventReceiver, producer: str | None
+    ) -> None:
+        """Publishes a batch, or its halves if it is rejected; a rejected message becomes a bad
+        event."""
+        try:
+            if batch.body:  # it is empty for lists without events
+                by = producer if batch.sequences is not None else None
+                await self._publish_batch(batch.body, batch.media, service, by, batch.sequences)
+        except (EventError, OverLimitError) as error:
+            middle = len(batch.messages) // 2
+            if middle:
+                for half in (batch.messages[:middle], batch.messages[middle:]):
+                    await self._publish_or_split(build_batch(half), service, producer)
+                return
+            (message,) = batch.messages
+            where = f"message {message.number}: " if message.number is not None else ""
+            self.progress.count_dropped("bad", f"rejected: {where}{error}")
+            await service.put_aside(message.payload, f"{where}{error}", producer=producer)
+        else:
+            self.progress.count("messages", len(batch.messages))
+
+    async def _publish_batch(
+        self,
+        body: bytes,
+        media: str,
+        service: EventReceiver,
+        producer: str | None,
+        sequences: Sequence[int] | None,
+    ) -> None:
+        """Returns when the service has accepted the events; permanent are an EventError and an
+        OverLimitError about their number or size."""
+        for pause in iterate_backoff():
+            try:
+                await service.publish(body, media=media, producer=producer, sequences=sequences)
+            except OverLimitError as error:
+                if error.limit in _SIZES:
+                    raise
+                self.progress.report_problem(str(error))
+            except ServiceError as error:  # for example a full disk: wait
+                self.progress.report_problem(str(error))
+            else:
+                self.progress.clear_problem()
+                self.progress.count("publishes")
+                return
+            await asyncio.sleep(pause)
+
+
+async def read_with_retries(read: Callable[[], Awaitable[None]], progress: SourceProgress) -> None:
+    """Reads again after interruptions; a ServiceError is permanent."""
+    pauses = iterate_backoff()
+    task = asyncio.current_task()
+    while True:
+        before = progress.counts["messages"]
+        try:
+            await read()
+        except ServiceError as error:
+            progress.report_problem(str(error))
+            raise
+        except asyncio.CancelledError:
+            if task is None or task.cancelling():
+                raise
+            progress.report_problem("the client gave up: retrying")  # our task was not cancelled
+            progress.count("interruptions")
+        except UnavailableError as error:
+            progress.report_problem(str(error))
+            progress.count("interruptions")
+        except Exception as error:  # noqa: BLE001 - a temporary failure must not end a source
+            _log.exception("a source failed")
+            progress.count("failures")
+            progress.report_problem(f"{type(error).__name__}: retrying")
+            progress.count("interruptions")
+        if progress.counts["messages"] > before:
+            pauses = iterate_backoff()
+        await asyncio.sleep(next(pauses))

@@ -8,7 +8,6 @@ turn in the yard are not reported, and entering and leaving alternate.
 
 from dataclasses import replace
 
-from ensue.service.templates.object_filter import ObjectSelection
 from ensue.service.templates.parameters import (
     DWELL,
     LONGER_THAN,
@@ -23,7 +22,7 @@ from ensue.service.templates.parameters import (
     format_dwell,
     write_template,
 )
-from ensue.service.templates.template import Duration, FilledTemplate, Template, format_number
+from ensue.service.templates.template import FilledTemplate, Template, format_number
 
 _NOT_SEEN_BEFORE = (
     "An object is only reported if it was seen on the other side before, for the dwell time and "
@@ -57,25 +56,23 @@ STAYS = Template(
 class _Border:
     """Conditions and descriptions for one region."""
 
-    def __init__(self, given: ParameterValues) -> None:
-        place = given.place("region")
-        assert place is not None
-        self.given = given
-        self.place: TemplateRegion = place
-        self.who: ObjectSelection = given.objects("object")
-        self.margin = given.distance("margin")
-        self.reach = given.distance("reach")  # 0: any
-        self.dwell: Duration = given.length("dwell")
-        self.within: Duration = given.length("within")
+    def __init__(self, args: ParameterValues) -> None:
+        self.args = args
+        self.place: TemplateRegion = args.values["region"]
+        self.who = args.objects("object")
+        self.margin = args.distance("margin")
+        self.reach = args.distance("reach")  # 0: any
+        self.dwell = args.length("dwell")
+        self.within = args.length("within")
         if 0 < self.reach <= self.margin:
-            raise given.wrong(
+            raise args.wrong(
                 "reach",
-                f"{given.metres(self.reach)} is not beyond the margin of "
-                f"{given.metres(self.margin)}: nothing would be outside",
+                f"{args.metres(self.reach)} is not beyond the margin of "
+                f"{args.metres(self.margin)}: nothing would be outside",
                 hint="leave it out, or make it longer",
             )
         if self.within.amount <= self.dwell.amount:
-            raise given.wrong(
+            raise args.wrong(
                 "within",
                 f"{self.within} is not longer than 'dwell', {self.dwell}: nothing would be found",
                 hint="both states last for 'dwell', and the second one begins within 'within'",
@@ -94,65 +91,57 @@ class _Border:
         """Describes where outside is."""
         text = f"outside {self.place.words}"
         if self.margin:
-            text = f"more than {self.given.metres(self.margin)} from {self.place.words}"
-        return f"{text} and less than {self.given.metres(self.reach)}" if self.reach else text
+            text = f"more than {self.args.metres(self.margin)} from {self.place.words}"
+        return f"{text} and less than {self.args.metres(self.reach)}" if self.reach else text
 
-    def entering(self) -> list[str]:
-        """Conditions for being outside, then inside; both must last."""
-        conditions = [f"=|($outside;; {self.within})($inside;)"]
+    def change(self, before: str, after: str) -> tuple[list[str], list[str]]:
+        """Conditions and definitions for being inside and then outside, or the reverse; both
+        states must last."""
+        where = {"inside": self.inside, "outside": self.outside}
+        first, second = f"${before};", f"${after};"
+        conditions = [f"=|({first}; {self.within})({second})"]
         if self.dwell:
-            back, gone = self.who.same("$outside;"), self.who.same("$inside;")
-            conditions.append(f"!($outside;; {self.dwell})({self.inside(back)})")
-            conditions.append(f"!($inside;; {self.dwell})({self.outside(gone)})")
-        return conditions
-
-    def entered(self) -> list[str]:
-        return [
-            f"$outside; = {self.outside(self.who.first)}",
-            f"$inside; = {self.inside(self.who.same('$outside;'))}",
+            for variable, other in ((first, after), (second, before)):
+                other_side = where[other](self.who.same(variable))
+                conditions.append(f"!({variable}; {self.dwell})({other_side})")
+        definitions = [
+            f"{first} = {where[before](self.who.first)}",
+            f"{second} = {where[after](self.who.same(first))}",
         ]
+        return conditions, definitions
 
 
-def write_enters(given: ParameterValues) -> FilledTemplate:
+def write_enters(args: ParameterValues) -> FilledTemplate:
     """OPSL for ENTERS."""
-    border = _Border(given)
+    border = _Border(args)
     says = (
         f"Reports when {border.who.one} enters {border.place.words}: was {border.away}"
         f"{format_dwell(border.dwell)}, then inside{format_dwell(border.dwell)}, at most {border.within} "
         "later."
     )
     title = f"enters {border.place.words}: {border.who.words}"
-    return write_template(
-        given, title, says, border.entering(), border.entered(), border.place, "once"
-    )
+    change = border.change("outside", "inside")
+    return write_template(args, title, says, *change, border.place, "once")
 
 
-def write_leaves(given: ParameterValues) -> FilledTemplate:
+def write_leaves(args: ParameterValues) -> FilledTemplate:
     """OPSL for LEAVES."""
-    border = _Border(given)
+    border = _Border(args)
     who = border.who
-    conditions = [f"=|($inside;; {border.within})($outside;)"]
-    if border.dwell:
-        gone, back = who.same("$inside;"), who.same("$outside;")
-        conditions.append(f"!($inside;; {border.dwell})({border.outside(gone)})")
-        conditions.append(f"!($outside;; {border.dwell})({border.inside(back)})")
-    definitions = [
-        f"$inside; = {border.inside(who.first)}",
-        f"$outside; = {border.outside(who.same('$inside;'))}",
-    ]
     says = (
         f"Reports when {who.one} leaves {border.place.words}: was inside{format_dwell(border.dwell)}, "
         f"then {border.away}{format_dwell(border.dwell)}, at most {border.within} later."
     )
     title = f"leaves {border.place.words}: {who.words}"
-    return write_template(given, title, says, conditions, definitions, border.place, "once")
+    change = border.change("inside", "outside")
+    return write_template(args, title, says, *change, border.place, "once")
 
 
-def write_stays(given: ParameterValues) -> FilledTemplate:
+def write_stays(args: ParameterValues) -> FilledTemplate:
     """OPSL for STAYS."""
-    border = _Border(given)
-    who, longer_than = border.who, given.length("longer_than")
-    conditions, definitions = border.entering(), border.entered()
+    border = _Border(args)
+    who, longer_than = border.who, args.length("longer_than")
+    conditions, definitions = border.change("outside", "inside")
     gone = border.outside(who.same("$inside;"))
     if border.dwell:
         # leaving just before the time is over is known only a dwell time later
@@ -167,7 +156,7 @@ def write_stays(given: ParameterValues) -> FilledTemplate:
         f"entered it, and since then was never {border.away}{format_dwell(border.dwell)}."
     )
     title = f"longer than {longer_than} in {border.place.words}: {who.words}"
-    return write_template(given, title, says, conditions, definitions, border.place, "once")
+    return write_template(args, title, says, conditions, definitions, border.place, "once")
 
 
 NOT_SEEN = Template(
@@ -192,16 +181,16 @@ NOT_SEEN = Template(
 )
 
 
-def write_not_seen(given: ParameterValues) -> FilledTemplate:
+def write_not_seen(args: ParameterValues) -> FilledTemplate:
     """OPSL for NOT_SEEN."""
-    who, longer_than = given.objects("object"), given.length("longer_than")
-    yard, margin = given.place("unless_in"), given.distance("margin")
+    who, longer_than = args.objects("object"), args.length("longer_than")
+    yard, margin = args.place("unless_in"), args.distance("margin")
     last, but = f"({who.first})", ""
     if yard is not None:
         last = f"DIST({yard.name}; >; {format_number(margin)}){last}"
         but = f" The last report was outside {yard.words}"
-        but += f", more than {given.metres(margin)} away." if margin else "."
+        but += f", more than {args.metres(margin)} away." if margin else "."
     says = f"Reports when {who.one} has sent no report for longer than {longer_than}.{but}"
     title = f"not seen for {longer_than}: {who.words}"
     conditions = [f"!($last;; {longer_than})({who.same('$last;')})"]
-    return write_template(given, title, says, conditions, [f"$last; = {last}"], yard)
+    return write_template(args, title, says, conditions, [f"$last; = {last}"], yard)

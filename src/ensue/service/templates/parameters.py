@@ -53,30 +53,22 @@ class ParameterValues:
 
     template: str
     stream: TemplateStream
-    values: Mapping[str, "Duration | float | ObjectSelection | TemplateRegion | None"]
+    values: Mapping[str, Any]
 
     def length(self, name: str) -> Duration:
         """A duration, 0 if it is missing."""
-        value = self.values[name]
-        if value is None:
-            return Duration(0, self.stream.calendar)
-        assert isinstance(value, Duration)
-        return value
+        return self.values[name] or Duration(0, self.stream.calendar)
 
     def distance(self, name: str) -> float:
-        value = self.values.get(name)
-        assert isinstance(value, float | int | None)
-        return value or 0.0
+        """A distance, 0 if it is missing."""
+        return self.values.get(name) or 0.0
 
     def objects(self, name: str) -> ObjectSelection:
-        value = self.values[name]
-        assert isinstance(value, ObjectSelection)
-        return value
+        selection: ObjectSelection = self.values[name]
+        return selection
 
     def place(self, name: str) -> TemplateRegion | None:
-        value = self.values.get(name)
-        assert isinstance(value, TemplateRegion | None)
-        return value
+        return self.values.get(name)
 
     def wrong(self, name: str, problem: str, *, hint: str) -> QueryError:
         """The error for the value of a parameter."""
@@ -115,7 +107,7 @@ def _read(
         value = parameter.default
     if value is None and parameter.required:
         raise QueryError(
-            f"{_describe_kind(parameter)} is missing", hint=_example(parameter, stream)
+            f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream)
         )
     if parameter.kind is ParameterKind.OBJECT:
         return ObjectSelection(KeyColumn.of(stream), _objects(value, parameter, stream))
@@ -134,17 +126,16 @@ def _error(parameter: Parameter, value: Any, stream: TemplateStream) -> QueryErr
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
     return QueryError(
-        f"expected {_describe_kind(parameter)}, found {shown}", hint=_example(parameter, stream)
+        f"expected {_EXPECTED[parameter.kind]}, found {shown}", hint=_example(parameter, stream)
     )
 
 
-def _describe_kind(parameter: Parameter) -> str:
-    return {
-        ParameterKind.REGION: "a region",
-        ParameterKind.LENGTH: "a length of time",
-        ParameterKind.DISTANCE: "a distance",
-        ParameterKind.OBJECT: "an object, or a list of them",
-    }[parameter.kind]
+_EXPECTED = {
+    ParameterKind.REGION: "a region",
+    ParameterKind.LENGTH: "a length of time",
+    ParameterKind.DISTANCE: "a distance",
+    ParameterKind.OBJECT: "an object, or a list of them",
+}
 
 
 def _example(parameter: Parameter, stream: TemplateStream) -> str:
@@ -164,9 +155,6 @@ def _example(parameter: Parameter, stream: TemplateStream) -> str:
             one, two = ("'truck 7'", "'truck 8'") if stream.key_is_text else ("7", "8")
             listed = f"{one}, [{one}, {two}] or '{ALL_OBJECTS}'"
             return f"values of the column '{stream.key}', as in {listed}"
-
-
-# --------------------------------------------------------------------------- lengths, distances
 
 
 def _length(value: Any, parameter: Parameter, stream: TemplateStream) -> Duration:
@@ -245,9 +233,6 @@ def _number(value: Any) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-# ----------------------------------------------------------------------------- objects, regions
-
-
 def _objects(value: Any, parameter: Parameter, stream: TemplateStream) -> tuple[Value, ...]:
     if value is None or value == ALL_OBJECTS:
         return ()
@@ -284,8 +269,6 @@ def _place(value: Any, parameter: Parameter, stream: TemplateStream) -> Template
         raise QueryError(error.problem, hint=_example(parameter, stream)) from None
     return TemplateRegion("Region", shape)
 
-
-# ----------------------------------------------------------------------------- shared parameters
 
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
@@ -363,19 +346,13 @@ QUIET = Parameter(
 )
 
 
-def distance_parameter(says: str) -> Parameter:
-    """A required distance between objects."""
-    return Parameter("distance", "Distance", ParameterKind.DISTANCE, says, required=True)
-
-
-# ----------------------------------------------------------------------------- layout
-
+DISTANCE = Parameter("distance", "Distance", ParameterKind.DISTANCE, "", required=True)
 _WIDTH = 92
 _LONGEST_WORDING = 120  # characters of a title
 
 
 def write_template(
-    given: ParameterValues,
+    args: ParameterValues,
     title: str,
     says: str,
     conditions: Sequence[str],
@@ -393,7 +370,7 @@ def write_template(
     text = "\n".join([*comment, ",\n".join(lines)])
     if select is not None:
         text += f"\nWITH select = {select}"
-    quiet = given.length("quiet")
+    quiet = args.length("quiet")
     title = title if len(title) <= _LONGEST_WORDING else f"{title[: _LONGEST_WORDING - 1]}…"
     return FilledTemplate(text, quiet.seconds if quiet else None, title)
 

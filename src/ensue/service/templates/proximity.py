@@ -12,10 +12,12 @@ state before the change cannot be required to last: a single wrong position can 
 part and meet again.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from ensue.service.templates.object_filter import ObjectSelection
 from ensue.service.templates.parameters import (
+    DISTANCE,
     DWELL,
     MARGIN,
     OBJECT,
@@ -24,7 +26,6 @@ from ensue.service.templates.parameters import (
     TOGETHER,
     WITHIN,
     ParameterValues,
-    distance_parameter,
     format_dwell,
     write_template,
 )
@@ -57,7 +58,7 @@ NEAR = Template(
             says="One object, several, or all others. If both lists are the same: every two of "
             "them.",
         ),
-        distance_parameter("They are near if they are less than this apart."),
+        replace(DISTANCE, says="They are near if they are less than this apart."),
         *_COMPANY,
         replace(
             REACH,
@@ -90,165 +91,148 @@ STRAYS = Template(
             default=None,
             required=True,
         ),
-        distance_parameter("A follower is less than this away from the leader."),
+        replace(DISTANCE, says="A follower is less than this away from the leader."),
         *_COMPANY,
     ),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """The two sides of a pair, and the names of their variables."""
+class _Pairs:
+    """Defines pairs of reports, all of the same two objects as the first pair."""
 
-    objects: ObjectSelection
-    others: ObjectSelection
-    other: str  # predicates of the second side in the first pair
-    names: tuple[str, str]
-
-    @property
-    def each(self) -> bool:
-        """Whether there are several objects on the first side."""
-        return not self.objects.single
-
-    def variables(self, number: int) -> tuple[str, str]:
-        first, second = self.names
-        return f"${first}{number};", f"${second}{number};"
-
-    def defined(self, number: int) -> list[str]:
-        """Defines the two reports of a pair; all pairs are of the same objects as the first."""
-        first, second = self.variables(number)
-        left, right = self.objects.first, self.other
-        if number > 1:
-            begun = self.variables(1)
-            left, right = self.objects.same(begun[0]), self.others.same(begun[1])
-        return [f"{first} = ({left})", f"{second} = ({right})"]
-
-    def between(self, number: int) -> str:
-        """A further report of either object."""
-        first, second = self.variables(number)
-        return f"({self.objects.same(first)}) || ({self.others.same(second)})"
-
-
-class _Text:
-    """Conditions and definitions, built pair by pair."""
-
-    def __init__(self, given: ParameterValues, two: _Pair) -> None:
-        self.two = two
-        self.together = given.length("together")
-        self.conditions: list[str] = []
+    def __init__(
+        self,
+        args: ParameterValues,
+        objects: ObjectSelection,
+        others: ObjectSelection,
+        other: str,  # predicates of the second side in the first pair
+        names: tuple[str, str],
+    ) -> None:
+        self.args, self.objects, self.others = args, objects, others
         self.definitions: list[str] = []
-        self.pairs = 0
+        self._other = other
+        self._names = names
+        self._count = 0
 
-    def pair(self, name: str, *how: str) -> str:
+    def _variables(self, number: int) -> list[str]:
+        return [f"${name}{number};" for name in self._names]
+
+    def add(self, name: str, distances: Iterable[str]) -> str:
         """Defines a pair with these distances and returns the variable of its second report."""
-        self.pairs += 1
-        first, second = self.two.variables(self.pairs)
-        away = " && ".join(f"DIST({first}; {distance})({second})" for distance in how)
-        self.definitions.append(
+        self._count += 1
+        first, second = self._variables(self._count)
+        left, right = self.objects.first, self._other
+        if self._count > 1:
+            same = self._variables(1)
+            left, right = self.objects.same(same[0]), self.others.same(same[1])
+        away = " && ".join(f"DIST({first}; {distance})({second})" for distance in distances)
+        between = f"({self.objects.same(first)}) || ({self.others.same(second)})"
+        pair = (
             f"${name}; = {away}\n"
-            f"        && (=|({first}; {self.together})({second})\n"
-            f"            && !({first};{second})({self.two.between(self.pairs)})\n"
+            f"        && (=|({first}; {self.args.length('together')})({second})\n"
+            f"            && !({first};{second})({between})\n"
             f"            || |({first})({second}))"
         )
-        self.definitions += self.two.defined(self.pairs)
+        self.definitions += [pair, f"{first} = ({left})", f"{second} = ({right})"]
         return second
 
+    def change(self, *, parts: bool) -> list[str]:
+        """Returns the conditions of "apart, then close", or the reverse if `parts`."""
+        args = self.args
+        distance, dwell = args.distance("distance"), args.length("dwell")
+        far, reach = distance + args.distance("margin"), args.distance("reach")
+        close, away = [f"<; {format_number(distance)}"], [f">; {format_number(far)}"]
+        if reach:
+            away.append(f"<; {format_number(reach)}")
+        before, after = (close, away) if parts else (away, close)
+        since, until = self.add("before", before), self.add("after", after)
+        self.add("sooner", after)
+        between = "$sooner;"
+        if not self.objects.single:  # all matches are reported, so no other pair may begin them
+            self.add("later", before)
+            between = "$sooner; || $later;"
+        conditions = [
+            f"=|($before;; {args.length('within')})($after;)",
+            f"!({since};{until})({between})",
+        ]
+        if dwell:
+            self.add("again", before)
+            conditions.append(f"!({until}; {dwell})($again;)")
+        return conditions
 
-def _company(given: ParameterValues, two: _Pair, *, parts: bool) -> _Text:
-    """Builds "apart, then close", or the reverse if `parts`."""
-    distance, dwell = given.distance("distance"), given.length("dwell")
-    far, reach = distance + given.distance("margin"), given.distance("reach")
-    close, away = [f"<; {format_number(distance)}"], [f">; {format_number(far)}"]
-    if reach:
-        away.append(f"<; {format_number(reach)}")
-    before, after = (close, away) if parts else (away, close)
-    text = _Text(given, two)
-    since, until = text.pair("before", *before), text.pair("after", *after)
-    text.pair("sooner", *after)
-    between = "$sooner;"
-    if two.each:  # all matches are reported, so no other pair may begin them
-        text.pair("later", *before)
-        between = "$sooner; || $later;"
-    text.conditions = [
-        f"=|($before;; {given.length('within')})($after;)",
-        f"!({since};{until})({between})",
-    ]
-    if dwell:
-        text.pair("again", *before)
-        text.conditions.append(f"!({until}; {dwell})($again;)")
-    return text
 
-
-def write_near(given: ParameterValues) -> FilledTemplate:
+def write_near(args: ParameterValues) -> FilledTemplate:
     """OPSL for NEAR."""
-    objects, others = given.objects("object"), given.objects("other")
+    objects, others = args.objects("object"), args.objects("other")
     if not objects.values:  # near is symmetric: named objects come first
         objects, others = others, objects
     if objects.single or set(objects.values) != set(others.values):
-        two = _sides(given, objects, others, ("object", "other"))
-        whom, title = f"{_other(two)} and {objects.one}", f"near {objects.words}: {others.words}"
+        pairs = _sides(args, objects, others, ("object", "other"))
+        whom, title = (
+            f"{_other(others)} and {objects.one}",
+            f"near {objects.words}: {others.words}",
+        )
     else:
         another = objects.key.another("$object1;")
         other = f"{objects.first}, {another}" if objects.values else another
-        two = _Pair(objects, objects, other, ("object", "other"))
+        pairs = _Pairs(args, objects, objects, other, ("object", "other"))
         whom = f"two of {objects.words}" if objects.values else "any two objects"
         title = f"near each other: {objects.words}"
-    text = _company(given, two, parts=False)
-    distance, reach = given.distance("distance"), given.distance("reach")
-    far = distance + given.distance("margin")
+    distance, reach = args.distance("distance"), args.distance("reach")
+    far = distance + args.distance("margin")
     if 0 < reach <= far:
-        raise given.wrong(
+        raise args.wrong(
             "reach",
-            f"{given.metres(reach)} is not beyond {given.metres(far)}, where two are apart",
+            f"{args.metres(reach)} is not beyond {args.metres(far)}, where two are apart",
             hint="leave it out, or make it longer",
         )
-    apart_by = f"more than {given.metres(far)}"
-    apart_by += f" and less than {given.metres(reach)}" if reach else ""
+    apart_by = f"more than {args.metres(far)}"
+    apart_by += f" and less than {args.metres(reach)}" if reach else ""
     says = (
-        f"Reports when {whom} come nearer to each other than {given.metres(distance)}: they were "
-        f"{apart_by} apart, then are near{format_dwell(given.length('dwell'))}. A report is compared "
+        f"Reports when {whom} come nearer to each other than {args.metres(distance)}: they were "
+        f"{apart_by} apart, then are near{format_dwell(args.length('dwell'))}. A report is compared "
         "with the one of the other object just before it."
     )
-    select = "all" if two.each else None
-    return write_template(given, title, says, text.conditions, text.definitions, select=select)
+    select = None if objects.single else "all"
+    conditions = pairs.change(parts=False)
+    return write_template(args, title, says, conditions, pairs.definitions, select=select)
 
 
-def write_strays(given: ParameterValues) -> FilledTemplate:
+def write_strays(args: ParameterValues) -> FilledTemplate:
     """OPSL for STRAYS."""
-    leader, followers = given.objects("leader"), given.objects("followers")
+    leader, followers = args.objects("leader"), args.objects("followers")
     if not leader.single:
-        raise given.wrong("leader", "a convoy has one leader", hint="name a single object")
-    two = _sides(given, leader, followers, ("leader", "follower"))
-    text = _company(given, two, parts=True)
-    distance = given.distance("distance")
+        raise args.wrong("leader", "a convoy has one leader", hint="name a single object")
+    pairs = _sides(args, leader, followers, ("leader", "follower"))
+    distance = args.distance("distance")
     says = (
-        f"Reports when {_other(two)} strays from {leader.words}: was nearer than "
-        f"{given.metres(distance)}, then is more than "
-        f"{given.metres(distance + given.distance('margin'))} away"
-        f"{format_dwell(given.length('dwell'))}. A report is compared with the one of the leader just "
+        f"Reports when {_other(followers)} strays from {leader.words}: was nearer than "
+        f"{args.metres(distance)}, then is more than "
+        f"{args.metres(distance + args.distance('margin'))} away"
+        f"{format_dwell(args.length('dwell'))}. A report is compared with the one of the leader just "
         "before it."
     )
     title = f"strays from {leader.words}: {followers.words}"
-    return write_template(given, title, says, text.conditions, text.definitions)
+    return write_template(args, title, says, pairs.change(parts=True), pairs.definitions)
 
 
 def _sides(
-    given: ParameterValues,
+    args: ParameterValues,
     objects: ObjectSelection,
     others: ObjectSelection,
     names: tuple[str, str],
-) -> _Pair:
+) -> _Pairs:
     """Pairs some objects with others; the two sets must be disjoint."""
     shared = tuple(value for value in objects.values if value in others.values)
     if shared:
-        raise given.wrong(
+        raise args.wrong(
             "other" if names[1] == "other" else "followers",
             f"{ObjectSelection(objects.key, shared).words} cannot be on both sides",
             hint="name each object on one side",
         )
     other = others.first if others.values else objects.key.none_of(objects.values)
-    return _Pair(objects, others, other, names)
+    return _Pairs(args, objects, others, other, names)
 
 
-def _other(two: _Pair) -> str:
-    return two.others.one if two.others.values else "any other"
+def _other(others: ObjectSelection) -> str:
+    return others.one if others.values else "any other"

@@ -28,7 +28,7 @@ from ensue.service.web.guard import (
 )
 from ensue.service.web.request_bodies import ChangedUserForm, TokenForm, UserForm, seconds_until
 from ensue.service.web.responses import AuditPage, ListAnswer, MeAnswer, StreamAnswer, TokenAnswer
-from ensue.service.web.sse import Page
+from ensue.service.web.sse import Page, format_epoch
 
 
 def account_routes(service: Service, accounts: Accounts) -> APIRouter:
@@ -57,9 +57,14 @@ def account_routes(service: Service, accounts: Accounts) -> APIRouter:
     @routes.get("/stream", response_model=StreamAnswer)
     async def stream(_: ReadAccess) -> dict[str, Any]:
         """Describes the events: their columns and roles."""
-        return {**asdict(service.stream), "columns": dict(service.stream.columns)}
+        return describe_stream(service)
 
     return routes
+
+
+def describe_stream(service: Service) -> dict[str, Any]:
+    """Describes the columns of events and their roles."""
+    return {**asdict(service.stream), "columns": dict(service.stream.columns)}
 
 
 Id = Annotated[int, Path(ge=0, lt=1 << 63)]
@@ -100,7 +105,7 @@ def user_routes(accounts: Accounts) -> APIRouter:
             "id": issued.id,
             "token": issued.token,
             "scopes": list(issued.scopes),
-            "expires": None if issued.expires is None else format_time(issued.expires),
+            "expires": format_epoch(issued.expires),
         }
 
     @routes.delete("/tokens/{id}", status_code=204)
@@ -117,7 +122,7 @@ def user_routes(accounts: Accounts) -> APIRouter:
         """Lists changes, newest first: one's own, or all for an administrator."""
         rows = await accounts.audit(access, before=before, limit=limit)
         return {
-            "items": [_entry(row) for row in rows],
+            "items": [{**dict(row), "at": format_time(row["at"])} for row in rows],
             "next": rows[-1]["id"] if len(rows) == limit else None,
         }
 
@@ -139,24 +144,8 @@ def _token(row: Row) -> dict[str, Any]:
         "id": row["id"],
         "label": row["label"],
         "scopes": row["scopes"].split(),
-        **{name: _when(row[name]) for name in ("created", "expires", "revoked", "used")},
+        **{name: format_epoch(row[name]) for name in ("created", "expires", "revoked", "used")},
     }
-
-
-def _entry(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "at": format_time(row["at"]),
-        "user": row["user"],
-        "name": row["name"],
-        "action": row["action"],
-        "subject": row["subject"],
-        "detail": row["detail"],
-    }
-
-
-def _when(at: float | None) -> str | None:
-    return None if at is None else format_time(at)
 
 
 _SEE_OTHER = 303

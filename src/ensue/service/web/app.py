@@ -1,11 +1,11 @@
 """The service as a FastAPI application."""
 
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -13,7 +13,6 @@ from starlette.routing import Route
 from ensue.errors import EnsueError
 from ensue.service.access import Accounts
 from ensue.service.service import Service
-from ensue.service.sse_hub import OutboxReader
 from ensue.service.web.account_routes import account_routes, add_session_routes, user_routes
 from ensue.service.web.event_routes import event_routes
 from ensue.service.web.guard import API, QuerySlots, RequestGuard
@@ -57,64 +56,45 @@ def reference_routes(app: FastAPI) -> APIRouter:
     return routes
 
 
-def render_reference(described: dict[str, Any]) -> str:
+_REFERENCE = Environment(autoescape=True, trim_blocks=True).from_string("""\
+{% macro paragraphs(text) %}
+{% for part in text.split("\n\n") if part.strip() %}<p>{{ part.strip() }}</p>{% endfor %}
+{% endmacro %}
+<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ info.title }}</title><link rel="stylesheet" href="/api/docs.css"></head><body><main>
+<h1>{{ info.title }}</h1>{{ paragraphs(info.description) }}
+<p>Machine-readable: <a href="/api/v1/openapi.json">openapi.json</a></p>
+{% for tag, endpoints in by_tag.items() %}<section><h2>{{ tag }}</h2>
+{% for method, path, endpoint, fields in endpoints %}
+<article><div><span class="way">{{ method.upper() }}</span> <code>{{ path }}</code></div>
+{{ paragraphs(endpoint.description or "") }}{% if fields %}<table>
+{% for name, where, text in fields %}
+<tr><td><code>{{ name }}</code></td><td>{{ where }}</td><td>{{ text }}</td></tr>
+{% endfor %}</table>{% endif %}</article>
+{% endfor %}</section>{% endfor %}
+</main></body></html>""")
+
+
+def render_reference(schema: dict[str, Any]) -> str:
     """Renders the endpoints by tag, as HTML."""
-    by_tag: dict[str, list[str]] = {}
-    for path, methods in described["paths"].items():
+    by_tag: dict[str, list[tuple[Any, ...]]] = {}
+    for path, methods in schema["paths"].items():
         for method, endpoint in methods.items():
+            fields = [
+                (field["name"], field.get("in", ""), field.get("description", ""))
+                for field in endpoint.get("parameters", ())
+            ]
+            content = endpoint.get("requestBody", {}).get("content", {})
+            reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+            model = schema["components"]["schemas"].get(reference.rpartition("/")[2], {})
+            fields += [
+                (name, "body", field.get("description", ""))
+                for name, field in model.get("properties", {}).items()
+            ]
             tag = (endpoint.get("tags") or ["other"])[0]
-            by_tag.setdefault(tag, []).append(_endpoint(path, method, endpoint, described))
-    sections = "".join(
-        f"<section><h2>{escape(tag)}</h2>{''.join(articles)}</section>"
-        for tag, articles in by_tag.items()
-    )
-    info = described["info"]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(info['title'])}</title>"
-        '<link rel="stylesheet" href="/api/docs.css"></head><body><main>'
-        f"<h1>{escape(info['title'])}</h1>{_paragraphs(info.get('description', ''))}"
-        '<p>Machine-readable: <a href="/api/v1/openapi.json">openapi.json</a></p>'
-        f"{sections}</main></body></html>"
-    )
-
-
-def _endpoint(path: str, method: str, endpoint: dict[str, Any], described: dict[str, Any]) -> str:
-    fields = [
-        (field["name"], field.get("description", ""), field.get("in", ""))
-        for field in endpoint.get("parameters", ())
-    ]
-    fields += [(name, text, "body") for name, text in _body(endpoint, described)]
-    rows = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(where)}</td>"
-        f"<td>{escape(text)}</td></tr>"
-        for name, text, where in fields
-    )
-    table = f"<table>{rows}</table>" if rows else ""
-    description = _paragraphs(endpoint.get("description", ""))
-    return (
-        f'<article><div><span class="way">{method.upper()}</span> <code>{escape(path)}</code>'
-        "</div>"
-        f"{description}{table}</article>"
-    )
-
-
-def _body(endpoint: dict[str, Any], described: dict[str, Any]) -> list[tuple[str, str]]:
-    content = endpoint.get("requestBody", {}).get("content", {})
-    reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
-    schema = (
-        described.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {})
-    )
-    return [
-        (name, field.get("description", ""))
-        for name, field in schema.get("properties", {}).items()
-    ]
-
-
-def _paragraphs(text: str) -> str:
-    parts = [part.strip() for part in text.split("\n\n") if part.strip()]
-    return "".join(f"<p>{escape(part)}</p>" for part in parts)
+            by_tag.setdefault(tag, []).append((method, path, endpoint, fields))
+    return _REFERENCE.render(info=schema["info"], by_tag=by_tag)
 
 
 STREAM = f"{API}notifications/stream"
@@ -167,7 +147,7 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
         app.include_router(routes, prefix=API.rstrip("/"))
     app.include_router(probe_routes(service))
     app.include_router(reference_routes(app))
-    app.router.routes.append(Route(STREAM, _stream(service), methods=["GET"]))
+    app.router.routes.append(Route(STREAM, NotificationStream(service), methods=["GET"]))
     add_session_routes(app, accounts)
     _describe_stream(app)
     if console is not None:
@@ -177,16 +157,6 @@ def make_app(service: Service, *, console: Console | None = None) -> FastAPI:
 
 async def _answer(_: Request, error: Exception) -> Response:
     return describe_problem(error).response()
-
-
-def _stream(service: Service) -> NotificationStream:
-    async def reading(user: int, subscription: int | None) -> OutboxReader:
-        if subscription is not None:
-            await service.subscription(subscription, user=user)
-        read: OutboxReader = service.reading(user, subscription)
-        return read
-
-    return NotificationStream(service.listeners, reading, service.limits)
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -225,7 +195,7 @@ _STREAM = {
                 "content": {"text/event-stream": {"schema": {"type": "string"}}},
             },
             "4XX": {
-                "description": "The request was rejected, with the reason",
+                "description": _PROBLEMS["4XX"]["description"],
                 "content": {
                     PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
                 },
@@ -245,7 +215,10 @@ def _describe_stream(app: FastAPI) -> None:
             schema["paths"][STREAM] = _STREAM
             for methods in schema["paths"].values():
                 for endpoint in methods.values():
-                    _as_problems(endpoint["responses"])
+                    for status, answer in endpoint["responses"].items():
+                        content = answer.get("content", {})
+                        if status[0] in "45" and "application/json" in content:
+                            content[PROBLEM_MEDIA] = content.pop("application/json")
             schema["components"]["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer"}
             }
@@ -253,10 +226,3 @@ def _describe_stream(app: FastAPI) -> None:
         return schema
 
     app.openapi = described  # type: ignore[method-assign]
-
-
-def _as_problems(responses: dict[str, Any]) -> None:
-    for status, answer in responses.items():
-        content = answer.get("content", {})
-        if status[0] in "45" and "application/json" in content:
-            content[PROBLEM_MEDIA] = content.pop("application/json")

@@ -107,8 +107,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes = 0  # received since the deadline was set
         self._head_bytes = 0  # of this request, without its body
 
-    # ---------------------------------------------------------------------------- connections
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
@@ -130,8 +128,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         self.pool.work(self)
         self.transport.abort()
-
-    # ---------------------------------------------------------------------------- requests
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
@@ -178,8 +174,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stalled.cancel()
             self._stalled = None
         super().resume_writing()
-
-    # ---------------------------------------------------------------------------- deadlines
 
     def _expect(self, seconds: float, late: Callable[[], None]) -> None:
         self._expect_nothing()

@@ -5,16 +5,15 @@ import hmac
 import ipaddress
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from http.cookies import CookieError, SimpleCookie
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensue.service.access import ADMIN, PUBLISH, READ, SUBSCRIBE, Accounts, Principal
@@ -63,11 +62,14 @@ class RequestGuard:
             headers = Headers(scope=scope)
             access = scope[ACCESS] = await self._access(scope, headers)
             most = access.limits(self._limits).body_bytes if access else _NOBODY_BYTES
-            if _declared(headers) > most:
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length) > most:
                 raise BodyTooLargeError(most)
-            bounded: Receive = _Bounded(receive, most)
+            bounded = _limit_size(receive, most)
             if _is_gzip(headers):
-                scope = {**scope, "headers": _without_encoding(scope["headers"])}
+                dropped = (b"content-encoding", b"content-length")
+                left = [pair for pair in scope["headers"] if pair[0].lower() not in dropped]
+                scope = {**scope, "headers": left}
                 bounded = _Decompressed(bounded, most)
             await self._app(scope, bounded, answer)
         except ClientDisconnect:
@@ -85,7 +87,7 @@ class RequestGuard:
         try:
             access = await self._authenticate(scope, headers)
         except UnauthenticatedError as refused:
-            self._accounts.refused(str(refused), _address(scope))
+            self._accounts.refused(str(refused), scope["client"][0] if scope.get("client") else "")
             raise
         if access is None and path.startswith(API) and path not in OPEN_PATHS:
             raise UnauthenticatedError(
@@ -136,20 +138,19 @@ class _Answer:
         await self._send(message)
 
 
-class _Bounded:
+def _limit_size(receive: Receive, most: int) -> Receive:
     """Limits the size of a request body."""
+    left = most
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self._receive = receive
-        self._left = self._most = most
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                raise BodyTooLargeError(self._most)
+    async def receive_bounded() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise BodyTooLargeError(most)
         return message
+
+    return receive_bounded
 
 
 class _Decompressed:
@@ -194,9 +195,6 @@ class _Decompressed:
         return body
 
 
-# -------------------------------------------------------------------------------- checks
-
-
 def _refuse_elsewhere(scope: Scope, headers: Headers) -> None:
     """Restricts an open service to this machine, under its own name, since other sites can
     point a name of theirs to this address."""
@@ -234,16 +232,9 @@ def _refuse_forged(path: str, headers: Headers, csrf: str) -> None:
         )
 
 
-# -------------------------------------------------------------------------------- headers
-
-
 def get_session_cookie(headers: Headers) -> str | None:
     """Returns the value of the session cookie."""
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return cookie.value if cookie is not None else None
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 
 def is_loopback(name: str) -> bool:
@@ -274,11 +265,6 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _address(scope: Scope) -> str:
-    client: Iterable[object] | None = scope.get("client")
-    return str(next(iter(client))) if client else ""
-
-
 def _is_gzip(headers: Headers) -> bool:
     """Whether a body is compressed; raises HTTPException for unsupported encodings."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
@@ -292,16 +278,6 @@ def _is_gzip(headers: Headers) -> bool:
             {"accept-encoding": "gzip, identity"},
         )
     return False
-
-
-def _without_encoding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    dropped = (b"content-encoding", b"content-length")
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
-
-
-def _declared(headers: Headers) -> int:
-    length = headers.get("content-length", "0")
-    return int(length) if length.isdecimal() else 0
 
 
 def get_principal(request: Request) -> Principal:
@@ -336,18 +312,17 @@ MAX_PER_USER = 6  # running or waiting
 class QuerySlots:
     """Limits concurrent queries over stored events, in total and per user."""
 
-    def __init__(self, at_once: int = MAX_RUNNING, of_a_user: int = MAX_PER_USER) -> None:
-        self._free = asyncio.Semaphore(at_once)
-        self._of_a_user = of_a_user
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(MAX_RUNNING)
         self._running: Counter[int] = Counter()
 
     @asynccontextmanager
     async def one(self, user: int) -> AsyncIterator[None]:
         """Waits for a slot for a query of a user."""
-        if self._running[user] >= self._of_a_user:
+        if self._running[user] >= MAX_PER_USER:
             raise OverLimitError(
                 "turns",
-                f"{self._of_a_user} queries of this user over stored events are already waiting\n"
+                f"{MAX_PER_USER} queries of this user over stored events are already waiting\n"
                 "  hint: try again when they are finished",
             )
         self._running[user] += 1

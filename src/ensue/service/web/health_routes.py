@@ -4,7 +4,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from ensue.errors import ServiceError
-from ensue.service.access import ADMIN
+from ensue.service.access import ADMIN, Principal
 from ensue.service.queries import list_problems
 from ensue.service.service import Service
 from ensue.service.sse_hub import DisconnectReason
@@ -21,7 +20,7 @@ from ensue.service.store.journal import sum_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.web.guard import AdminAccess, ReadAccess
 from ensue.service.web.sse import format_epoch
-from ensue.service.web.target_routes import list_target_views
+from ensue.service.web.target_routes import view_target
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SUBSCRIPTIONS = 1_000  # subscriptions with their own counters: those with the highest values
@@ -58,41 +57,38 @@ _GAUGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSample:
-    """A value with its labels."""
-
-    value: float
-    labels: Mapping[str, str]
+Samples = Iterable[tuple[float, Mapping[str, str]]]  # values with their labels
 
 
 async def render_metrics(service: Service, user: int | None) -> str:
     """Renders the metrics of the service, and of the subscriptions of a user or of all."""
     health = await service.health()
-    whole, rows, known = await service.look(lambda db: _read(db, user))
+    totals, rows, known = await service.look(lambda db: _read(db, user))
     listeners = service.listeners
-    lines: list[str] = []
-    for name, description in _GAUGES.items():
-        if health.get(name) is not None:
-            lines += _family(name, "gauge", description, [MetricSample(health[name], {})])
-    up = [MetricSample(float(health["state"] == "running"), {})]
-    lines += _family("taking_events", "gauge", "1 while events are accepted", up)
+    numbers = [
+        (name, "gauge", description, health[name])
+        for name, description in _GAUGES.items()
+        if health.get(name) is not None
+    ]
+    running = float(health["state"] == "running")
+    numbers += [("taking_events", "gauge", "1 while events are accepted", running)]
+    numbers += [(f"{name}_total", "counter", "In total", totals[name]) for name in sorted(totals)]
+    numbers += [("resyncs_total", "counter", "Listeners with an expired token", listeners.resyncs)]
+    lines = [
+        line
+        for name, kind, description, number in (*numbers, *_process(service))
+        for line in _family(name, kind, description, [(number, {})])
+    ]
     if user is None:
         kinds = Counter(problem["kind"] for problem in health["problems"])
-        samples = [MetricSample(number, {"kind": kind}) for kind, number in kinds.items()]
-        lines += _family("problems", "gauge", "Problems by kind, see /api/v1/health", samples)
-    for name, value in sorted(whole.items()):
-        lines += _family(f"{name}_total", "counter", "In total", [MetricSample(value, {})])
+        problems = [(number, {"kind": kind}) for kind, number in kinds.items()]
+        lines += _family("problems", "gauge", "Problems by kind, see /api/v1/health", problems)
     cut = [
-        MetricSample(listeners.disconnects[why], {"why": why.name})
+        (listeners.disconnects[why], {"why": why.name})
         for why in DisconnectReason
         if why not in (DisconnectReason.gone, DisconnectReason.stopped)
     ]
     lines += _family("listeners_cut_total", "counter", "Disconnected listeners", cut)
-    resyncs = [MetricSample(listeners.resyncs, {})]
-    lines += _family("resyncs_total", "counter", "Listeners with an expired token", resyncs)
-    for name, description, kind, number in _process(service):
-        lines += _family(name, kind, description, [MetricSample(number, {})])
     lines += _by_subscription(rows, known)
     return "\n".join(lines) + "\n"
 
@@ -108,25 +104,20 @@ def _read(
 
 
 def _by_subscription(rows: Iterable[tuple[str, int, int, int]], known: int) -> Iterator[str]:
-    families: dict[str, list[MetricSample]] = {}
+    families: dict[str, list[tuple[float, Mapping[str, str]]]] = {}
     for name, subscription, user, value in rows:
         labels = {"subscription": str(subscription), "user": str(user)}
-        families.setdefault(name, []).append(MetricSample(value, labels))
+        families.setdefault(name, []).append((value, labels))
     if known > MAX_SUBSCRIPTIONS:
         yield f"# {known - MAX_SUBSCRIPTIONS} subscriptions with lower values are omitted"
     for name, samples in families.items():
         yield from _family(f"subscription_{name}_total", "counter", "By subscription", samples)
 
 
-def _family(
-    name: str, kind: str, description: str, samples: Iterable[MetricSample]
-) -> Iterator[str]:
+def _family(name: str, kind: str, description: str, samples: Samples) -> Iterator[str]:
     """Renders a metric in the text format of Prometheus.
 
-    >>> for line in _family(
-    ...     "late_total", "counter", "Too late", [MetricSample(3, {"why": "slow"})]
-    ... ):
-    ...     print(line)
+    >>> print(*_family("late_total", "counter", "Too late", [(3, {"why": "slow"})]), sep="\\n")
     # HELP ensue_late_total Too late
     # TYPE ensue_late_total counter
     ensue_late_total{why="slow"} 3
@@ -134,10 +125,10 @@ def _family(
     full = f"ensue_{name}"
     yield f"# HELP {full} {description}"
     yield f"# TYPE {full} {kind}"
-    for sample in samples:
-        labels = ",".join(f'{key}="{_escape(text)}"' for key, text in sample.labels.items())
-        suffix = f"{{{labels}}}" if labels else ""
-        yield f"{full}{suffix} {sample.value!r}"
+    for value, labels in samples:
+        text = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
+        suffix = f"{{{text}}}" if text else ""
+        yield f"{full}{suffix} {value!r}"
 
 
 def _escape(text: str) -> str:
@@ -146,25 +137,15 @@ def _escape(text: str) -> str:
 
 def _process(service: Service) -> Iterator[tuple[str, str, str, float]]:
     used = os.times()
-    yield "cpu_seconds_total", "CPU time", "counter", used.user + used.system
-    yield "up_seconds", "Time since the start", "gauge", time.time() - service.began
-    resident = _resident()
-    if resident is not None:
-        yield "resident_bytes", "Memory in use", "gauge", resident
-    yield "file_bytes", "Size of the database", "gauge", _size(service.path)
-
-
-def _resident() -> float | None:
-    """Resident memory of this process, where the system reports it."""
-    described = Path("/proc/self/statm")
-    if not described.exists():
-        return None
-    return float(described.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _size(path: str) -> float:
-    files: Any = (Path(path), Path(f"{path}-wal"))
-    return float(sum(file.stat().st_size for file in files if file.exists()))
+    yield "cpu_seconds_total", "counter", "CPU time", used.user + used.system
+    yield "up_seconds", "gauge", "Time since the start", time.time() - service.began
+    memory = Path("/proc/self/statm")
+    if memory.exists():
+        pages = float(memory.read_text().split()[1])
+        yield "resident_bytes", "gauge", "Memory in use", pages * os.sysconf("SC_PAGE_SIZE")
+    files = (Path(service.path), Path(f"{service.path}-wal"))
+    size = float(sum(file.stat().st_size for file in files if file.exists()))
+    yield "file_bytes", "gauge", "Size of the database", size
 
 
 # Fields that every user may see, since all share the stream.
@@ -181,13 +162,9 @@ def health_routes(service: Service) -> APIRouter:
     @routes.get("/health", response_model=dict[str, Any])
     async def health(access: ReadAccess) -> dict[str, Any]:
         """Reports the state of the stream and of one's subscriptions; all for an administrator."""
-        report = await service.health()
-        report |= {name: format_epoch(report[name]) for name in ("began", "outbox_oldest")}
-        if access.may(ADMIN):
-            return {**report, "slow_listeners_cut": service.listeners.slow}
-        own = await service.look(lambda db: _own(db, service, access.user))
-        listeners = service.listeners.connections(access.user)
-        return {**{name: report[name] for name in _OF_STREAM}, **own, "listeners": listeners}
+        report = await report_health(service, access)
+        times = {name for name in ("began", "outbox_oldest") if name in report}
+        return {**report, **{name: format_epoch(report[name]) for name in times}}
 
     @routes.get("/health/targets", response_model=dict[str, Any])
     async def failing(access: ReadAccess) -> dict[str, Any]:
@@ -226,35 +203,33 @@ def probe_routes(service: Service) -> APIRouter:
     return routes
 
 
+async def report_health(service: Service, access: Principal) -> dict[str, Any]:
+    """Reports the health of a service; users see the stream and their own objects."""
+    report = await service.health()
+    if access.may(ADMIN):
+        return {**report, "slow_listeners_cut": service.listeners.slow}
+    own = await service.look(lambda db: _own(db, service, access.user))
+    return {**{name: report[name] for name in _OF_STREAM}, **own}
+
+
 def _own(db: Connection, service: Service, user: int) -> dict[str, Any]:
-    states = dict(
-        map(
-            tuple,
-            db.execute(
-                "SELECT state, count(*) FROM subscriptions WHERE user = ? GROUP BY state", (user,)
-            ),
-        )
-    )
-    states_of_targets = targets.list_target_states(db, user)
+    by_state = "SELECT state, count(*) FROM subscriptions WHERE user = ? GROUP BY state"
+    states = dict(map(tuple, db.execute(by_state, (user,))))
+    own_targets = targets.list_target_states(db, user)
     rejected = "SELECT count(*) FROM bad_events WHERE user = ?"
     return {
         "problems": list_problems(db, service, user),
         "subscriptions": states.get(ACTIVE, 0),
         "paused": states.get(PAUSED, 0),
         "bad": db.execute(rejected, (user,)).fetchone()[0],
-        "failing_targets": sum(target.state == targets.FAILING for target in states_of_targets),
-        "switched_off_targets": sum(target.state == targets.OFF for target in states_of_targets),
-        "retries": sum(target.waiting for target in states_of_targets),
-        "dead_letters": sum(target.dead for target in states_of_targets),
+        "failing_targets": sum(target.state == targets.FAILING for target in own_targets),
+        "switched_off_targets": sum(target.state == targets.OFF for target in own_targets),
+        "retries": sum(target.waiting for target in own_targets),
+        "dead_letters": sum(target.dead for target in own_targets),
+        "listeners": service.listeners.connections(user),
     }
 
 
 def _troubled(db: Connection, user: int) -> list[dict[str, Any]]:
     states = targets.list_target_states(db, user)
-    troubled = [target for target in states if target.state != targets.ON or target.dead]
-    by_id = {
-        shown["id"]: shown
-        for subscription in sorted({target.subscription for target in troubled})
-        for shown in list_target_views(db, user, subscription)
-    }
-    return [by_id[target.id] for target in troubled]
+    return [view_target(each) for each in states if each.state != targets.ON or each.dead]

@@ -12,25 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ensue.errors import (
-    EnsueError,
-    EventError,
-    LimitError,
-    OperatorError,
-    QueryError,
-    RunnerError,
-    ServiceError,
-    StateError,
-)
-from ensue.service.errors import (
-    ConflictError,
-    IntakeStoppedError,
-    NoRoomError,
-    NotAllowedError,
-    NotFoundError,
-    OverLimitError,
-    UnauthenticatedError,
-)
+from ensue import errors
+from ensue.service import errors as service_errors
 
 _LOG = logging.getLogger(__name__)
 PROBLEM_MEDIA = "application/problem+json"
@@ -87,47 +70,47 @@ class BodyTooLargeError(HTTPException):
 def describe_problem(error: Exception) -> Problem:
     """Converts an error to a problem; unexpected errors are logged under a number."""
     match error:
-        case QueryError():
+        case errors.QueryError():
             return _query(error)
-        case OverLimitError(limit=limit):
+        case service_errors.OverLimitError(limit=limit):
             return _over(limit, str(error))
         case BodyTooLargeError(most=most):
             detail = f"the body of a request has at most {most:,} bytes"
             return _over("body_bytes", f"{detail}{_HINT}send it in several requests", close=True)
-        case UnauthenticatedError():
+        case service_errors.UnauthenticatedError():
             headers = {"www-authenticate": "Bearer"}
             title = "Authentication required"
             return Problem(401, "unauthenticated", title, str(error), headers=headers)
-        case NotAllowedError():
+        case service_errors.NotAllowedError():
             return Problem(403, "not-allowed", "Not allowed", str(error))
-        case NotFoundError():
+        case service_errors.NotFoundError():
             return Problem(404, "not-found", "Not found", str(error))
-        case ConflictError():
+        case service_errors.ConflictError():
             return Problem(409, "conflict", "Conflict", str(error))
-        case IntakeStoppedError():
+        case service_errors.IntakeStoppedError():
             headers = {"retry-after": str(_RETRY)}
             title = "No events are accepted at the moment"
-            status = 507 if isinstance(error, NoRoomError) else 503
+            status = 507 if isinstance(error, service_errors.NoRoomError) else 503
             return Problem(status, "intake-stopped", title, str(error), headers=headers)
-        case EventError():
+        case errors.EventError():
             return Problem(422, "events", "The events cannot be read", str(error))
-        case LimitError() | OperatorError():
+        case errors.LimitError() | errors.OperatorError():
             return Problem(422, "query", "The query cannot be run", str(error))
-        case RunnerError():
+        case errors.RunnerError():
             return Problem(503, "not-there", "A requirement is missing", str(error))
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
             return _http(error)
-        case StateError():
+        case errors.StateError():
             return _unexpected(error)
-        case ServiceError() | EnsueError():
+        case errors.ServiceError() | errors.EnsueError():
             return Problem(422, "refused", "The request was rejected", str(error))
         case _:
             return _unexpected(error)
 
 
-def _query(error: QueryError) -> Problem:
+def _query(error: errors.QueryError) -> Problem:
     more: dict[str, Any] = {}
     if error.span is not None and error.text is not None:
         text, start = error.text, min(error.span.start, len(error.text))
@@ -157,14 +140,14 @@ def _over(limit: str, detail: str, *, close: bool = False) -> Problem:
 
 
 def _invalid(error: RequestValidationError) -> Problem:
-    errors = error.errors()
-    syntax = next((each for each in errors if each["type"] == "json_invalid"), None)
+    problems = error.errors()
+    syntax = next((each for each in problems if each["type"] == "json_invalid"), None)
     if syntax is not None:
         why = syntax.get("ctx", {}).get("error", "")
         detail = f"the body is not JSON: {why}, at character {syntax['loc'][-1]}"
         return Problem(400, "no-json", "The body is not JSON", detail)
     items = [
-        {"where": ".".join(map(str, each["loc"])), "detail": str(each["msg"])} for each in errors
+        {"where": ".".join(map(str, each["loc"])), "detail": str(each["msg"])} for each in problems
     ]
     detail = "; ".join(f"{item['where']}: {item['detail']}" for item in items[:3])
     more = {"errors": items}

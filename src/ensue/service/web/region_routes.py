@@ -16,19 +16,8 @@ from ensue.service.errors import ConflictError, OverLimitError
 from ensue.service.queries import validate_region
 from ensue.service.service import Service
 from ensue.service.store import journal
+from ensue.service.web import request_bodies, responses
 from ensue.service.web.guard import ReadAccess, SubscribeAccess
-from ensue.service.web.request_bodies import (
-    ChangedRegionForm,
-    FeaturesForm,
-    NewRegionForm,
-    RegionForm,
-)
-from ensue.service.web.responses import (
-    ChangedRegionAnswer,
-    ImportAnswer,
-    RegionAnswer,
-    RegionsAnswer,
-)
 from ensue.vector.geo_regions import normalize_region
 
 _HINT = "use a Polygon or MultiPolygon of RFC 7946"
@@ -107,7 +96,7 @@ def region_routes(service: Service) -> APIRouter:
                 f"{used:,}\n  hint: simplify them, or remove some",
             )
 
-    @routes.get("", response_model=RegionsAnswer)
+    @routes.get("", response_model=responses.RegionsAnswer)
     async def regions(access: ReadAccess) -> dict[str, Any]:
         """Lists one's regions, and those of the service."""
         shared = service.core.catalog.shared_regions
@@ -120,8 +109,8 @@ def region_routes(service: Service) -> APIRouter:
 
         return {"items": await service.look(find)}
 
-    @routes.post("", status_code=201, response_model=RegionAnswer)
-    async def add(form: NewRegionForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("", status_code=201, response_model=responses.RegionAnswer)
+    async def add(form: request_bodies.NewRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Stores a region under a name that subscriptions can use."""
         text = _text(form.name, form)
 
@@ -137,8 +126,10 @@ def region_routes(service: Service) -> APIRouter:
         await service.do(put)
         return _shown(form.name, text, shared=False)
 
-    @routes.put("/{name}", response_model=ChangedRegionAnswer)
-    async def put(name: str, form: ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.put("/{name}", response_model=responses.ChangedRegionAnswer)
+    async def put(
+        name: str, form: request_bodies.ChangedRegionForm, access: SubscribeAccess
+    ) -> dict[str, Any]:
         """Changes or creates a region."""
         text = _text(name, form)
 
@@ -156,8 +147,10 @@ def region_routes(service: Service) -> APIRouter:
         """Deletes a region; subscriptions that use it keep its shape."""
         await service.remove_region(name, user=access.user)
 
-    @routes.post("/import", response_model=ImportAnswer)
-    async def import_regions(form: FeaturesForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.post("/import", response_model=responses.ImportAnswer)
+    async def import_regions(
+        form: request_bodies.FeaturesForm, access: SubscribeAccess
+    ) -> dict[str, Any]:
         """Imports the regions of a GeoJSON file; the answer lists invalid ones."""
         space = service.stream.space
         regions, rejected = await asyncio.to_thread(_regions_of, form.features, space)
@@ -170,7 +163,7 @@ def region_routes(service: Service) -> APIRouter:
         await service.do(put_all)
         return {"added": list(regions), "refused": rejected}
 
-    def _text(name: str, form: RegionForm) -> str:
+    def _text(name: str, form: request_bodies.RegionForm) -> str:
         region = form.text if form.text is not None else geojson_to_text(form.geojson)
         return validate_region(name, region, service.stream.space)
 

@@ -4,13 +4,21 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ensue.errors import QueryError, ServiceError, Span
 from ensue.service.access import SCOPES
 
+
+def _assume_utc(moment: datetime) -> datetime:
+    """Interprets a time without a zone as UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
 # A time, or seconds from now. Strict: strings are not parsed as numbers.
-Moment = Annotated[float, Field(strict=True, ge=0)] | datetime
+Moment = (
+    Annotated[float, Field(strict=True, ge=0)] | Annotated[datetime, AfterValidator(_assume_utc)]
+)
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -196,12 +204,7 @@ def seconds_until(moment: Moment | None, now: float) -> float | None:
     """Converts a time to seconds from now."""
     if moment is None or isinstance(moment, float | int):
         return moment
-    left = assume_utc(moment).timestamp() - now
+    left = moment.timestamp() - now
     if left <= 0:
         raise ServiceError(f"{moment.isoformat()} is in the past")
     return left
-
-
-def assume_utc(moment: datetime) -> datetime:
-    """Interprets a time without a zone as UTC."""
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

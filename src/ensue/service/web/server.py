@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,7 +54,9 @@ class HttpServer:
         self._service = service
         self._host, self._port = host, port
         self._console = console
-        self._tls = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
+        self._tls: dict[str, Any] = (
+            {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
+        )
         self._proxies = list(proxies)
         self._access_log = access_log
         self._uvicorn: _Uvicorn | None = None
@@ -111,8 +112,8 @@ class HttpServer:
 
     async def serve(self, started: Callable[[str], None] | None = None) -> None:
         """Serves a running service; `started` is called with the address."""
-        address = _resolve(self._host, self._port)
-        with self._listening(address, self._app(address)) as server:
+        family, address = _resolve(self._host, self._port)
+        with self._listening(family, address, self._app(address)) as server:
             server.on_started = lambda: started(self.address) if started is not None else None
             await server.serve([server.socket])
 
@@ -120,8 +121,9 @@ class HttpServer:
         self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None
     ) -> None:
         """Serves a service that is still starting."""
-        address, entry = _resolve(self._host, self._port), _Entry()
-        with self._listening(address, entry) as server:
+        family, address = _resolve(self._host, self._port)
+        entry = _Entry()
+        with self._listening(family, address, entry) as server:
             serving = asyncio.create_task(server.serve([server.socket]))
             try:
                 await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
@@ -136,9 +138,16 @@ class HttpServer:
                 await serving
 
     @contextlib.contextmanager
-    def _listening(self, address: "_Address", app: ASGIApp) -> "Iterator[_Uvicorn]":
-        self._socket = address.bind()
+    def _listening(
+        self, family: int, address: tuple[Any, ...], app: ASGIApp
+    ) -> "Iterator[_Uvicorn]":
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                self._socket.bind(address)
+            except OSError as error:
+                raise _bind_error(address[0], address[1], error) from None
             self.connections = HttpConnections(self._service.limits)
             config = self._config(app, self.connections)
             self._uvicorn = _Uvicorn(config, self._service, self._socket)
@@ -146,9 +155,14 @@ class HttpServer:
         finally:
             self._socket.close()
 
-    def _app(self, address: "_Address") -> ASGIApp:
+    def _app(self, address: tuple[Any, ...]) -> ASGIApp:
         app = make_app(self._service, console=self._console)
-        self._refuse_open(address.address[0], app.state.accounts.is_open)
+        if app.state.accounts.is_open and not is_loopback(address[0]):
+            raise ServiceError(
+                f"without a token, everybody who reaches {address[0]} has full access\n"
+                f"  hint: create a token first: ensue token {self._service.path} --user NAME; "
+                "or listen on 127.0.0.1"
+            )
         return app
 
     def stop(self) -> None:
@@ -156,16 +170,7 @@ class HttpServer:
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
 
-    def _refuse_open(self, host: str, is_open: bool) -> None:
-        if is_open and not is_loopback(host):
-            raise ServiceError(
-                f"without a token, everybody who reaches {host} has full access\n"
-                f"  hint: create a token first: ensue token {self._service.path} --user NAME; "
-                "or listen on 127.0.0.1"
-            )
-
     def _config(self, app: ASGIApp, connections: HttpConnections) -> uvicorn.Config:
-        more: dict[str, Any] = dict(self._tls)
         return uvicorn.Config(
             _with_transports(app),
             http=create_protocol(connections),
@@ -178,7 +183,7 @@ class HttpServer:
             forwarded_allow_ips=self._proxies or None,
             backlog=_BACKLOG,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            **more,
+            **self._tls,
         )
 
 
@@ -261,30 +266,13 @@ def _with_transports(app: ASGIApp) -> ASGIApp:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """A resolved address to listen on."""
-
-    family: int
-    address: tuple[Any, ...]
-
-    def bind(self) -> socket.socket:
-        listening = socket.socket(self.family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(self.address)
-        except OSError as error:
-            listening.close()
-            raise _bind_error(self.address[0], self.address[1], error) from None
-        return listening
-
-
-def _resolve(host: str, port: int) -> _Address:
+def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
+    """Returns the family and the address to listen on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise _bind_error(host, port, error) from None
-    return _Address(infos[0][0], infos[0][4])
+    return infos[0][0], infos[0][4]
 
 
 def _bind_error(host: str, port: int, error: OSError) -> ServiceError:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -13,14 +12,12 @@ from ensue.service.access import READ
 from ensue.service.event_columns import format_time
 from ensue.service.notification import MATCH, Notification
 from ensue.service.service import Service
-from ensue.service.settings import ServiceLimits
 from ensue.service.sse_hub import (
     DisconnectedError,
     DisconnectReason,
     NotificationListener,
     OutboxPage,
     OutboxReader,
-    SseHub,
 )
 from ensue.service.web.guard import QuerySlots, ReadAccess, get_principal
 from ensue.service.web.responses import NotificationPage, encode_json, join_bodies
@@ -34,16 +31,12 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies must not buffer frames
 ]
 
-Reading = Callable[[int, int | None], Awaitable[OutboxReader]]  # (user, subscription)
-
 
 class NotificationStream:
     """The ASGI endpoint of the event stream; frames are joined into few writes."""
 
-    def __init__(self, listeners: SseHub, reading: Reading, limits: ServiceLimits) -> None:
-        self._listeners = listeners
-        self._reading = reading
-        self._limits = limits
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
@@ -52,29 +45,30 @@ class NotificationStream:
             await send({"type": "http.response.body", "body": b""})
             return
         listener = await self._listener(Request(scope))
-        transport = scope.get(TRANSPORT)
-        listener.abort = getattr(transport, "abort", None)
+        listener.abort = getattr(scope.get(TRANSPORT), "abort", None)
         watching = asyncio.create_task(_watch(receive, listener))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await _write_all(listener, send)
         finally:
             watching.cancel()
-            self._listeners.leave(listener)
+            self._service.listeners.leave(listener)
 
     async def _listener(self, request: Request) -> NotificationListener:
         access = get_principal(request)
         access.require(READ)
         after = request.headers.get("last-event-id") or request.query_params.get("after")
-        wanted = request.query_params.get("subscription")
-        subscription = None if wanted is None else _number("subscription", wanted)
-        return self._listeners.listen(
-            await self._reading(access.user, subscription),
+        text = request.query_params.get("subscription")
+        subscription = None if text is None else _number("subscription", text)
+        if subscription is not None:
+            await self._service.subscription(subscription, user=access.user)
+        return self._service.listeners.listen(
+            self._service.reading(access.user, subscription),
             None if after is None else _number("after", after),
             user=access.user,
             subscription=subscription,
             credential=access.credential,
-            remote=access.limits(self._limits),
+            remote=access.limits(self._service.limits),
         )
 
 
@@ -104,9 +98,8 @@ async def _write_all(listener: NotificationListener, send: Send) -> None:
 
 async def _watch(receive: Receive, listener: NotificationListener) -> None:
     """Waits for the disconnect of the client."""
-    message: dict[str, Any] = {}
-    while message.get("type") != "http.disconnect":
-        message = dict(await receive())
+    while (await receive())["type"] != "http.disconnect":
+        pass
     listener.cut(DisconnectReason.gone)
 
 
@@ -155,7 +148,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
 def format_epoch(at: Any) -> Any:
     """Formats seconds since 1970."""
-    return format_time(at) if isinstance(at, float) else at
+    return format_time(at) if isinstance(at, int | float) else at
 
 
 async def read_page(read: OutboxReader, after: int | None, limit: int) -> Response:

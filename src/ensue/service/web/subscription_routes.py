@@ -1,7 +1,6 @@
 """Subscriptions over HTTP."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from sqlite3 import Connection
 from typing import Annotated, Any, Literal
 
@@ -16,28 +15,10 @@ from ensue.service.service import Service
 from ensue.service.store import journal
 from ensue.service.store.journal import read_counters
 from ensue.service.subscription_view import UserSubscription
+from ensue.service.web import request_bodies, responses
 from ensue.service.web.guard import QuerySlots, ReadAccess, SubscribeAccess
 from ensue.service.web.problem_details import describe_problem
 from ensue.service.web.region_routes import parse_regions
-from ensue.service.web.request_bodies import (
-    BulkForm,
-    ChangeForm,
-    QueryForm,
-    SubscriptionForm,
-    TrialForm,
-    assume_utc,
-)
-from ensue.service.web.responses import (
-    MEDIA,
-    BulkAnswer,
-    CheckAnswer,
-    NotificationPage,
-    SubscriptionAnswer,
-    SubscriptionPage,
-    TrialAnswer,
-    encode_json,
-    join_bodies,
-)
 from ensue.service.web.sse import After, Page, read_page
 from ensue.service.web.target_routes import list_target_views
 
@@ -46,14 +27,14 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
     """Adds /check and /trial."""
     routes = APIRouter(tags=["before subscribing"])
 
-    @routes.post("/check", response_model=CheckAnswer)
-    async def check(form: QueryForm, access: ReadAccess) -> dict[str, Any]:
+    @routes.post("/check", response_model=responses.CheckAnswer)
+    async def check(form: request_bodies.QueryForm, access: ReadAccess) -> dict[str, Any]:
         """Checks a subscription; the problem of an invalid one has the position of the error."""
         warnings = await service.check(**form_arguments(form), user=access.user)
         return {"ok": True, "warnings": warnings}
 
-    @routes.post("/trial", response_model=TrialAnswer)
-    async def trial(form: TrialForm, access: ReadAccess) -> Response:
+    @routes.post("/trial", response_model=responses.TrialAnswer)
+    async def trial(form: request_bodies.TrialForm, access: ReadAccess) -> Response:
         """Reports how often a subscription would have matched the stored events."""
         async with turns.one(access.user):
             result = await service.trial(
@@ -69,19 +50,17 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
             "seconds": result.seconds,
             "cut": result.cut,
         }
-        return join_bodies(fields, "matches", result.matches)
+        return responses.join_bodies(fields, "matches", result.matches)
 
     return routes
 
 
-def form_arguments(form: QueryForm) -> dict[str, Any]:
+def form_arguments(form: request_bodies.QueryForm) -> dict[str, Any]:
     """Converts a form to arguments of the service."""
+    regions = None if form.regions is None else parse_regions(form.regions)
     return {
-        "text": form.text,
-        "template": form.template,
-        "values": form.values,
-        "regions": None if form.regions is None else parse_regions(form.regions),
-        "language": form.language,
+        **form.model_dump(include={"text", "template", "values", "language"}),
+        "regions": regions,
     }
 
 
@@ -103,9 +82,16 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def shown(subscription: UserSubscription, *, secrets: bool = False) -> dict[str, Any]:
         return (await service.look(lambda db: _shown(db, [subscription], secrets=secrets)))[0]
 
-    @routes.post("/subscriptions", status_code=201, response_model=SubscriptionAnswer)
+    async def encode_once(answer: dict[str, Any], user: int, key: str | None) -> str:
+        """Encodes an answer; a repeated idempotency key gets the first one."""
+        body = orjson.dumps(answer).decode()
+        if key is None:
+            return body
+        return await service.do(lambda db: journal.complete_answer(db, user, key, body))
+
+    @routes.post("/subscriptions", status_code=201, response_model=responses.SubscriptionAnswer)
     async def subscribe(
-        form: SubscriptionForm,
+        form: request_bodies.SubscriptionForm,
         access: SubscribeAccess,
         request: Request,
         key: KEY = None,
@@ -119,18 +105,13 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
             digest=digest,
             trusted=access.may(ADMIN),
         )
-        body = orjson.dumps(await shown(created, secrets=True)).decode()
-        if key is not None:
-            first = body
-            body = await service.do(
-                lambda db: journal.complete_answer(db, access.user, key, first)
-            )
+        body = await encode_once(await shown(created, secrets=True), access.user, key)
         where = {"location": f"/api/v1/subscriptions/{created.id}"}
-        return Response(body, 201, headers=where, media_type=MEDIA)
+        return Response(body, 201, headers=where, media_type=responses.MEDIA)
 
-    @routes.post("/subscriptions/bulk", response_model=BulkAnswer)
+    @routes.post("/subscriptions/bulk", response_model=responses.BulkAnswer)
     async def subscribe_each(
-        form: BulkForm,
+        form: request_bodies.BulkForm,
         access: SubscribeAccess,
         request: Request,
         key: KEY = None,
@@ -160,15 +141,9 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
             for each in results
         ]
         answer = {"made": len(created), "refused": len(results) - len(created), "items": items}
-        body = orjson.dumps(answer).decode()
-        if key is not None:
-            first = body
-            body = await service.do(
-                lambda db: journal.complete_answer(db, access.user, key, first)
-            )
-        return Response(body, media_type=MEDIA)
+        return Response(await encode_once(answer, access.user, key), media_type=responses.MEDIA)
 
-    @routes.get("/subscriptions", response_model=SubscriptionPage)
+    @routes.get("/subscriptions", response_model=responses.SubscriptionPage)
     async def subscriptions(
         access: ReadAccess,
         state: Annotated[
@@ -182,17 +157,17 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         items = await service.look(lambda db: _shown(db, page))
         return {"items": items, "next": page[-1].id if len(page) == limit else None}
 
-    @routes.get("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    @routes.get("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
     async def subscription(id: Id, access: ReadAccess) -> dict[str, Any]:
         """Returns a subscription with its counters."""
         return await shown(await service.subscription(id, user=access.user))
 
-    @routes.patch("/subscriptions/{id}", response_model=SubscriptionAnswer)
-    async def change(id: Id, form: ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
+    @routes.patch("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
+    async def change(
+        id: Id, form: request_bodies.ChangeForm, access: SubscribeAccess
+    ) -> dict[str, Any]:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
-        if "expires" in changes:
-            changes["expires"] = _aware(form.expires)
         if form.regions is not None:
             changes["regions"] = parse_regions(form.regions)
         for name in ("text", "template", "values", "regions", "name"):
@@ -200,22 +175,22 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
                 del changes[name]  # null means unchanged
         return await shown(await service.change(id, **changes, user=access.user))
 
-    @routes.delete("/subscriptions/{id}", response_model=SubscriptionAnswer)
+    @routes.delete("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
     async def cancel(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Ends a subscription; its notifications stay until their retention ends."""
         return await shown(await service.cancel(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/pause", response_model=SubscriptionAnswer)
+    @routes.post("/subscriptions/{id}/pause", response_model=responses.SubscriptionAnswer)
     async def pause(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Pauses a subscription and discards its partial matches."""
         return await shown(await service.pause(id, user=access.user))
 
-    @routes.post("/subscriptions/{id}/resume", response_model=SubscriptionAnswer)
+    @routes.post("/subscriptions/{id}/resume", response_model=responses.SubscriptionAnswer)
     async def resume(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Resumes a paused subscription, starting with the next events."""
         return await shown(await service.resume(id, user=access.user))
 
-    @routes.get("/subscriptions/{id}/notes", response_model=NotificationPage)
+    @routes.get("/subscriptions/{id}/notes", response_model=responses.NotificationPage)
     async def notes(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> Response:
         """Lists the notifications of a subscription after a number."""
         await service.subscription(id, user=access.user)
@@ -230,7 +205,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def why_not(id: Id, access: ReadAccess) -> Response:
         """Reports how far recent events got, and which condition rejected them."""
         async with turns.one(access.user):
-            return encode_json(await service.why_not(id, user=access.user))
+            return responses.encode_json(await service.why_not(id, user=access.user))
 
     return routes
 
@@ -238,26 +213,21 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
 def _item(item: dict[str, Any]) -> dict[str, Any] | Exception:
     """Validates a subscription; returns arguments of the service, or the error."""
     try:
-        form = SubscriptionForm.model_validate(item)
-        return _arguments(form)
+        return _arguments(request_bodies.SubscriptionForm.model_validate(item))
     except ValidationError as error:
         return RequestValidationError(error.errors())
     except EnsueError as error:
         return error
 
 
-def _arguments(form: SubscriptionForm) -> dict[str, Any]:
+def _arguments(form: request_bodies.SubscriptionForm) -> dict[str, Any]:
     return {
         **form_arguments(form),
         "name": form.name,
-        "expires": _aware(form.expires),
+        "expires": form.expires,
         "quiet": form.quiet,
         "targets": [target.model_dump() for target in form.targets],
     }
-
-
-def _aware(time: float | datetime | None) -> float | datetime | None:
-    return assume_utc(time) if isinstance(time, datetime) else time
 
 
 def _shown(

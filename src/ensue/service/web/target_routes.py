@@ -19,11 +19,10 @@ from ensue.service.store import target_store as targets
 from ensue.service.web.guard import ReadAccess, SubscribeAccess
 from ensue.service.web.request_bodies import RedeliverForm, RotateForm, TargetForm
 from ensue.service.web.responses import ListAnswer, TargetAnswer
-from ensue.service.web.sse import After, Page
+from ensue.service.web.sse import After, Page, format_epoch
 
 Id = Annotated[int, Path(ge=0, lt=1 << 63)]
 T = TypeVar("T")
-_BY_HAND = "switched off by the user"
 
 
 def target_routes(service: Service) -> APIRouter:
@@ -42,14 +41,14 @@ def target_routes(service: Service) -> APIRouter:
         return await service.look(find)
 
     async def change(
-        id: int, access: Principal, action: str, work: Callable[[Connection], T]
+        id: int, access: Principal, action: str, work: Callable[..., T], *values: object
     ) -> T:
         """Changes a target and records it in one transaction, then wakes the dispatcher."""
 
         def do(db: Connection) -> tuple[int, T]:
             target = _own(db, id, access.user)
             journal.record_action(db, access.user, action, f"target {id}", target.kind)
-            return target.subscription, work(db)
+            return target.subscription, work(db, id, *values, now=time.time())
 
         subscription, result = await service.do(do)
         service.dispatcher.wake({subscription})
@@ -72,45 +71,34 @@ def target_routes(service: Service) -> APIRouter:
     @routes.delete("/targets/{id}", status_code=204)
     async def remove(id: Id, access: SubscribeAccess) -> None:
         """Deletes a target."""
-        await change(id, access, "remove target", lambda db: targets.remove_target(db, id))
+        await change(
+            id, access, "remove target", lambda db, _, **__: targets.remove_target(db, id)
+        )
 
     @routes.post("/targets/{id}/rotate", response_model=TargetAnswer)
     async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> dict[str, Any]:
         """Creates a new secret for a webhook; the previous one stays valid for a while."""
         if (await own(id, access)).kind != "webhook":
             raise ConflictError(f"target {id} is not a webhook, and has no secret")
-        secret = await service.dispatcher.rotate(id, form.keep)
-        await change(id, access, "rotate secret", lambda _: None)
+        secret = await change(id, access, "rotate secret", rotate_secret, form.keep)
         return {**await shown(id, access), "secret": secret}
 
     @routes.post("/targets/{id}/on", response_model=TargetAnswer)
     async def on(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Retries a target immediately, whether it was switched off or failing."""
-        await change(
-            id, access, "switch on", lambda db: targets.switch_on(db, id, now=time.time())
-        )
+        await change(id, access, "switch on", targets.switch_on)
         return await shown(id, access)
 
     @routes.post("/targets/{id}/off", response_model=TargetAnswer)
     async def off(id: Id, access: SubscribeAccess) -> dict[str, Any]:
         """Stops deliveries to a target until it is switched on; pending notifications wait."""
-        await change(
-            id,
-            access,
-            "switch off",
-            lambda db: targets.switch_off(db, id, _BY_HAND, now=time.time()),
-        )
+        await change(id, access, "switch off", targets.switch_off, "switched off by the user")
         return await shown(id, access)
 
     @routes.post("/targets/{id}/redeliver", response_model=dict[str, list[int]])
     async def redeliver(id: Id, form: RedeliverForm, access: SubscribeAccess) -> dict[str, Any]:
         """Sends notifications again: those of these numbers, or all dead letters."""
-        numbers = await change(
-            id,
-            access,
-            "redeliver",
-            lambda db: targets.redeliver(db, id, form.numbers, now=time.time()),
-        )
+        numbers = await change(id, access, "redeliver", targets.redeliver, form.numbers)
         return {"numbers": list(numbers)}
 
     @routes.get("/targets/{id}/dead", response_model=ListAnswer)
@@ -133,14 +121,18 @@ def list_target_views(
     """Returns the targets of a subscription as JSON; with secrets only when they are created."""
     views = []
     for target in targets.list_target_states(db, user, subscription):
-        view = asdict(target)
-        del view["user"], view["secrets"]
-        view["next_at"] = None if target.next_at is None else format_time(target.next_at)
-        view["created"] = format_time(target.created)
+        views.append(view_target(target))
         if secrets and target.kind == "webhook":
-            view["secret"] = _secret(db, target.id)
-        views.append(view)
+            views[-1]["secret"] = next((each.text for each in _secrets(db, target.id)), None)
     return views
+
+
+def view_target(target: targets.TargetState) -> dict[str, Any]:
+    """Returns a target as JSON, without its secrets."""
+    view = asdict(target)
+    del view["user"], view["secrets"]
+    times = {"next_at": format_epoch(target.next_at), "created": format_epoch(target.created)}
+    return view | times
 
 
 def _own(db: Connection, id: int, user: int) -> targets.Target:
@@ -151,6 +143,13 @@ def _own(db: Connection, id: int, user: int) -> targets.Target:
     return target
 
 
-def _secret(db: Connection, id: int) -> str | None:
-    secrets = signing.decode_secrets(json.loads(targets.get_target(db, id).secrets))
-    return secrets[0].text if secrets else None
+def rotate_secret(db: Connection, id: int, keep: float, *, now: float) -> str:
+    """Gives a webhook a new secret; the previous one stays valid for `keep` seconds."""
+    fresh = signing.new_secret()
+    secrets = signing.rotate_secrets(_secrets(db, id), fresh, now, keep)
+    targets.change_secrets(db, id, signing.encode_secrets(secrets), now=now)
+    return fresh
+
+
+def _secrets(db: Connection, id: int) -> tuple[signing.SigningSecret, ...]:
+    return signing.decode_secrets(json.loads(targets.get_target(db, id).secrets))

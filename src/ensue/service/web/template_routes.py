@@ -23,12 +23,7 @@ def template_routes(service: Service) -> APIRouter:
     @routes.get("", response_model=ListAnswer)
     async def templates(_: ReadAccess) -> dict[str, Any]:
         """Lists the templates that fit the stream, with parameters, units and defaults."""
-        stream = service.columns.template_stream
-        fitting = []
-        for template in TEMPLATES.values():
-            with suppress(QueryError):  # it needs locations or objects that the stream lacks
-                fitting.append(asdict(template.on(stream)))
-        return {"items": fitting}
+        return {"items": list_templates(service)}
 
     @routes.post("/{name}", response_model=FilledAnswer)
     async def template(name: str, form: ValuesForm, _: ReadAccess) -> dict[str, Any]:
@@ -37,6 +32,16 @@ def template_routes(service: Service) -> APIRouter:
         return {"text": result.text, "quiet": result.quiet, "title": result.title}
 
     return routes
+
+
+def list_templates(service: Service) -> list[dict[str, Any]]:
+    """Lists the templates that fit the stream, with its units of time and space."""
+    stream = service.columns.template_stream
+    fitting = []
+    for template in TEMPLATES.values():
+        with suppress(QueryError):  # it needs locations or objects that the stream lacks
+            fitting.append(asdict(template.on(stream)))
+    return fitting
 
 
 _MOST = 200_000

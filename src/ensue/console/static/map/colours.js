@@ -1,4 +1,4 @@
-// Colours of what is drawn on canvases: the style sheet has them, light and dark.
+// Canvas colours, from the light or dark style sheet.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let known = null;

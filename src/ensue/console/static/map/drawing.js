@@ -106,7 +106,7 @@ export class Drawing {
     Object.assign(this, { ...before, corners: [...before.corners] });
     this._show();
     this._tell();
-    announce("Taken back");
+    announce("Undone");
   }
 
   canUndo() {
@@ -309,7 +309,7 @@ export class Drawing {
     });
   }
 
-  // While a handle is dragged only the shape is drawn anew, the handles stay.
+  // While a handle is dragged only the shape is redrawn, the handles stay.
   _shape() {
     this._group.eachLayer((layer) => {
       if (!(layer instanceof L.Marker)) this._group.removeLayer(layer);

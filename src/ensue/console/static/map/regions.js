@@ -1,4 +1,4 @@
-// Regions on the map: saved ones, and those that only subscriptions know.
+// Regions on the map: saved ones, and those defined only in subscriptions.
 
 import { circleOf, geometryOf } from "../wkt.js";
 import { colour, whenColoursChange } from "./colours.js";
