@@ -26,11 +26,10 @@ from ensue.kernels.network_tables import (
 )
 from ensue.kernels.regions import RegionTable, region_test
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 MOST_DEPTH = 256
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def append_slots(instances: Ints, instance: int, slots: Ints, count: int) -> int:
     """Append the slots of a value; return the number of slots."""
     if instances[instance, LEFT] < 0 and instances[instance, RIGHT] < 0:
@@ -56,7 +55,7 @@ def append_slots(instances: Ints, instance: int, slots: Ints, count: int) -> int
     return count
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_time(mask: int, end: bool, slots: Ints, times: Times) -> Any:
     """The greatest end, or the least start, of some slots."""
     result = times[slots[0], 0]
@@ -73,7 +72,7 @@ def find_time(mask: int, end: bool, slots: Ints, times: Times) -> Any:
     return result
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def count_corners(mask: int, slots: Ints, instances: Ints, events: NetworkEvents) -> int:
     count = 0
     k = 0
@@ -87,7 +86,7 @@ def count_corners(mask: int, slots: Ints, instances: Ints, events: NetworkEvents
     return count
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compute_place(
     mask: int,
     slots: Ints,
@@ -136,7 +135,7 @@ def compute_place(
     return int(hull(x, y, n, xs, ys))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compare_fields(
     operator: int, events: NetworkEvents, e: int, field: int, other: int, other_field: int
 ) -> bool:
@@ -165,7 +164,7 @@ def compare_fields(
     return order >= 0
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def get_key(events: NetworkEvents, e: int, field: int) -> int:
     """The value of a field as an integer that is equal for equal integers and floats."""
     if events.known[e, field] != 2:
@@ -176,7 +175,7 @@ def get_key(events: NetworkEvents, e: int, field: int) -> int:
     return int(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _lies(
     test: Ints,
     number: float,
@@ -209,7 +208,7 @@ def _lies(
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def passes_tests(
     first: int,
     count: int,
@@ -254,7 +253,7 @@ def passes_tests(
     return True
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def have_common_event(slots: Ints, middle: int, count: int, instances: Ints) -> bool:
     """Whether a slot before `middle` and one after it have the same event."""
     for i in range(middle):
@@ -266,7 +265,7 @@ def have_common_event(slots: Ints, middle: int, count: int, instances: Ints) -> 
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def has_common_base_event(
     base: int, slots: Ints, middle: int, count: int, instances: Ints
 ) -> bool:

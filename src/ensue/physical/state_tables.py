@@ -53,7 +53,9 @@ class TableShape:
         return np.full((count, *width), fresh, self.dtype)
 
 
-def make_named_shapes(columns: StateColumns, rows: FilledRows) -> tuple[TableShape, TableShape]:
+def make_named_shapes(
+    columns: StateColumns, rows: KeyedRows | FilledRows
+) -> tuple[TableShape, TableShape]:
     """The two tables of named columns: of integers, and of floats."""
     wholes, reals = columns.widths()
     return (
@@ -182,9 +184,7 @@ class StateTables:
     def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
         """Clears the rows of some partitions."""
         for shape in self.by_key:
-            self.tables[shape.name][gone] = (
-                shape.rows.fresh if isinstance(shape.rows, KeyedRows) else 0
-            )
+            self.tables[shape.name][gone] = shape.filled(1)[0]
 
     def used_parts(self, keys: int) -> dict[str, Table]:
         """The tables without free room and output."""
@@ -200,11 +200,7 @@ class StateTables:
         """The approximate size of `used_parts` in bytes, with `keys` keys and without gaps."""
         size = self.meta.nbytes
         for shape in self.by_key:
-            size += max(1, keys) * _row_bytes(self.tables[shape.name])
+            size += max(1, keys) * self.tables[shape.name][:1].nbytes
         for name, rows in self.listed.items():
-            size += int(self.meta[rows.used]) * _row_bytes(self.tables[name])
+            size += int(self.meta[rows.used]) * self.tables[name][:1].nbytes
         return size
-
-
-def _row_bytes(table: Table) -> int:
-    return table.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))

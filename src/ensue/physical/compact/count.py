@@ -96,7 +96,7 @@ class CountWriter(CompactWriter):
     def complete(self, out: SourceWriter) -> None:
         out("total = np.int64(0)", f"first = np.int64({self.none})")
         if self.windowed:
-            self.settled(out)
+            self.write_expiry(out)
             out(f"front = {self.nodes.top('front')}", f"filled = {self.nodes.top('back')} >= 0")
         for step in self.final:
             with out.when(self.taken(self.final, step)):
@@ -195,7 +195,7 @@ class CountWriter(CompactWriter):
             with out.block(f"if {self.played([self.role(step)])} and {other} < {beginning}:"):
                 out(f"{beginning} = {other}")
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         with out.block("while True:"):
@@ -341,7 +341,7 @@ class ExistsWriter(CompactWriter):
                         f"{self.when(state)} = {self.when(step.source)}",
                     )
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         for state in self.states[1:]:
             far = f"{self.now} - {self.when(state)} > {self.frame.window_text}"
