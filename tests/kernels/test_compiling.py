@@ -63,7 +63,7 @@ def test_compiled_code_takes_over_after_any_event(name, turns, compiled, monkeyp
     class Counted(compiling.LazyKernel):
         """Uncompiled for so many turns, of three events each."""
 
-        def _when_worth(self, _):
+        def _compile_if_worth(self, _):
             return self._compile() if len(steps) >= turns else None
 
         def _measure(self, *given):

@@ -181,7 +181,7 @@ def write_search(
     newest: str | None = None,
     own: Callable[[str], list[str]] = lambda _: [],
 ) -> None:
-    """Writes a search for a forbidden event; `found` is the statement if there is one.
+    """Writes a search for a forbidden event; `found` is the statement for an occurrence.
 
     The texts are the rows and times of the events around it; `first` and `last` are the match's
     start and end (or the partition's count there, if windows count events). `missing` lists when a

@@ -194,6 +194,12 @@ def get_kernel(
     return partial(waiting.step, returned=returned, arrangements=arrangements)
 
 
+@lru_cache(maxsize=256)
+def get_lazy_kernel(text: str, function: str, signature: Types) -> "LazyKernel":
+    """One instance per kernel: many short tables share the cost of compiling it."""
+    return LazyKernel(text, function, signature)
+
+
 class LazyKernel:
     """A kernel that runs interpreted until compiling pays off."""
 
@@ -275,7 +281,3 @@ class LazyKernel:
         self._event_seconds = seconds / max(1, events)
         fitting = int(SLICE_SECONDS / max(self._event_seconds, 1e-7))
         self._events = max(1, min(fitting, 2 * self._events, MOST_EVENTS))
-
-
-# one instance per kernel: many short tables share the cost of compiling it
-get_lazy_kernel = lru_cache(maxsize=256)(LazyKernel)

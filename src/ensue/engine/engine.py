@@ -41,7 +41,7 @@ class Engine:
     """The state of a query over a stream, and the kernel that updates it.
 
     Rows are numbered through the whole stream; matches are row numbers. Times are in the unit of
-     the engine. Memory depends on the partial matches, not on how long the stream runs.
+    the engine. Memory depends on the partial matches, not on how long the stream runs.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Engine:
         self.room.counts = True
 
     def _drop_matches(self) -> None:
-        """Drop the matches found, except those that wait for the end of an interval."""
+        """Drop the matches, except for the ones that wait for the end of an interval."""
         pieces, self._pieces = self._pieces, []
         if self.lapsing is not None:
             self.lapsing(concat_matches(pieces, self.program.source.output), self.now, over=False)

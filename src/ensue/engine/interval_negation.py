@@ -38,7 +38,7 @@ class SeenEvents:
         self.count = 0
 
     def add(self, **columns: Column) -> None:
-        """Append events, given as columns."""
+        """Append the columns of events."""
         more = len(columns["rows"])
         if self.count + more > len(self._room["rows"]):
             size = max(2 * self.count, self.count + more)
@@ -148,7 +148,7 @@ class IntervalNegationFilter:
         )  # fmt: skip
 
     def __call__(self, matches: Matches, now: float | None, *, over: bool) -> Matches:
-        """Add the matches of a kernel and return those that are decided."""
+        """Add the matches of a kernel and return the decided ones."""
         if self._pending.count and self._new < self._seen.count:
             violated = self._find_violated(self._new)
             if violated.any():

@@ -144,7 +144,7 @@ class OrderedSkipStrategy(SkipStrategy):
     def in_turn(
         self, matches: Matches, keys: npt.NDArray[Any], base: int, alive: LivePartialMatches | None
     ) -> Matches:
-        """Add matches and return those that are decided.
+        """Add matches and return the decided ones.
 
         `keys` are the partitions of the rows from `base` on; `alive` are the partial matches, None
         at the end of the stream.

@@ -66,20 +66,13 @@ def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
 
 @kernel()
 def keep_nodes(
-    nodes: Table,
-    reals: Table,
-    top: int,
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    columns: Table,
-    moved: Table,
+    nodes: Table, reals: Table, head: Table, nxt: Table, runs: Table, columns: Table
 ) -> int:
-    """Drop the Kleene events that no run holds; return the new top.
+    """Drop the Kleene events that no run holds; return their number.
 
-    `columns` are the columns of a run with its newest events; `moved` is scratch.
+    `columns` are the columns of a run with its newest events.
     """
-    moved[:top] = -1
+    moved = np.full(nodes.shape[0], -1)
     for key in range(head.shape[0]):
         for place in range(head.shape[1]):
             run = head[key, place]
@@ -91,7 +84,7 @@ def keep_nodes(
                         node = nodes[node, 0]
                 run = nxt[run]
     new = 0
-    for old in range(top):
+    for old in range(nodes.shape[0]):
         if moved[old] < 0:
             continue
         moved[old] = new
@@ -215,10 +208,10 @@ def drop_runs(
 
 
 @kernel()
-def _first_rows(nodes: Table, top: int) -> Table:
+def _first_rows(nodes: Table) -> Table:
     """The oldest row of the list that ends with each node; links point to older nodes."""
-    first = np.empty(top, np.int64)
-    for node in range(top):
+    first = np.empty(nodes.shape[0], np.int64)
+    for node in range(nodes.shape[0]):
         previous = nodes[node, 0]
         first[node] = nodes[node, 1] if previous < 0 else first[previous]
     return first
@@ -226,21 +219,14 @@ def _first_rows(nodes: Table, top: int) -> Table:
 
 @kernel()
 def find_oldest_rows(
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    rows: Table,
-    lists: Table,
-    nodes: Table,
-    top: int,
-    oldest: Table,
+    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, oldest: Table
 ) -> None:
     """Lower `oldest` to the oldest row that the runs of each partition hold.
 
     `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events. Runs
     that wait for time to pass do not count.
     """
-    first = _first_rows(nodes, top)
+    first = _first_rows(nodes)
     for key in range(head.shape[0]):
         for place in range(0, head.shape[1], 2):
             run = head[key, place]
@@ -256,20 +242,13 @@ def find_oldest_rows(
 
 @kernel()
 def find_run_ends(
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    rows: Table,
-    lists: Table,
-    nodes: Table,
-    top: int,
-    out: Table,
+    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, out: Table
 ) -> int:
     """Write the number, key, first row, last row and list of each run; return their count.
 
     `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events.
     """
-    first = _first_rows(nodes, top)
+    first = _first_rows(nodes)
     count = 0
     for key in range(head.shape[0]):
         for place in range(head.shape[1]):

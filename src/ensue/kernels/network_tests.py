@@ -88,21 +88,13 @@ def count_corners(mask: int, slots: Ints, instances: Ints, events: NetworkEvents
 
 @kernel()
 def compute_place(
-    mask: int,
-    slots: Ints,
-    instances: Ints,
-    events: NetworkEvents,
-    space: int,
-    xs: Floats,
-    ys: Floats,
-) -> int:
-    """The hull of the places of some slots; 0 if they have none.
+    mask: int, slots: Ints, instances: Ints, events: NetworkEvents, space: int
+) -> tuple[Floats, Floats, int]:
+    """The corners of the hull of some slots' places, and their number.
 
     On the earth all are shifted by full turns towards the first event in stream order.
     """
     count = count_corners(mask, slots, instances, events)
-    if count == 0:
-        return 0
     x, y = np.empty(count), np.empty(count)
     n = 0
     earliest = np.int64(-1)
@@ -128,11 +120,10 @@ def compute_place(
                 x[c] -= 360.0
             while x[c] - origin < -180.0:
                 x[c] += 360.0
-    if n == 1:
-        xs[0] = x[0]
-        ys[0] = y[0]
-        return 1
-    return int(hull(x, y, n, xs, ys))
+    if n < 2:
+        return x, y, n
+    xs, ys = np.empty(count), np.empty(count)
+    return xs, ys, int(hull(x, y, n, xs, ys))
 
 
 @kernel()
@@ -188,9 +179,7 @@ def _lies(
 ) -> bool:
     """Whether the places of two groups of slots, or of one and a region, pass a test."""
     a, b = test[SLOTS_A], test[SLOTS_B]
-    size = max(1, count_corners(b, slots, instances, events))
-    qx, qy = np.empty(size), np.empty(size)
-    q = compute_place(b, slots, instances, events, space, qx, qy)
+    qx, qy, q = compute_place(b, slots, instances, events, space)
     if q == 0:
         return False
     where, comparison = test[CODE_A], test[CODE_B]
@@ -198,11 +187,7 @@ def _lies(
         return bool(
             region_test(regions, a, where, comparison, number, tolerance, qx, qy, q, space)
         )
-    size = max(1, count_corners(a, slots, instances, events))
-    px, py = np.empty(size), np.empty(size)
-    p = compute_place(a, slots, instances, events, space, px, py)
-    if p == 0:
-        return False
+    px, py, p = compute_place(a, slots, instances, events, space)
     return bool(
         passes_place_test(where, comparison, number, tolerance, px, py, p, qx, qy, q, space)
     )

@@ -108,7 +108,7 @@ class InstanceState(StructureState[S]):
         """Drops the instances that no later event can reach."""
 
     def inside_window(self, now: float | None, time: str = "end") -> npt.NDArray[np.bool_]:
-        """The instances that an event from `now` on may reach, by the given time."""
+        """The instances that an event from `now` on may reach, by their start or end."""
         frame, entries = self.frame, self.entries
         if frame.window is None:
             return np.ones(len(entries), np.bool_)

@@ -174,7 +174,7 @@ class StateTables:
                 moved[:, number] = 1
         self.tables[name] = moved
 
-    def keep_keys(self, kept: Table, moved: Table) -> None:  # noqa: ARG002  for those that hold keys
+    def keep_keys(self, kept: Table, moved: Table) -> None:  # noqa: ARG002  for tables that hold keys
         """Keeps the partitions `kept`, in this order; `moved` maps them to their new codes."""
         for shape in self.by_key:
             new = shape.filled(max(1, len(kept)))

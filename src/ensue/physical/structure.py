@@ -198,7 +198,7 @@ class StructureState(StateTables, ABC, Generic[S]):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether the tables have so many gaps that compaction pays off before saving."""
+        """Whether compaction before saving pays off, because of gaps in the tables."""
         return False
 
     def tidy(self) -> None:

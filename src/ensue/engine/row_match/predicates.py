@@ -103,12 +103,7 @@ Kept = tuple[tuple[Mapped, ...], ...]  # for each group of rows that conditions 
 
 
 class TooMuchWorkError(Exception):
-    """The search for a match that begins with a row exceeds its budget."""
-
-    def __init__(self, partition: int, row: int) -> None:
-        super().__init__(partition, row)
-        self.partition = partition
-        self.row = row
+    """The search for a match exceeds its budget; the partition and its first row are arguments."""
 
 
 class InterpretedConditions:

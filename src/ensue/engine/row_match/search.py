@@ -293,7 +293,7 @@ class _Run:
             try:
                 code = run_interruptibly(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
             except TooMuchWorkError as error:
-                meta[source.PARTITION], meta[source.ROW] = error.partition, error.row
+                meta[source.PARTITION], meta[source.ROW] = error.args
                 raise self._too_long() from None
             match code:
                 case source.DONE:

@@ -116,11 +116,8 @@ class CountWriter(CompactWriter):
                 out(f"first = min(first, {self.earliest(state)} + {self.none})")
             return
         with out.block("if filled:"):
-            with out.block(f"if {direct} > 0:"):
-                out(
-                    f"total = plus(total, {direct})",
-                    f"first = min(first, {self.earliest(state)} + {self.none})",
-                )
+            first = f"{self.earliest(state)} + {self.none}"
+            self._add_paths(out, [direct or ""], direct or "", first)
             out.note("the older events of the window, then the newer ones")
             with out.block("if front >= 0:"):
                 for source in self.states[1:]:
@@ -129,19 +126,16 @@ class CountWriter(CompactWriter):
                         continue
                     count = self.nodes.get(f"ways{source}", "front")
                     some = [count] if ways == "1" else [count, ways]
-                    with out.when(*(f"{number} > 0" for number in some)):
-                        both = count if ways == "1" else f"times({count}, {ways})"
-                        out(
-                            f"total = plus(total, {both})",
-                            f"first = min(first, {self.nodes.get(f'first{source}', 'front')})",
-                        )
+                    both = count if ways == "1" else f"times({count}, {ways})"
+                    self._add_paths(out, some, both, self.nodes.get(f"first{source}", "front"))
         with out.block("elif front >= 0:"):
             count = self.nodes.get(f"ways{state}", "front")
-            with out.block(f"if {count} > 0:"):
-                out(
-                    f"total = plus(total, {count})",
-                    f"first = min(first, {self.nodes.get(f'first{state}', 'front')})",
-                )
+            self._add_paths(out, [count], count, self.nodes.get(f"first{state}", "front"))
+
+    def _add_paths(self, out: SourceWriter, factors: list[str], count: str, first: str) -> None:
+        """Adds a number of paths, the product of factors, and their first row."""
+        with out.when(*(f"{factor} > 0" for factor in factors)):
+            out(f"total = plus(total, {count})", f"first = min(first, {first})")
 
     def keep(self, out: SourceWriter) -> None:
         if self.windowed:

@@ -34,17 +34,17 @@ class TreeRecords(InstanceStore):
         lists: tuple[str, ...],
         *,
         chains: bool,
-        limits: dict[str, float] | None = None,
-        grows: bool = False,
-        labels: dict[str, str] | None = None,
-        meanings: dict[str, str] | None = None,
+        limits: dict[str, float],
+        grows: bool,
+        labels: dict[str, str],
+        meanings: dict[str, str],
     ) -> None:
         # names and comments of nodes' lists; the other lists are those of negated variables
-        self.labels, self.meanings = labels or {}, meanings or {}
+        self.labels, self.meanings = labels, meanings
         super().__init__(frame, lists)
         self.grows = grows  # the kernel grows its tables
         # how long entries of a list wait from their start, if that is less than the window
-        self.limits = {self.number[name]: limit for name, limit in (limits or {}).items()}
+        self.limits = {self.number[name]: limit for name, limit in limits.items()}
         self.slots: dict[str, dict[tuple[str, str], tuple[str, str]]] = {n: {} for n in lists}
         self.most: dict[str, int] = {}  # number of columns by type
         self.chains = chains

@@ -145,7 +145,7 @@ class RunsState(InstanceState[RunsKernel]):
         super().pack()
 
     def sweep(self, now: float, room: RoomProvider, *, flush: bool) -> None:
-        """Drops expired runs, and moves those that waited for the time to the output."""
+        """Drops expired runs, and moves matches that waited for the time to the output."""
         tables, meta = self.tables, self.meta
         if self.waits:
             output = tables["O"]
@@ -218,8 +218,7 @@ class RunsState(InstanceState[RunsKernel]):
     def _runs_with_nodes(self) -> tuple[Any, ...]:
         """Arguments of kernels that read the rows of runs: lists, runs, columns, Kleene events."""
         tables, columns = self.tables, map(self._run_columns, ("row_", "node_"))
-        top = int(self.meta[NODE_TOP])
-        return tables["head"], tables["nxt"], tables["I"], *columns, tables["N"], top
+        return tables["head"], tables["nxt"], tables["I"], *columns, self.used("N")
 
     def deadline(self) -> float | None:
         ends = []
@@ -308,7 +307,7 @@ class RunsState(InstanceState[RunsKernel]):
         return limits
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
-        """The rows of the live runs, or of those that wait for time to pass."""
+        """The rows of the live runs, or only of waiting matches."""
         runs = np.empty(int(self.meta[LIVE]), np.int64)
         lists, states = self.tables["head"], self.source.automaton.states
         if waiting:
@@ -331,16 +330,9 @@ class RunsState(InstanceState[RunsKernel]):
 
     def _keep_nodes(self) -> None:
         """Drops the Kleene events that no run has."""
-        tables, top = self.tables, int(self.meta[NODE_TOP])
+        nodes, runs = (self.used("N"), self.used("NF")), ("head", "nxt", "I")
         self.meta[NODE_TOP] = arena.keep_nodes(
-            tables["N"],
-            tables["NF"],
-            top,
-            tables["head"],
-            tables["nxt"],
-            tables["I"],
-            self._run_columns("node_"),
-            np.empty(top, np.int64),
+            *nodes, *(self.tables[name] for name in runs), self._run_columns("node_")
         )
 
     @property

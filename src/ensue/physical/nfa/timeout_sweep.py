@@ -1,4 +1,4 @@
-"""Expiry of runs: expired ones are dropped, and those that waited for the time are emitted."""
+"""Expiry of runs: drops expired runs, and emits matches that waited for the time."""
 
 from typing import TYPE_CHECKING
 
