@@ -63,10 +63,10 @@ def test_compiled_code_takes_over_after_any_event(name, turns, compiled, monkeyp
     class Counted(compiling.LazyKernel):
         """Uncompiled for so many turns, of three events each."""
 
-        def _when_worth(self, _):
+        def _compile_if_worth(self, _):
             return self._compile() if len(steps) >= turns else None
 
-        def _measured(self, *given):
+        def _measure(self, *given):
             steps.append(1)
             return self._plain(*given)
 
@@ -117,13 +117,13 @@ def test_a_live_matcher_begins_with_what_is_compiled_already(compiled, monkeypat
 @compiled_ones
 def test_short_tables_pay_for_compiling_together(compiled, monkeypatch):
     monkeypatch.setenv("ENSUE_COMPILE", "in_process")
-    begun, measured = [], compiling.LazyKernel._measured
+    begun, measured = [], compiling.LazyKernel._measure
 
     def noted(self, *given):
         begun.append(self)
         return measured(self, *given)
 
-    monkeypatch.setattr(compiling.LazyKernel, "_measured", noted)
+    monkeypatch.setattr(compiling.LazyKernel, "_measure", noted)
     before = matched("runs")
     assert not compiled
     for later in begun:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from ensue.codegen.expressions import Feature, ValueAccess, ValueText
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.names import TOPS
-from ensue.codegen.state_layout import SourceWriter, StateColumns, write_null_flag, write_value
+from ensue.codegen.state_layout import SourceWriter, StateColumns, store_value, write_value
 from ensue.ir.expression import Aggregate, Expr
 from ensue.ir.traversal import iterate_atoms
 from ensue.planner.features import EventRef
@@ -49,10 +49,7 @@ class InstanceStore:
     def feature(self, variable: str, feature: Feature, node: str) -> ValueText:
         self.kept[variable].add(feature)
         key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
-        return (
-            write_value(self.columns, key, node, feature, name),
-            write_null_flag(self.columns, key, node, self.frame.nullable, name),
-        )
+        return write_value(self.columns, key, node, feature, name, self.frame.nullable)
 
     def inner_feature(self, variable: str, inner: str, feature: Feature, node: str) -> ValueText:
         """A value that a condition reads of one event of a nested pattern."""
@@ -60,10 +57,7 @@ class InstanceStore:
         inside.kept.add((inner, feature))
         key = inside.name(inner, feature)
         name = f"INNER_{self.frame.names.variable(inner)}_{self.frame.called(feature)}"
-        return (
-            write_value(self.columns, key, node, feature, name),
-            write_null_flag(self.columns, key, node, self.frame.nullable, name),
-        )
+        return write_value(self.columns, key, node, feature, name, self.frame.nullable)
 
     def top(self, variable: str) -> str:
         return f"tops[k, {self.stack(variable)}]"
@@ -71,37 +65,31 @@ class InstanceStore:
     def stack(self, variable: str) -> str:
         """The name of a variable's stack."""
         names, number = self.frame.names, self.number[variable]
-        return names.number(f"TOP_{names.variable(variable)}", number, TOPS, names.told(variable))
+        return names.number(
+            f"TOP_{names.variable(variable)}", number, TOPS, names.describe(variable)
+        )
 
     def push(self, out: SourceWriter, variable: str, rip: str = "-1") -> None:
         """Stores the current event for a variable; the caller has made room."""
         out.note("a new instance on top of its stack")
         self._link(out, variable, rip, start="s")
         for feature in sorted(self.kept[variable], key=lambda f: f.number):
-            value, ok = self.feature(variable, feature, "n")
-            out(f"{value} = {self.frame.value(feature)}")
-            if ok is not None:
-                out(f"{ok.removesuffix(' != 0')} = {self.frame.ok(feature)}")
+            store_value(out, self.feature(variable, feature, "n"), self.frame.read(feature))
         out(f"{self.top(variable)} = n")
 
     def push_nested(self, out: SourceWriter) -> None:
         """Stores the nested matches that the current event completes; the caller has made room."""
         for variable, inside in self.complexes.items():
             out.note(f"matches of {format_name(variable)} that end here are stored")
-            with out.block(f"if {self.frame.test(variable)}:"):
-                self._push_each(out, variable, inside)
-
-    def _push_each(self, out: SourceWriter, variable: str, inside: "NestedMatches") -> None:
-        with out.block(f"for x in range({inside.at}[i], {inside.at}[i + 1]):"):
-            self._link(out, variable, "-1", start=f"{inside.start}[x]")
-            out(f"{self.get('first_row', 'n')} = {inside.first}[x]")
-            for inner, feature in inside.features():
-                value, ok = self.inner_feature(variable, inner, feature, "n")
-                array, array_ok = inside.given(inner, feature)
-                out(f"{value} = {array}[x]")
-                if ok is not None:
-                    out(f"{ok.removesuffix(' != 0')} = {array_ok}[x]")
-            out(f"{self.top(variable)} = n")
+            each = f"for x in range({inside.at}[i], {inside.at}[i + 1]):"
+            with out.block(f"if {self.frame.test(variable)}:"), out.block(each):
+                self._link(out, variable, "-1", start=f"{inside.start}[x]")
+                out(f"{self.get('first_row', 'n')} = {inside.first}[x]")
+                for inner, feature in inside.features():
+                    array = inside.name(inner, feature)
+                    value = self.inner_feature(variable, inner, feature, "n")
+                    store_value(out, value, (f"{array}[x]", f"{array}_ok[x]"))
+                out(f"{self.top(variable)} = n")
 
     def count_pushed(self, single: int) -> str:
         """The maximum number of instances that the current event adds, besides `single` ones."""
@@ -142,21 +130,17 @@ class NestedMatches:
         return sorted(self.kept, key=lambda pair: (pair[0], pair[1].number))
 
     def name(self, inner: str, feature: Feature) -> str:
-        """The column of a feature of one of its events."""
+        """The column and the array of a feature of one of its events."""
         place = sorted(self.variables).index(inner)
         return f"{self.prefix}_{place}_f{feature.number}"
-
-    def given(self, inner: str, feature: Feature) -> tuple[str, str]:
-        name = self.name(inner, feature)
-        return name, f"{name}_ok"
 
     def parameters(self) -> list[tuple[str, str]]:
         arrays = [(self.at, "whole"), (self.first, "whole"), (self.start, "time")]
         for inner, feature in self.features():
-            value, ok = self.given(inner, feature)
-            arrays.append((value, "whole" if feature.integral else "real"))
+            name = self.name(inner, feature)
+            arrays.append((name, "whole" if feature.integral else "real"))
             if self.frame.nullable:
-                arrays.append((ok, "truth"))
+                arrays.append((f"{name}_ok", "truth"))
         return arrays
 
 
@@ -192,12 +176,12 @@ def write_search(
     before_start: list[str],
     first: str,
     last: str,
-    found: Callable[[], None],
+    found: str,
     missing: Callable[[Expr], list[str]] = lambda _: [],
     newest: str | None = None,
     own: Callable[[str], list[str]] = lambda _: [],
 ) -> None:
-    """Writes a search for a forbidden event; `found` writes the consequence.
+    """Writes a search for a forbidden event; `found` is the statement for an occurrence.
 
     The texts are the rows and times of the events around it; `first` and `last` are the match's
     start and end (or the partition's count there, if windows count events). `missing` lists when a
@@ -208,9 +192,10 @@ def write_search(
     frame = instances.frame
     window = None if frame.window is None else frame.window_text
     absent = NegatedAccess(instances, absence.variable, access)
-    conditions = [
-        _applying(missing(c), frame.writer.condition(c, absent)) for c in absence.conditions
-    ]
+    conditions = []
+    for condition in absence.conditions:
+        tests = [*missing(condition), frame.writer.condition(condition, absent)]
+        conditions.append(f"({' or '.join(tests)})" if len(tests) > 1 else tests[0])
     out.note(*_describe(absence))
     several = absence.variable in instances.complexes
     out(f"x = {instances.top(absence.variable)}")
@@ -237,19 +222,14 @@ def write_search(
         if far_back and (frame.intervals or several):
             tests.append(f"{last} - {start} <= {window}")
         if not before_row and window is not None:
-            far = f"{instances.get('index', 'x')}" if frame.by_events else end
+            far = instances.get("index", "x") if frame.by_events else end
             tests.append(f"{far} - {first} <= {window}")
         tests += conditions
         tests = [test for test in (*tests, *own(row)) if test != "True"]
         with out.when(*tests):
-            found()
-            out("break")
+            out(found, "break")
         if tests:
             out(f"x = {instances.get('previous', 'x')}")
-
-
-def _applying(missing: list[str], condition: str) -> str:
-    return f"({' or '.join([*missing, condition])})" if missing else condition
 
 
 def _describe(absence: NegationCheck) -> Iterator[str]:

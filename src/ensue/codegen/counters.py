@@ -5,7 +5,7 @@ each label, of evaluations and passes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class CounterWriter:
     """Writes counters into a kernel's source; if it is off, it writes nothing.
 
     >>> tally = CounterWriter(on=True)
-    >>> tally.tried(("a", "a.x < b.x")), tally.passed(("a", "a.x < b.x"))
+    >>> tally.tried("a", "a.x < b.x"), tally.passed("a", "a.x < b.x")
     (['T[COUNTED_0, TRIED] += 1'], ['T[COUNTED_0, PASSED] += 1'])
     """
 
@@ -40,11 +40,13 @@ class CounterWriter:
         """The tables that a kernel counts in."""
         return [TABLE] if self.on else []
 
-    def tried(self, label: CounterLabel) -> list[str]:
-        return self._count(label, "TRIED")
+    def tried(self, place: str, what: str = "") -> list[str]:
+        """Counts an evaluation or, without `what`, a visit of a partial match at a place."""
+        return self._count((place, what), "TRIED")
 
-    def passed(self, label: CounterLabel) -> list[str]:
-        return self._count(label, "PASSED")
+    def passed(self, place: str, what: str = "") -> list[str]:
+        """Counts a test that holds or, without `what`, a new partial match at a place."""
+        return self._count((place, what), "PASSED")
 
     def _count(self, label: CounterLabel, column: str) -> list[str]:
         if not self.on:
@@ -66,10 +68,10 @@ class CounterWriter:
         out(f"{flag} = True")
         for text, label in tests:
             with out.block(f"if {flag}:"):
-                out(*(self.tried(label) if label else []), f"{flag} = {text}")
+                out(*(self.tried(*label) if label else []), f"{flag} = {text}")
                 if label:
                     with out.block(f"if {flag}:"):
-                        out(*self.passed(label))
+                        out(*self.passed(*label))
 
     def around(
         self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]
@@ -77,11 +79,11 @@ class CounterWriter:
         """Counts a part of the source that may clear a flag."""
         if self.on:
             with out.block(f"if {flag}:"):
-                out(*self.tried(label))
+                out(*self.tried(*label))
         write()
         if self.on:
             with out.block(f"if {flag}:"):
-                out(*self.passed(label))
+                out(*self.passed(*label))
 
 
 def make_check_label(place: str, condition: Expr) -> CounterLabel:
@@ -92,11 +94,6 @@ def make_check_label(place: str, condition: Expr) -> CounterLabel:
 def make_absence_label(place: str, absence: NegationCheck) -> CounterLabel:
     """The label of a negation at a place."""
     return place, f"!{absence.variable}"
-
-
-def make_place_label(place: str) -> CounterLabel:
-    """The label of partial matches at a place: visited, and created."""
-    return place, ""
 
 
 @dataclass(slots=True)
@@ -131,29 +128,15 @@ class ScanCounts:
     def condition(self, variable: str, condition: Expr, tried: int, passed: int) -> None:
         _add(self.conditions, (variable, format_condition(condition)), tried, passed)
 
-    def described(self) -> dict[str, Any]:
-        """Plain values that `of` reads."""
-        return {
-            "events": self.events,
-            "first": self.first,
-            "last": self.last,
-            "partitions": self.partitions,
-            "crowding": self.crowding,
-            "roles": self.roles,
-            "conditions": [[*label, *count] for label, count in self.conditions.items()],
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `from_json` reads."""
+        conditions = [[*label, *count] for label, count in self.conditions.items()]
+        return asdict(self) | {"conditions": conditions}
 
     @classmethod
-    def of(cls, described: Mapping[str, Any]) -> "ScanCounts":
-        return cls(
-            described["events"],
-            described["first"],
-            described["last"],
-            described["partitions"],
-            described["crowding"],
-            {variable: list(count) for variable, count in described["roles"].items()},
-            {(v, text): [tried, passed] for v, text, tried, passed in described["conditions"]},
-        )
+    def from_json(cls, described: Mapping[str, Any]) -> "ScanCounts":
+        conditions = {(v, text): count for v, text, *count in described["conditions"]}
+        return cls(**{**described, "conditions": conditions})
 
 
 def _add(counts: dict[Any, list[int]], label: Any, tried: int, passed: int) -> None:

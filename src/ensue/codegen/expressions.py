@@ -26,6 +26,7 @@ from ensue.ir.expression import (
     Literal,
     Unary,
 )
+from ensue.ir.values import to_instant
 from ensue.kernels.jit import compute_digest
 from ensue.planner.features import EventRef, KindResolver, find_event_ref, get_points, to_feature
 from ensue.printing.expression_printer import format_expr
@@ -40,6 +41,7 @@ INTEGRAL = (
     ValueKind.STRING,
 )
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_ANY = '"".'  # a feature belongs to no particular variable
 _REALS = (ValueKind.FLOAT, ValueKind.DECIMAL)
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -59,7 +61,7 @@ class Feature:
         return self.kind in INTEGRAL
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Its expression, without a variable."""
         return " ".join(format_expr(self.expr).replace(_OF_ANY, "").splitlines())
 
@@ -69,16 +71,16 @@ class FeatureSet:
     """The features of a program, each once."""
 
     kinds: KindResolver
-    found: dict[tuple[Expr, ValueKind], Feature] = field(default_factory=dict)
+    features: dict[tuple[Expr, ValueKind], Feature] = field(default_factory=dict)
 
     def of(self, expr: Expr) -> Feature:
         key = (to_feature(expr), self.kinds.of(expr))
-        if key not in self.found:
-            self.found[key] = Feature(len(self.found), *key)
-        return self.found[key]
+        if key not in self.features:
+            self.features[key] = Feature(len(self.features), *key)
+        return self.features[key]
 
     def all(self) -> tuple[Feature, ...]:
-        return tuple(self.found.values())
+        return tuple(self.features.values())
 
 
 ValueText = tuple[str, str | None]  # the value, and when it is not null (None: always)
@@ -108,14 +110,11 @@ class ConditionWriter:
     def truth(self, expr: Expr, access: ValueAccess) -> TruthText:
         if find_event_ref(expr) is None:
             match expr:
-                case Binary(operator="and", left=left, right=right):
+                case Binary(operator="and" | "or" as operator, left=left, right=right):
                     lt, lf = self.truth(left, access)
                     rt, rf = self.truth(right, access)
-                    return f"({lt} and {rt})", f"({lf} or {rf})"
-                case Binary(operator="or", left=left, right=right):
-                    lt, lf = self.truth(left, access)
-                    rt, rf = self.truth(right, access)
-                    return f"({lt} or {rt})", f"({lf} and {rf})"
+                    dual = "or" if operator == "and" else "and"
+                    return f"({lt} {operator} {rt})", f"({lf} {dual} {rf})"
                 case Unary(operator="not", operand=operand):
                     true, false = self.truth(operand, access)
                     return false, true
@@ -276,13 +275,10 @@ class ConditionWriter:
                 return self.constants.slot(float(value)), None
             case int() | float():
                 return self.constants.slot(value), None
-            case timedelta():
-                micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+            case timedelta() | datetime() | date():
+                length = value if isinstance(value, timedelta) else to_instant(value) - _EPOCH
+                micros = length // timedelta(microseconds=1)
                 return self.constants.slot(micros * (1_000 if self.unit == "ns" else 1)), None
-            case datetime() | date():
-                return self.constants.slot(
-                    _instant(value) * (1_000 if self.unit == "ns" else 1)
-                ), None
             case _:
                 raise AssertionError(f"no compiled form of {value!r}")
 
@@ -295,26 +291,11 @@ def round_duration(length: ValueText) -> ValueText:
 
 def _exactly(operator: str, whole: str, real: str) -> str:
     """Compares an integer with a float exactly: if the float rounds it, the remainder decides."""
-    match operator:
-        case "=":
-            return f"equal_exactly({whole}, {real})"
-        case "!=":
-            return f"not equal_exactly({whole}, {real})"
-        case "<" | ">":
-            return f"{'less' if operator == '<' else 'more'}_exactly({whole}, {real})"
-        case _:
-            strictly = _exactly(operator[0], whole, real)
-            return f"({strictly} or equal_exactly({whole}, {real}))"
-
-
-def _instant(moment: datetime | date) -> int:
-    """Microseconds since 1970; a timestamp without time zone counts as UTC."""
-    if not isinstance(moment, datetime):
-        moment = datetime(moment.year, moment.month, moment.day)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    equal = f"equal_exactly({whole}, {real})"
+    if operator in ("=", "!="):
+        return equal if operator == "=" else f"not {equal}"
+    strictly = f"{'less' if operator[0] == '<' else 'more'}_exactly({whole}, {real})"
+    return f"({strictly} or {equal})" if operator.endswith("=") else strictly
 
 
 def add_brackets(text: str) -> str:

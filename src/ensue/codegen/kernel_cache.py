@@ -22,7 +22,6 @@ from ensue.kernels.compile_process import IN_PROCESS
 from ensue.kernels.jit import ALWAYS, NOTHING, SETTING, CompilePolicy, JitFunction, Types
 
 interpreted = False  # True: generated kernels run as plain Python, which is faster in tests
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 _NOTHING_COMPILED = """
 def njit(*arguments, **_):
     return arguments[0] if arguments else lambda function: function
@@ -46,7 +45,7 @@ def compiled(
         key = function, signature  # one text may serve times of two types
         if key not in known:
             types = tuple(map(numba_type, signature))
-            known[key] = compile_cached(getattr(module, function), text, types, **_OPTIONS)
+            known[key] = compile_cached(getattr(module, function), text, types, **jit.OPTIONS)
         return known[key]
 
 
@@ -64,12 +63,12 @@ def _loop(text: str, function: str) -> JitFunction:
     def make() -> Any:
         from ensue.kernels.jit_cache import compile_cached
 
-        return compile_cached(getattr(_module(text), function), text, **_OPTIONS)
+        return compile_cached(getattr(_module(text), function), text, **jit.OPTIONS)
 
     def elsewhere(types: Types) -> tuple[Any, ...]:
         return _compile_loop, text, function, types
 
-    return JitFunction(plain, _OPTIONS, make, lambda: plain, elsewhere, jit.count_elements)
+    return JitFunction(plain, jit.OPTIONS, make, lambda: plain, elsewhere, jit.count_elements)
 
 
 def _compile_loop(text: str, function: str, types: Types) -> None:
@@ -250,10 +249,8 @@ class LazyKernel:
         compiled = self._compiled
         if arrangements is not None and compiled is None:
             _base, mask, key, _starts, ends, *_ = arguments
-            if (
-                arrangements(mask[begin:stop], key[begin:stop], ends[begin:stop])
-                > MOST_ARRANGEMENTS
-            ):
+            batch = (mask[begin:stop], key[begin:stop], ends[begin:stop])
+            if arrangements(*batch) > MOST_ARRANGEMENTS:
                 compiled = self._compile()
         while compiled is None:
             compiled = self._compile_if_worth(self._event_seconds * (stop - begin))
@@ -280,7 +277,7 @@ class LazyKernel:
         return result
 
     def _pace(self, events: int, seconds: float) -> None:
-        """Adapts the number of events to about `A_WHILE`, at most doubling it."""
+        """Adapts the number of events to about `SLICE_SECONDS`, at most doubling it."""
         self._event_seconds = seconds / max(1, events)
         fitting = int(SLICE_SECONDS / max(self._event_seconds, 1e-7))
         self._events = max(1, min(fitting, 2 * self._events, MOST_EVENTS))

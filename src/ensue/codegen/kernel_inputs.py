@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ensue.codegen.counters import COLUMNS, CounterWriter
-from ensue.codegen.expressions import BOUNDS, ConditionWriter, Feature, FeatureSet, split_functions
+from ensue.codegen.expressions import (
+    BOUNDS,
+    ConditionWriter,
+    Feature,
+    FeatureSet,
+    ValueText,
+    split_functions,
+)
 from ensue.codegen.names import KernelConstants, KernelNames
 from ensue.codegen.state_layout import SourceWriter
 from ensue.ir.expression import FieldRef
@@ -100,25 +107,14 @@ class KernelContext:
         names = KernelNames([role.variable for role in plan.roles], NAMED, readable)
         constants = KernelConstants(readable)
         writer, tally = ConditionWriter(features, unit, constants), CounterWriter(counted, names)
-        return cls(
-            plan,
-            schema,
-            unit,
-            nullable,
-            features,
-            writer,
-            bits,
-            first_bits,
-            tally,
-            names,
-            constants,
-        )
+        parts = (features, writer, bits, first_bits, tally, names, constants)
+        return cls(plan, schema, unit, nullable, *parts)
 
     def source(self, depth: int = 0) -> SourceWriter:
         """A writer for the first or the next lines of the kernel."""
         return SourceWriter(depth=depth, readable=self.names.readable)
 
-    def again(self, depth: int) -> SourceWriter:
+    def restart(self, depth: int) -> SourceWriter:
         """A writer that starts over, once all columns and features are known."""
         self.names.forget()
         self.constants.forget()
@@ -133,7 +129,7 @@ class KernelContext:
         bit = self.bit(variable, first=first)
         which = "_FIRST" if first and variable in self.first_bits else ""
         name = f"ROLE_{self.names.variable(variable)}{which}"
-        return self.names.number(name, 1 << bit, ROLES, self.names.told(variable))
+        return self.names.number(name, 1 << bit, ROLES, self.names.describe(variable))
 
     def any_role(self, roles: Iterable[str]) -> str:
         """Several roles as one bit set."""
@@ -152,11 +148,9 @@ class KernelContext:
 
     def length(self, window: Window | None) -> int | float | None:
         """The same for any window."""
-        return (
-            window.count - 1
-            if isinstance(window, ByEvents)
-            else window_to_ticks(window, self.unit)
-        )
+        if isinstance(window, ByEvents):
+            return window.count - 1
+        return window_to_ticks(window, self.unit)
 
     @property
     def window_text(self) -> str:
@@ -213,11 +207,10 @@ class KernelContext:
         """Negated nested patterns, which have their own plans."""
         return tuple(r for r in self.plan.roles if r.inner is not None)
 
-    def value(self, feature: Feature, i: str = "i") -> str:
-        return f"{self.array(feature)}[{i}]"
-
-    def ok(self, feature: Feature, i: str = "i") -> str | None:
-        return f"ok_{self.called(feature)}[{i}]" if self.nullable else None
+    def read(self, feature: Feature) -> ValueText:
+        """A feature of the current event, and whether it is not null."""
+        ok = f"ok_{self.called(feature)}[i]" if self.nullable else None
+        return f"{self.array(feature)}[i]", ok
 
     def array(self, feature: Feature) -> str:
         """The array of a feature of all events."""

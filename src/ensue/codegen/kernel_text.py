@@ -50,20 +50,20 @@ def write_kernel(
     functions: Sequence["KernelFunction"],
     *,
     own: Mapping[str, str] | None = None,
-    given: Sequence[str] = (),
+    texts: Sequence[str] = (),
 ) -> str:
-    """Writes the module of a kernel; functions of `own` only if called, all of `given`."""
+    """Writes the module of a kernel; functions of `own` only if called, all of `texts`."""
     out = frame.source()
     out(f'"""Generated: a compiled matcher. {title}"""', "")
     used = set().union(*(function.used for function in functions))
-    texts = list(collect_functions(used, own or {}))
-    for text in (*texts, *given):
+    called = list(collect_functions(used, own or {}))
+    for text in (*called, *texts):
         used |= find_names(text)
     if "math" in used:
         out("import math", "")
     out("import numpy as np", "from numba import njit", *write_imports(used), "")
     out(*frame.names.defined(used), "")
-    for text in (*texts, *given):
+    for text in (*called, *texts):
         out("", *text.splitlines(), "")
     for function in functions:
         out("", *function.source.lines, "")
@@ -100,7 +100,7 @@ def _write_described_head(
     """Writes the head of a function with a description of each parameter."""
     meanings = dict(PARAMETERS)
     for feature in frame.features.all():
-        meanings[frame.array(feature)] = f"of each event: {feature.told}"
+        meanings[frame.array(feature)] = f"of each event: {feature.description}"
     with out.block(f"def {name}("):
         for parameter in parameters:
             meaning = meanings.get(parameter)
@@ -120,14 +120,14 @@ class SharedCases:
     """Pieces of code, one of which is executed: `table[place]` selects it."""
 
     frame: KernelContext
-    table: str
-    place: str
+    table: str = ""
+    place: str = ""
     numbers: list[int] = field(default_factory=list)  # the contents of the table
     rows: list[int] = field(default_factory=list)  # the first row of T of each piece
     known: dict[tuple[object, ...], int] = field(default_factory=dict)
     texts: list[list[str]] = field(default_factory=list)
 
-    def add(self, write: Callable[[SourceWriter], None]) -> None:
+    def add(self, write: Callable[..., None], *arguments: object) -> None:
         """Adds the code of `write` as the next entry of the table, or reuses an equal one.
 
         Equal conditions have equal constants, so those of a reused piece are dropped.
@@ -135,7 +135,7 @@ class SharedCases:
         constants = self.frame.constants
         mark = constants.mark()
         out = self.frame.source()
-        write(out)
+        write(out, *arguments)
         lines, first = _relative_counters(out.lines)
         self.rows.append(first)
         code = [line for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -148,13 +148,9 @@ class SharedCases:
             self.texts.append(lines if code else [])
         self.numbers.append(self.known[key])
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.texts)
-
     def write(self, out: SourceWriter) -> None:
         """Writes the pieces, with a selection if there are several."""
-        if self.is_empty:
+        if not any(self.texts):
             return
         if self.frame.tally.on and any(COUNTED in line for text in self.texts for line in text):
             out(f"{COUNTED} = {self.table}_ROWS[{self.place}]")

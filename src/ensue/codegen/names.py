@@ -64,7 +64,7 @@ class KernelNames:
             self.called[name] = name if shown else str(len(self.called))
         return self.called[name]
 
-    def told(self, variable: str) -> str:
+    def describe(self, variable: str) -> str:
         """The description of a variable that cannot be a part of names: `SEQ(B b, C c)`."""
         return "" if variable.isidentifier() else variable
 

@@ -158,12 +158,9 @@ class _ConditionWriter:
             case Aggregate(argument=argument):
                 return argument is None or kinds.of(argument) in KERNEL_KINDS
             case Binary(operator=operator, left=left, right=right):
-                if operator in COMPARISONS and kinds.of(left) is ValueKind.STRING is kinds.of(
-                    right
-                ):
-                    return all(
-                        _reads_row_only(e) or isinstance(e, Aggregate) for e in (left, right)
-                    )
+                both = (left, right)
+                if operator in COMPARISONS and all(kinds.of(e) is ValueKind.STRING for e in both):
+                    return all(_reads_row_only(e) or isinstance(e, Aggregate) for e in both)
                 supported = operator in (*COMPARISONS, *ARITHMETIC, "and", "or")
                 return supported and self.fits(left) and self.fits(right)
             case IsNull(operand=Aggregate()):
@@ -183,19 +180,17 @@ class _ConditionWriter:
 
     def write(self, lowered: list[list[Expr]]) -> RowPatternKernel:
         writer = ConditionWriter(self.features, self.unit, self.constants)
-        takings: list[VariableTexts] = []
         in_time = self.plan.row_pattern.within is not None
-        for number, conditions in enumerate(lowered):
-            access = _RowAccess(self, number)
-            tests = [writer.condition(expr, access) for expr in conditions]
-            if in_time:
-                tests.insert(0, "times[i] - times[r] < horizon")
-            takings.append(
-                VariableTexts(number, " and ".join(tests) or "True", (), tuple(access.statements))
-            )
+        accesses = [_RowAccess(self, number) for number in range(len(lowered))]
+        tests = []
+        for access, conditions in zip(accesses, lowered, strict=True):
+            parts = ["times[i] - times[r] < horizon"] if in_time else []
+            parts += [writer.condition(expr, access) for expr in conditions]
+            tests.append(" and ".join(parts) or "True")
+        # all conditions have named their registers
         updating = [
-            VariableTexts(t.variable, t.condition, tuple(self._updates(t.variable)), t.prepared)
-            for t in takings
+            VariableTexts(n, test, tuple(self._updates(n)), tuple(access.statements))
+            for n, (test, access) in enumerate(zip(tests, accesses, strict=True))
         ]
         whole = tuple(r.name for r in self.registers.values() if not r.real)
         real = tuple(r.name for r in self.registers.values() if r.real)

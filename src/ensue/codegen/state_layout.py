@@ -1,10 +1,10 @@
 """Layout of kernel state: named columns of an integer and a float table; and a source writer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from ensue.codegen.expressions import Feature, add_brackets, join_tests
+from ensue.codegen.expressions import Feature, ValueText, add_brackets, join_tests
 from ensue.codegen.names import KernelNames, find_names
 from ensue.ir.expression import FieldRef
 from ensue.schema import ValueKind
@@ -56,21 +56,17 @@ class StateColumns:
         return max(1, len(self.wholes)), max(1, len(self.reals))
 
 
-def write_value(columns: StateColumns, key: str, row: str, feature: Feature, name: str) -> str:
-    """The value of a stored feature."""
+def write_value(
+    columns: StateColumns, key: str, row: str, feature: Feature, name: str, nullable: bool
+) -> ValueText:
+    """The value of a stored feature, and whether it is not null."""
     if feature.kind is ValueKind.STRING:
         columns.texts.add(key)
     text = columns.at(key, row, real=not feature.integral, name=name)
     if columns.names.readable and not isinstance(feature.expr, FieldRef):
-        columns.names.meanings[columns.prefix + name] = feature.told
-    return text
-
-
-def write_null_flag(
-    columns: StateColumns, key: str, row: str, nullable: bool, name: str
-) -> str | None:
-    """Whether a stored feature is not null; None if every event has a value."""
-    return f"{columns.at(f'{key}_ok', row, name=f'{name}_OK')} != 0" if nullable else None
+        columns.names.meanings[columns.prefix + name] = feature.description
+    flag = f"{columns.at(f'{key}_ok', row, name=f'{name}_OK')} != 0" if nullable else None
+    return text, flag
 
 
 def get_output_column(
@@ -155,3 +151,16 @@ class SourceWriter:
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
+
+
+def store_value(out: SourceWriter, place: ValueText, value: ValueText) -> None:
+    """Writes the assignment of a value and its null flag, as `write_value` returns them."""
+    out(f"{place[0]} = {value[0]}")
+    if place[1] is not None:
+        out(f"{place[1].removesuffix(' != 0')} = {value[1] or 'True'}")
+
+
+def list_output_columns(variables: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
+    """The columns of matches for variables, each with whether it is a Kleene variable."""
+    kinds = {True: ("node", "count"), False: ("row",)}
+    return tuple(f"{kind}_{name}" for name, kleene in variables for kind in kinds[kleene])

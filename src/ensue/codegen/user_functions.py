@@ -56,19 +56,13 @@ def find_uncompilable(query: Query) -> Mapping[str, str]:
     register_functions(query)
     reasons: dict[str, str] = {}
     for applied in iterate_operator_calls(query.pattern):
-        why = _why_python(applied)
-        if why is not None:
-            reasons[applied.operator.name] = why
+        node = describe_operator(applied, 0)
+        for function in (node.fits, node.builds):
+            why = None if function is None else _try_compile(function, _types(applied, function))
+            if why is not None:
+                reasons[applied.operator.name] = why
+                break
     return reasons
-
-
-def _why_python(applied: OperatorCall) -> str | None:
-    node = describe_operator(applied, 0)
-    for function in (node.fits, node.builds):
-        why = None if function is None else _try_compile(function, _types(applied, function))
-        if why is not None:
-            return why
-    return None
 
 
 def _types(applied: OperatorCall, function: OperatorFunction) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ events consecutively; `RowNumbering` maps these numbers back to rows of the stre
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,12 +121,9 @@ class RecentEvents:
         count = 0 if self.events is None else self.events.num_rows
         return np.arange(self.end - count, self.end)
 
-    def restore(self, events: pa.Table, rows: Rows | None, end: int) -> None:
+    def restore(self, events: pa.Table, rows: Rows, end: int) -> None:
         """Restore saved events and their rows; `end` is the next row of the stream."""
-        self.events, self.end = events, end
-        if self.counts:
-            assert rows is not None
-            self._sparse_rows = rows
+        self.events, self.end, self._sparse_rows = events, end, rows
 
     @property
     def counts(self) -> bool:
@@ -141,8 +138,6 @@ class RecentEvents:
 def _ends(events: pa.Table, schema: Schema, unit: Unit) -> npt.NDArray[Any]:
     return np.asarray(vectors.from_arrow(events.column(schema.end), unit).values)
 
-
-# ---------------------------------------------------------------------------- adaptive engine
 
 PIECE = 1 << 15  # events between two reviews of the plan
 NONE = np.zeros(0, np.int64)
@@ -170,18 +165,6 @@ class Advice:
     reason: str
 
 
-class Adviser(Protocol):
-    """Decides from the counters of an engine when to switch to another plan."""
-
-    def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
-        """Return a better plan or None; `recent` are the events of the last window."""
-        ...
-
-    def recall(self, memo: str) -> PhysicalPlan:
-        """Plan again from the memo of an earlier advice."""
-        ...
-
-
 def why_not_adaptive(plan: PhysicalPlan) -> str | None:
     """Return why the plan of a query cannot change at runtime, or None if it can."""
     if isinstance(plan.structure, ReferencePlan):
@@ -201,14 +184,14 @@ def why_not_adaptive(plan: PhysicalPlan) -> str | None:
 
 
 class AdaptiveEngine:
-    """An engine that periodically asks an adviser for a better plan."""
+    """An engine, with the interface of `Engine`, that asks an adviser for better plans."""
 
     def __init__(
         self,
         plan: PhysicalPlan,
         schema: Schema,
         unit: Unit,
-        adviser: Adviser,
+        adviser: "CostBasedAdviser",
         *,
         memo: str = "",
         nullable: bool = False,
@@ -243,10 +226,7 @@ class AdaptiveEngine:
     def rows(self) -> int:
         return self.engine.rows
 
-    # ---------------------------------------------------------------------------- processing
-
     def feed(self, events: pa.Table) -> Matches:
-        """Process events and return the matches that they complete."""
         results = []
         for piece in split_table(events, PIECE):
             first = self.engine.rows
@@ -263,24 +243,18 @@ class AdaptiveEngine:
         return concat_matches(results, self.program.source.output)
 
     def advance(self, now: float) -> Matches:
-        """Advance the watermark to `now` and return the matches that it completes."""
         matches = self._numbers.matches(self.engine.advance(now))
         self._recent.forget(self.engine.now)
         return matches
 
     def finish(self) -> Matches:
-        """End the stream and return the matches that were still undecided."""
         return self._numbers.matches(self.engine.finish())
 
     def hand_over(self) -> None:
-        """Stop counting the matches returned so far against the memory budget."""
         self.engine.hand_over()
 
     def others_hold(self, size: float) -> None:
-        """Set the bytes of the shared memory budget used by other matchers."""
         self.engine.others_hold(size)
-
-    # ---------------------------------------------------------------------------- plan changes
 
     def change(self, advice: Advice) -> Matches:
         """Switch to another plan and return the matches that the old one had not delivered."""
@@ -304,13 +278,8 @@ class AdaptiveEngine:
             advice.reason,
         )
         self.changes.append(change)
-        log.info(
-            "plan changed at event %d, from %s to %s: %s",
-            change.row,
-            change.before,
-            change.after,
-            change.reason,
-        )
+        switch = (change.row, change.before, change.after, change.reason)
+        log.info("plan changed at event %d, from %s to %s: %s", *switch)
         return remaining
 
     def _replay_into(self, plan: PhysicalPlan) -> Engine:
@@ -325,7 +294,7 @@ class AdaptiveEngine:
             new.skip_up_to(self._numbers.own(earliest))
         recent = self._recent.events
         new.replay([] if recent is None else split_table(recent, PIECE), old.rows, old.now)
-        new.count_anew()
+        new.reset_counters()
         new.scan.seen |= old.scan.seen if _same_roles(plan, old.program.plan) else 0
         new.room.take_over(old.room)
         return new
@@ -336,27 +305,22 @@ class AdaptiveEngine:
             plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits
         )
 
-    # ---------------------------------------------------------------------------- state
-
     def save(self) -> bytes:
         """Serialize the state together with the plan it belongs to."""
-        header: dict[str, Any] = {
+        recent = self._recent
+        header = {
             "memo": self.memo,
             "changes": [asdict(change) for change in self.changes],
+            "fed up to": self._numbers.end,
+            "held up to": self._retained.end,
+            "too many": recent.too_many,
         }
+        arrays = {"fed": self._numbers.rows, "held": self._retained.rows}
         blobs = {"engine": self.engine.save()}
-        recent, arrays = self._recent, {}
         if recent.events is not None:
             blobs["recent"] = serialize_table(recent.events)
             if recent.counts:
                 arrays["rows"] = recent.rows
-        if len(self._numbers.rows):
-            header["fed up to"] = self._numbers.end
-            arrays["fed"] = self._numbers.rows
-        if self._retained.end:
-            header["held up to"], arrays["held"] = self._retained.end, self._retained.rows
-        if recent.too_many:
-            header["too many"] = True
         return pack_state(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
@@ -368,23 +332,20 @@ class AdaptiveEngine:
             plan = self.adviser.recall(self.memo)
             self.engine = self._create_engine(plan)
         self.engine.restore(blobs["engine"])
-        self._numbers = RowNumbering(arrays.get("fed", NONE), header.get("fed up to", 0))
-        self._retained = RetainedRows(arrays.get("held", NONE), header.get("held up to", 0))
+        self._numbers = RowNumbering(arrays["fed"], header["fed up to"])
+        self._retained = RetainedRows(arrays["held"], header["held up to"])
         self._recent = recent = RecentEvents(self.program.plan, self._schema, self._unit)
-        recent.too_many = bool(header.get("too many", False))
+        recent.too_many = header["too many"]
         if "recent" in blobs:
-            recent.restore(
-                deserialize_table(blobs["recent"]), arrays.get("rows"), self.engine.rows
-            )
+            rows = arrays.get("rows", NONE)
+            recent.restore(deserialize_table(blobs["recent"]), rows, self.engine.rows)
 
     @property
     def state_bytes(self) -> int:
-        """The approximate size of the serialized state."""
         return self.engine.state_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     @property
     def held_bytes(self) -> int:
-        """The memory in use, in bytes."""
         return self.engine.held_bytes + self._recent.nbytes + self._numbers.rows.nbytes
 
     def held_rows(self) -> npt.NDArray[np.int64]:
@@ -399,7 +360,6 @@ class AdaptiveEngine:
         return self.engine.partial_matches
 
     def deadline(self) -> float | None:
-        """The event time after which `advance` returns a match, or None."""
         return self.engine.deadline()
 
 
@@ -455,8 +415,6 @@ def _same_roles(plan: PhysicalPlan, other: PhysicalPlan) -> bool:
     return [r.variable for r in plan.roles] == [r.variable for r in other.roles]
 
 
-# ---------------------------------------------------------------------------- advice by cost
-
 LEAST = 20_000  # events between two reviews of a plan
 SAMPLE = 10_000  # latest events on which conditions are evaluated
 GAIN = 0.25  # share of the estimated cost that a change must save
@@ -480,10 +438,11 @@ class CostBasedAdviser:
         self._statistics = planning.statistics
 
     def advise(self, engine: Engine, recent: pa.Table) -> Advice | None:
+        """Return a better plan or None; `recent` are the events of the last window."""
         if engine.scan.counts.events < LEAST:
             return None
-        before, self._statistics = self._statistics, self._measured(engine, recent)
-        engine.count_anew()
+        before, self._statistics = self._statistics, self._measure(engine, recent)
+        engine.reset_counters()
         plan = self._plan(self._statistics)
         if plan.structure == engine.program.plan.structure:
             return None
@@ -494,7 +453,7 @@ class CostBasedAdviser:
         reason = f"estimated cost of an event {format_number(now)} -> {format_number(then)}"
         return Advice(plan, self._statistics.text(), f"{reason}; {change}")
 
-    def _measured(self, engine: Engine, recent: pa.Table) -> Statistics:
+    def _measure(self, engine: Engine, recent: pa.Table) -> Statistics:
         counted = compute_statistics(engine.counters(), self._statistics)
         latest = recent.slice(max(0, recent.num_rows - SAMPLE))
         tried = sample_statistics(self.prepared, latest, sample=SAMPLE).passes
@@ -502,6 +461,7 @@ class CostBasedAdviser:
         return replace(counted, passes=tuple(sorted(passes.items())))
 
     def recall(self, memo: str) -> PhysicalPlan:
+        """Plan again from the memo of an earlier advice."""
         self._statistics = Statistics.read(memo)
         return self._plan(self._statistics)
 
@@ -517,23 +477,13 @@ def _cost(plan: PhysicalPlan, statistics: Statistics) -> float:
 
 def _difference(before: Statistics, now: Statistics) -> str:
     """Describe the statistic that has changed most."""
-    changes = [
-        *_changes("share of", dict(before.shares), dict(now.shares)),
-        *_changes("passes", dict(before.passes), dict(now.passes)),
-    ]
-    if not changes:
-        return "nothing was known about the stream before"
-    return max(changes)[1]
-
-
-def _changes(
-    prefix: str, before: Mapping[str, float], now: Mapping[str, float]
-) -> list[tuple[float, str]]:
+    old = {f"share of {name}": share for name, share in before.shares}
+    old |= {f"{name} passes": share for name, share in before.passes}
+    new = {f"share of {name}": share for name, share in now.shares}
+    new |= {f"{name} passes": share for name, share in now.passes}
     changes = []
-    for name, share in now.items():
-        if name in before:
-            low, high = sorted((before[name], share))
-            factor = (high + 0.001) / (low + 0.001)
-            label = f"{prefix} {name}" if prefix == "share of" else f"{name} {prefix}"
-            changes.append((factor, f"{label} {before[name]:.1%} -> {share:.1%}"))
-    return changes
+    for label in old.keys() & new.keys():
+        low, high = sorted((old[label], new[label]))
+        factor = (high + 0.001) / (low + 0.001)
+        changes.append((factor, f"{label} {old[label]:.1%} -> {new[label]:.1%}"))
+    return max(changes)[1] if changes else "nothing was known about the stream before"

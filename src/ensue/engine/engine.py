@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.codegen.counters import TABLE, ScanCounts, read_counters
-from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP, KernelContext
+from ensue.codegen.kernel_inputs import DONE, OUT_TOP, POSITION, STOP
 from ensue.codegen.user_functions import name_failing_operator
 from ensue.engine.growth import TableAllocator, evict_keys, evict_strings
 from ensue.engine.interrupts import run_interruptibly
@@ -34,28 +34,6 @@ if TYPE_CHECKING:
     from ensue.engine.negated_patterns import InnerPatternMatcher
 
 
-def collect_counters(
-    frame: KernelContext, scan: ScanCounts, table: npt.NDArray[np.int64], found: int, partial: int
-) -> MatcherCounters:
-    """Combine the counts of the scan and of the kernel's table."""
-    checks, absences, places = read_counters(frame.tally.labels, table)
-    passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
-    return MatcherCounters(
-        scan.events,
-        passed / frame.ticks_per_second,
-        {r.variable: r.type for r in frame.plan.roles if isinstance(r.type, str)},
-        {variable: PassCount(*count) for variable, count in scan.roles.items()},
-        {label: PassCount(*count) for label, count in scan.conditions.items()},
-        checks,
-        absences,
-        places,
-        found,
-        partial,
-        max(1, scan.partitions),
-        scan.crowding,
-    )
-
-
 FEW_CODES = 4_096  # below this number, codes of keys and strings are never evicted
 
 
@@ -63,7 +41,7 @@ class Engine:
     """The state of a query over a stream, and the kernel that updates it.
 
     Rows are numbered through the whole stream; matches are row numbers. Times are in the unit of
-     the engine. Memory depends on the partial matches, not on how long the stream runs.
+    the engine. Memory depends on the partial matches, not on how long the stream runs.
     """
 
     def __init__(
@@ -84,11 +62,11 @@ class Engine:
         self.state = self.program.fresh_state()
         self.rows = 0  # events fed so far
         self.now: float | None = None  # event time; every event that ends before has been fed
-        self.inner = self._inners()
+        self.inner = self._create_inner_matchers()
         self.skipping = create_skip_strategy(
             plan.query, self.program.source.output, waits=self.state.waits
         )
-        self.lapsing = self._lapsing()
+        self.lapsing = self._create_interval_filter()
         self.found = 0  # number of matches delivered
         self._pieces: list[Matches] = []
         self._swept: tuple[float, int] | None = None  # now and rows at the last sweep
@@ -98,7 +76,7 @@ class Engine:
         """The event types of the pattern that have not occurred so far."""
         return self.scan.unseen_types()
 
-    def _lapsing(self) -> "IntervalNegationFilter | None":
+    def _create_interval_filter(self) -> "IntervalNegationFilter | None":
         """Create the filter for negations with an interval, if the query has any."""
         if not any(iterate_interval_negations(self.program.plan.query.pattern)):
             return None
@@ -111,7 +89,7 @@ class Engine:
         """The columns of the matches, as the kernel names them."""
         return self.program.source.output
 
-    def _inners(self) -> "list[InnerPatternMatcher]":
+    def _create_inner_matchers(self) -> "list[InnerPatternMatcher]":
         """The engines of negated complex events."""
         program, source = self.program, self.program.source
         if not program.frame.complexes:
@@ -127,8 +105,6 @@ class Engine:
             for role in program.frame.complexes
             if role.inner is not None
         ]
-
-    # ---------------------------------------------------------------------------- processing
 
     def feed(self, events: pa.Table) -> Matches:
         """Process events and return the matches that they complete."""
@@ -146,7 +122,7 @@ class Engine:
         """
         try:
             self._take(scanned, keys, events)
-            matches = self._delivered(scanned.key, self.rows - len(scanned.mask))
+            matches = self._deliver(scanned.key, self.rows - len(scanned.mask))
             self._compact_if_it_pays()
         except MemoryError:
             raise self.room.allowance.refused(self.room.holding()) from None
@@ -194,14 +170,14 @@ class Engine:
             inner.engine.rows = self.rows
         for piece in pieces:
             self._take(self.scan(piece), len(self.scan.keys), piece)
-            self._let_wait()
+            self._drop_matches()
         if now is not None:
             self._pass_time(now)
-            self._let_wait()
+            self._drop_matches()
         self.room.counts = True
 
-    def _let_wait(self) -> None:
-        """Drop the matches found, except those that wait for the end of an interval."""
+    def _drop_matches(self) -> None:
+        """Drop the matches, except for the ones that wait for the end of an interval."""
         pieces, self._pieces = self._pieces, []
         if self.lapsing is not None:
             self.lapsing(concat_matches(pieces, self.program.source.output), self.now, over=False)
@@ -213,7 +189,7 @@ class Engine:
         arrive.
         """
         self._pass_time(now)
-        matches = self._delivered(np.zeros(0, np.int32), self.rows)
+        matches = self._deliver(np.zeros(0, np.int32), self.rows)
         self._compact_if_it_pays()
         return matches
 
@@ -233,7 +209,7 @@ class Engine:
         if self.state.waits:
             self.state.sweep(self.now or 0, self.room, flush=True)
             self.drain()
-        return self._delivered(np.zeros(0, np.int32), self.rows, over=True)
+        return self._deliver(np.zeros(0, np.int32), self.rows, over=True)
 
     def _step(self, position: int, count: int, arrays: list[Table]) -> int:
         tables, meta = self.state.tables, self.state.meta
@@ -257,8 +233,6 @@ class Engine:
         self.program = replace(self.program, nullable=True)
         self.scan.program = self.program
         self.state.become(self.program.frame, self.program.source, self.program.kernel)
-
-    # ---------------------------------------------------------------------------- eviction
 
     def compact(self) -> None:
         """Evict keys and strings of no partial match, and shrink the tables."""
@@ -302,8 +276,6 @@ class Engine:
         codes += sum(len(columns.texts) for columns in self.program.source.columns)
         return self.state.population * codes
 
-    # ---------------------------------------------------------------------------- output
-
     def drain(self) -> None:
         """Move the matches out of the kernel's output table."""
         if self.state.meta[OUT_TOP] == 0:
@@ -321,7 +293,7 @@ class Engine:
         """Stop counting the matches returned so far against the memory budget."""
         self.room.hand_over()
 
-    def _delivered(self, keys: Table, base: int, *, over: bool = False) -> Matches:
+    def _deliver(self, keys: Table, base: int, *, over: bool = False) -> Matches:
         turns = self.turns
         if turns is not None and not over and self.now is not None:
             self._pass_time(self.now)  # expire runs that would only delay others
@@ -359,11 +331,9 @@ class Engine:
         assert self.skipping is not None
         return self.state.tables[USED] if self.state.tracks_used_rows else self.skipping.earliest
 
-    # ---------------------------------------------------------------------------- saving
-
     def save(self) -> bytes:
         """Serialize the live part of the state."""
-        from ensue.engine.snapshot import EngineSnapshot, get_column_names, get_pushed_negations
+        from ensue.engine.snapshot import EngineSnapshot, get_column_names
 
         if self.state.is_scattered or self.scan.known > 2 * self._most_codes():
             self.compact()
@@ -385,17 +355,17 @@ class Engine:
             self.scan.strings,
             get_column_names(self.state),
             arrays,
-            None if not self.program.counted else self._counted(),
-            get_pushed_negations(self.program),
-            tuple(inner.save() for inner in self.inner),
+            None if not self.program.counted else self._describe_counts(),
+            sorted(self.program.frame.dropped),
+            [inner.save() for inner in self.inner],
         )
-        return saved.packed(self.program)
+        return saved.pack(self.program)
 
     def restore(self, data: bytes) -> None:
         """Restore a state that `save` returned."""
         from ensue.engine.snapshot import EngineSnapshot, adapt_program, restore_tables
 
-        saved = EngineSnapshot.unpacked(data, self.program)
+        saved = EngineSnapshot.unpack(data, self.program)
         self.program = adapt_program(self.program, saved)
         self.scan = Scan(self.program)
         self.scan.seen = saved.seen
@@ -403,7 +373,7 @@ class Engine:
         self.state = self.program.fresh_state()
         restore_tables(self.state, saved)
         self.rows, self.now = saved.rows, saved.now
-        self.inner = self._inners()
+        self.inner = self._create_inner_matchers()
         for inner, data in zip(self.inner, saved.inner, strict=True):
             inner.restore(data)
         if self.skipping is not None:
@@ -412,17 +382,17 @@ class Engine:
             self.turns.restore(saved.arrays)
             self.turns.remember(self.state.alive())
         if self.lapsing is not None:
-            self.lapsing = self._lapsing()
+            self.lapsing = self._create_interval_filter()
             assert self.lapsing is not None
             self.lapsing.restore(saved.arrays)
         if self.program.counted and saved.counted is not None:
-            self.scan.counts = ScanCounts.of(saved.counted["scan"])
+            self.scan.counts = ScanCounts.from_json(saved.counted["scan"])
             self.found = int(saved.counted["found"])
         self._swept, self._compacted = None, (self.rows, self.state.population)
 
-    def _counted(self) -> dict[str, Any]:
+    def _describe_counts(self) -> dict[str, Any]:
         labels = [list(label) for label in self.program.frame.tally.labels]
-        return {"labels": labels, "scan": self.scan.counts.described(), "found": self.found}
+        return {"labels": labels, "scan": self.scan.counts.to_json(), "found": self.found}
 
     @property
     def state_bytes(self) -> int:
@@ -437,16 +407,13 @@ class Engine:
         """The memory of tables (including spare capacity) and codes, in bytes."""
         scan = self.scan
         size = sum(table.nbytes for table in self.state.tables.values())
-        size += scan.keys.nbytes + scan.strings.nbytes
-        return size + self.waiting_bytes + sum(inner.engine.held_bytes for inner in self.inner)
+        size += scan.keys.nbytes + scan.strings.nbytes + self.waiting_bytes
+        return size + sum(inner.engine.held_bytes for inner in self.inner)
 
     @property
     def waiting_bytes(self) -> int:
         """The bytes of matches that are held back."""
-        sizes = (0 if held is None else held.nbytes for held in (self.lapsing, self.skipping))
-        return sum(sizes)
-
-    # ---------------------------------------------------------------------------- live state
+        return sum(held.nbytes for held in (self.lapsing, self.skipping) if held is not None)
 
     def held_rows(self) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later match may still contain, ascending."""
@@ -466,11 +433,10 @@ class Engine:
     def is_blank(self) -> bool:
         """Whether the state equals that of a new engine."""
         waits = self.turns is not None and self.turns.held > 0
-        return (
-            self.state.is_blank and not waits and (self.lapsing is None or self.lapsing.is_blank)
-        )
+        lapsed = self.lapsing is None or self.lapsing.is_blank
+        return self.state.is_blank and not waits and lapsed
 
-    def count_anew(self) -> None:
+    def reset_counters(self) -> None:
         """Reset the counters."""
         self.scan.counts = ScanCounts()
         self.state.tables[TABLE][:] = 0
@@ -478,11 +444,21 @@ class Engine:
 
     def counters(self) -> MatcherCounters:
         """The counters of an engine created with counted=True."""
-        program, scan = self.program, self.scan.counts
-        if not program.counted:
+        frame, scan = self.program.frame, self.scan.counts
+        if not self.program.counted:
             raise ValueError("the engine was not created with counted=True")
-        return collect_counters(
-            program.frame, scan, self.state.tables[TABLE], self.found, self.partial_matches
+        passed = 0.0 if scan.first is None or scan.last is None else scan.last - scan.first
+        return MatcherCounters(
+            scan.events,
+            passed / frame.ticks_per_second,
+            {r.variable: r.type for r in frame.plan.roles if isinstance(r.type, str)},
+            {variable: PassCount(*count) for variable, count in scan.roles.items()},
+            {label: PassCount(*count) for label, count in scan.conditions.items()},
+            *read_counters(frame.tally.labels, self.state.tables[TABLE]),
+            self.found,
+            self.partial_matches,
+            max(1, scan.partitions),
+            scan.crowding,
         )
 
     def deadline(self) -> float | None:

@@ -47,8 +47,6 @@ class TableAllocator:
         assert engine is not None
         return engine
 
-    # ---------------------------------------------------------------------------- accounting
-
     def drained(self, piece: Matches) -> None:
         """Count matches that were moved out of the kernel's output."""
         if not self.counts:
@@ -101,8 +99,6 @@ class TableAllocator:
         width = sum(tables[name].shape[1] for name in state.source.returned if name != "O")
         meta[MOST_NODES] = self.allowance.most_entries(width, held)
 
-    # ---------------------------------------------------------------------------- growing tables
-
     def make(self, code: int, now: float, *, again: bool) -> None:
         """Handle a request code that a kernel returned before the event that ends at `now`.
 
@@ -112,21 +108,20 @@ class TableAllocator:
         tables, meta = state.tables, state.meta
         row = engine.rows + int(meta[POSITION])
         self.at = (row, now)
-        match code:
-            case _ if code == NEEDS_OUTPUT:
-                crowded = meta[OUT_TOP] * 2 < len(tables["O"])  # one event needs more space
-                self.drain()
-                if crowded or len(tables["O"]) < MOST_OUTPUT:
-                    self.grow("O")
-            case _ if code == NEEDS_DRAIN:
-                self.drain()
-                self.ask()
-            case _ if code == STOPPED:  # the kernel reached the sizes set by `allow`
-                self.drain()
-                self.ask(max(2.0 * t.nbytes for t in tables.values()))
-                raise self.allowance.full(self.holding())
-            case _:
-                state.make_room(RoomRequest(code, now, row, again), self)
+        if code == NEEDS_OUTPUT:
+            crowded = meta[OUT_TOP] * 2 < len(tables["O"])  # one event needs more space
+            self.drain()
+            if crowded or len(tables["O"]) < MOST_OUTPUT:
+                self.grow("O")
+        elif code == NEEDS_DRAIN:
+            self.drain()
+            self.ask()
+        elif code == STOPPED:  # the kernel reached the sizes set by `allow`
+            self.drain()
+            self.ask(max(2.0 * t.nbytes for t in tables.values()))
+            raise self.allowance.full(self.holding())
+        else:
+            state.make_room(RoomRequest(code, now, row, again), self)
         self.at = None
 
     def drain(self) -> None:
@@ -141,9 +136,6 @@ class TableAllocator:
         if 2 * len(tables[0]) > MOST_ROWS:
             raise self.allowance.full(self.holding())
         state.grow(*names)
-
-
-# ---------------------------------------------------------------------------- eviction
 
 
 def evict_keys(

@@ -38,7 +38,7 @@ class SeenEvents:
         self.count = 0
 
     def add(self, **columns: Column) -> None:
-        """Append events, given as columns."""
+        """Append the columns of events."""
         more = len(columns["rows"])
         if self.count + more > len(self._room["rows"]):
             size = max(2 * self.count, self.count + more)
@@ -51,39 +51,15 @@ class SeenEvents:
 
     def keep(self, alive: npt.NDArray[np.bool_]) -> None:
         """Keep only the events of a mask."""
-        self._room = {name: getattr(self, name)[alive] for name in NAMES}
+        self._room = {name: self[name][alive] for name in NAMES}
         self.count = len(self._room["rows"])
 
-    def set(self, name: str, values: Column) -> None:
-        """Replace the values of a column."""
-        self._room[name][: self.count] = values
-
-    @property
-    def rows(self) -> Column:
-        return self._room["rows"][: self.count]
-
-    @property
-    def key(self) -> Column:
-        return self._room["key"][: self.count]
-
-    @property
-    def mask(self) -> Column:
-        return self._room["mask"][: self.count]
-
-    @property
-    def starts(self) -> Column:
-        return self._room["starts"][: self.count]
-
-    @property
-    def ends(self) -> Column:
-        return self._room["ends"][: self.count]
+    def __getitem__(self, name: str) -> Column:
+        return self._room[name][: self.count]
 
     @property
     def nbytes(self) -> int:
         return sum(column.nbytes for column in self._room.values())
-
-
-# ---------------------------------------------------------------------------- serialization
 
 
 def matches_to_arrays(matches: Matches, prefix: str) -> Arrays:
@@ -106,10 +82,7 @@ def matches_from_arrays(
     """
     rows, lists = {}, {}
     for variable in variables:
-        offsets, bound = (
-            arrays[f"{prefix} offsets {variable}"],
-            arrays[f"{prefix} rows {variable}"],
-        )
+        offsets, bound = (arrays[f"{prefix} {what} {variable}"] for what in ("offsets", "rows"))
         if variable in kleene:
             lists[variable] = (offsets, bound)
             continue
@@ -117,8 +90,6 @@ def matches_from_arrays(
         rows[variable][np.diff(offsets) > 0] = bound
     return Matches(rows, lists, count)
 
-
-# ---------------------------------------------------------------------------- filter
 
 Times = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -166,8 +137,6 @@ class IntervalNegationFilter:
         self._applies = np.zeros((len(self._lapses), 0), np.bool_)
         self._due = np.zeros(0, self._dtype)
 
-    # ---------------------------------------------------------------------------- processing
-
     def see(self, scanned: ScannedBatch, first: int) -> None:
         """Store the events of a batch whose first row is `first`."""
         here = np.flatnonzero((scanned.mask != 0) & (scanned.key >= 0))
@@ -179,24 +148,24 @@ class IntervalNegationFilter:
         )  # fmt: skip
 
     def __call__(self, matches: Matches, now: float | None, *, over: bool) -> Matches:
-        """Add the matches of a kernel and return those that are decided."""
+        """Add the matches of a kernel and return the decided ones."""
         if self._pending.count and self._new < self._seen.count:
-            spoilt = self._spoilt(self._new)
-            if spoilt.any():
-                self._keep(np.flatnonzero(~spoilt))
+            violated = self._find_violated(self._new)
+            if violated.any():
+                self._keep(np.flatnonzero(~violated))
         if matches.count:
             waiting = self._pending.count
             self._take(matches)
-            spoilt = np.zeros(self._pending.count, np.bool_)
-            spoilt[waiting:] = self._spoilt(0, waiting)
-            if spoilt.any():
-                self._keep(np.flatnonzero(~spoilt))
+            violated = np.zeros(self._pending.count, np.bool_)
+            violated[waiting:] = self._find_violated(0, waiting)
+            if violated.any():
+                self._keep(np.flatnonzero(~violated))
         self._new = self._seen.count
         certain = np.full(self._pending.count, True) if over else self._due < self._time(now)
         decided = self._pending.where(certain)
         if decided.count:
             self._keep(np.flatnonzero(~certain))
-        self._forget(now)
+        self._evict(now)
         return decided
 
     def _time(self, now: float | None) -> Any:
@@ -207,28 +176,27 @@ class IntervalNegationFilter:
         """Hold further matches back."""
         count, lines = matches.count, list_rows_newest_first(matches)
         last = self._place(lines[:, 0])
-        after, until, applies = [], [], []
-        for lapse in self._lapses:
-            low, low_known = self._moment(lapse.interval.after, matches)
-            high, high_known = self._moment(lapse.interval.until, matches)
-            applicable = np.zeros(count, np.bool_)
+        shape = len(self._lapses), count
+        after, until = np.empty(shape, self._dtype), np.empty(shape, self._dtype)
+        applies = np.zeros(shape, np.bool_)
+        for number, lapse in enumerate(self._lapses):
+            after[number], low_known = self._moment(lapse.interval.after, matches)
+            until[number], high_known = self._moment(lapse.interval.until, matches)
             for variable in lapse.group:
-                applicable |= matches.nth(variable, 1) >= 0
-            after.append(low)
-            until.append(high)
-            applies.append(applicable & low_known & high_known)
+                applies[number] |= matches.nth(variable, 1) >= 0
+            applies[number] &= low_known & high_known
         self._pending = concat_matches(
             [p for p in (self._pending, matches) if p.count], self._output
         )
         self._lines = list_rows_newest_first(self._pending)
-        self._key_of = np.concatenate([self._key_of, self._seen.key[last]])
-        self._after = np.concatenate([self._after, np.stack(after)], axis=1)
-        self._until = np.concatenate([self._until, np.stack(until)], axis=1)
-        self._applies = np.concatenate([self._applies, np.stack(applies)], axis=1)
+        self._key_of = np.concatenate([self._key_of, self._seen["key"][last]])
+        self._after = np.concatenate([self._after, after], axis=1)
+        self._until = np.concatenate([self._until, until], axis=1)
+        self._applies = np.concatenate([self._applies, applies], axis=1)
         least = self._time(None)
-        due = np.where(np.stack(applies), np.stack(until), least).max(axis=0)
+        due = np.where(applies, until, least).max(axis=0)
         # an interval before the last event is decided already
-        due = np.where(due < self._seen.ends[last], least, due)
+        due = np.where(due < self._seen["ends"][last], least, due)
         self._due = np.concatenate([self._due, due.astype(self._dtype)])
 
     def _keep(self, selected: npt.NDArray[np.intp]) -> None:
@@ -237,33 +205,31 @@ class IntervalNegationFilter:
         self._after, self._until = self._after[:, selected], self._until[:, selected]
         self._applies, self._due = self._applies[:, selected], self._due[selected]
 
-    def _spoilt(self, begin: int, first: int = 0) -> Bools:
+    def _find_violated(self, begin: int, first: int = 0) -> Bools:
         """Which matches from `first` on are violated by an event from `begin` on."""
-        spoilt = np.zeros(self._pending.count - first, np.bool_)
+        violated = np.zeros(self._pending.count - first, np.bool_)
         keys = self._key_of[first:]
         own = self._lines[first:]
         for number, lapse in enumerate(self._lapses):
-            events = begin + np.flatnonzero(self._seen.mask[begin:] & lapse.bit)
-            judged = np.flatnonzero(self._applies[number, first:] & ~spoilt)
+            events = begin + np.flatnonzero(self._seen["mask"][begin:] & lapse.bit)
+            judged = np.flatnonzero(self._applies[number, first:] & ~violated)
             if not len(events) or not len(judged):
                 continue
-            events = events[np.argsort(self._seen.key[events], kind="stable")]
-            of_key = self._seen.key[events]
+            events = events[np.argsort(self._seen["key"][events], kind="stable")]
+            of_key = self._seen["key"][events]
             wrong = np.zeros(len(judged), np.bool_)
             mark_violations(
                 np.searchsorted(of_key, keys[judged]),
                 np.searchsorted(of_key, keys[judged], side="right"),
-                self._seen.starts[events], self._seen.ends[events], self._seen.rows[events],
+                self._seen["starts"][events], self._seen["ends"][events], self._seen["rows"][events],
                 self._after[number, first:][judged], self._until[number, first:][judged],
                 own[judged], wrong,
             )  # fmt: skip
-            spoilt[judged] |= wrong
-        return spoilt
-
-    # ---------------------------------------------------------------------------- moments
+            violated[judged] |= wrong
+        return violated
 
     def _place(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-        return np.minimum(np.searchsorted(self._seen.rows, rows), max(self._seen.count - 1, 0))
+        return np.minimum(np.searchsorted(self._seen["rows"], rows), max(self._seen.count - 1, 0))
 
     def _moment(self, end: Expr, matches: Matches) -> Known:
         """Evaluate an interval bound for each match."""
@@ -271,7 +237,7 @@ class IntervalNegationFilter:
         match end:
             case FieldRef(variable=variable, name=name, at=at, nth=nth):
                 rows = matches.nth(variable, -1 if at is EventPosition.LAST else nth)
-                times = self._seen.starts if name == self._start else self._seen.ends
+                times = self._seen["starts"] if name == self._start else self._seen["ends"]
                 return times[self._place(rows)], rows >= 0
             case Literal(value=value):
                 return np.full(count, self._constant(value), self._dtype), np.ones(count, np.bool_)
@@ -294,34 +260,26 @@ class IntervalNegationFilter:
 
     def _constant(self, value: object) -> int | float:
         """Convert a constant to the unit of the time arrays."""
-        match value:
-            case datetime():
-                micros = (to_instant(value) - _EPOCH) // _MICROSECOND
-            case timedelta():
-                micros = value // _MICROSECOND
-            case int() | float():
-                return value
-            case _:
-                raise AssertionError(value)
-        return micros * 1_000 // self._scale
+        if isinstance(value, int | float):
+            return value
+        length = value if isinstance(value, timedelta) else to_instant(value) - _EPOCH
+        return length // _MICROSECOND * 1_000 // self._scale
 
-    # ---------------------------------------------------------------------------- eviction
-
-    def _forget(self, now: float | None) -> None:
+    def _evict(self, now: float | None) -> None:
         """Drop the events that no later match can bind and no interval can contain."""
         if self._length is None or now is None or self._seen.count < 2 * self._kept + FEW:
             return
         backs = [lapse.back for lapse in self._lapses if lapse.back is not None]
         longest = self._length + max(backs, default=0.0)
-        alive = now - self._seen.ends <= longest
+        alive = now - self._seen["ends"] <= longest
         for lapse in self._lapses:
             if lapse.back is None:
                 low, high = (
                     self._constant(end.value) if isinstance(end, Literal) else math.nan
                     for end in (lapse.interval.after, lapse.interval.until)
                 )
-                inside = (self._seen.starts > low) & (self._seen.ends <= high)
-                alive |= ((self._seen.mask & lapse.bit) != 0) & inside
+                inside = (self._seen["starts"] > low) & (self._seen["ends"] <= high)
+                alive |= ((self._seen["mask"] & lapse.bit) != 0) & inside
         if 2 * int(alive.sum()) <= len(alive):
             self._seen.keep(alive)
             self._new = self._seen.count
@@ -330,17 +288,15 @@ class IntervalNegationFilter:
     def live_keys(self, count: int) -> Bools:
         """Which of `count` keys have stored events or held matches."""
         alive = np.zeros(count, np.bool_)
-        alive[self._seen.key] = True
+        alive[self._seen["key"]] = True
         alive[self._key_of] = True
         return alive
 
     def keep_keys(self, kept: npt.NDArray[np.intp]) -> None:
         """Renumber the keys after an eviction that keeps `kept`."""
         if len(kept):
-            self._seen.set("key", np.searchsorted(kept, self._seen.key))
+            self._seen["key"][:] = np.searchsorted(kept, self._seen["key"])
             self._key_of = np.searchsorted(kept, self._key_of)
-
-    # ---------------------------------------------------------------------------- live state
 
     @property
     def waiting(self) -> int:
@@ -363,11 +319,9 @@ class IntervalNegationFilter:
         """The earliest time after which a held match is decided."""
         return self._due.min().item() if len(self._due) else None
 
-    # ---------------------------------------------------------------------------- saving
-
     def save(self) -> Arrays:
         arrays = {name: getattr(self, f"_{name}") for name in _SAVED}
-        arrays |= {name: getattr(self._seen, name) for name in NAMES}
+        arrays |= {name: self._seen[name] for name in NAMES}
         arrays = {f"lapse {name}": array for name, array in arrays.items()}
         return {**arrays, **matches_to_arrays(self._pending, "lapse")}
 

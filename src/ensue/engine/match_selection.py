@@ -90,11 +90,8 @@ class SkipStrategy:
             case SkipTarget.NEXT_EVENT:
                 return first + 1
             case SkipTarget.FIRST | SkipTarget.LAST:
-                variable = self.after.variable or ""
-                if variable in matches.rows:
-                    return matches.rows[variable]
-                front, back = _list_ends(matches, variable)
-                return front if self.after.to is SkipTarget.FIRST else back
+                nth = 1 if self.after.to is SkipTarget.FIRST else -1
+                return matches.nth(self.after.variable or "", nth)
 
     def _sorted(self, matches: Matches, first: Rows, last: Rows) -> Rows:
         """Order by last event, then by members, as the reference does."""
@@ -125,19 +122,6 @@ class SkipStrategy:
         return places, step[np.lexsort([step, match_numbers])]
 
 
-def _list_ends(matches: Matches, variable: str) -> tuple[Rows, Rows]:
-    """The first and the last row of each list; -1 for an empty one."""
-    offsets, values = matches.lists[variable]
-    empty = offsets[1:] == offsets[:-1]
-    if not len(values):
-        return np.full(matches.count, -1, np.int64), np.full(matches.count, -1, np.int64)
-    front = values[np.minimum(offsets[:-1], len(values) - 1)]
-    back = values[np.maximum(offsets[1:] - 1, 0)]
-    return np.where(empty, -1, front), np.where(empty, -1, back)
-
-
-# ---------------------------------------------------------------------------- ordered selection
-
 NONE = np.zeros(0, np.int64)
 NEVER = np.iinfo(np.int64).max
 KEPT, WAITS = 1, 2  # fates
@@ -157,19 +141,17 @@ class OrderedSkipStrategy(SkipStrategy):
         # last rows of partial matches that wait for time to pass, ascending, and their keys
         self._last, self._last_key = NONE, NONE
 
-    # ---------------------------------------------------------------------------- selection
-
     def in_turn(
         self, matches: Matches, keys: npt.NDArray[Any], base: int, alive: LivePartialMatches | None
     ) -> Matches:
-        """Add matches and return those that are decided.
+        """Add matches and return the decided ones.
 
         `keys` are the partitions of the rows from `base` on; `alive` are the partial matches, None
         at the end of the stream.
         """
         if matches.count:
             self._add(matches, keys, base)
-        decided = self._decided(alive) if self._held.count else concat_matches([], self._output)
+        decided = self._decide(alive) if self._held.count else concat_matches([], self._output)
         self.remember(alive)
         return decided
 
@@ -182,7 +164,7 @@ class OrderedSkipStrategy(SkipStrategy):
         self._held = concat_matches([m for m in (self._held, matches) if m.count], self._output)
         self._key_of = np.concatenate([self._key_of, key])
 
-    def _decided(self, alive: LivePartialMatches | None) -> Matches:
+    def _decide(self, alive: LivePartialMatches | None) -> Matches:
         held, key = self._held, self._key_of
         first, last = held.ends()
         turn, later = (first, last) if self._by_start else (last, np.zeros_like(last))
@@ -220,8 +202,6 @@ class OrderedSkipStrategy(SkipStrategy):
         self._last, places = np.unique(waiting.last, return_index=True)
         self._last_key = waiting.key[places]
 
-    # ---------------------------------------------------------------------------- keys
-
     def live_keys(self, count: int) -> npt.NDArray[np.bool_]:
         """Which of `count` keys have held matches."""
         alive = np.zeros(count, np.bool_)
@@ -232,8 +212,6 @@ class OrderedSkipStrategy(SkipStrategy):
         super().keep(kept)
         self._key_of = np.searchsorted(kept, self._key_of)
         self._last_key = np.searchsorted(kept, self._last_key)
-
-    # ---------------------------------------------------------------------------- live state
 
     @property
     def held(self) -> int:
@@ -250,8 +228,6 @@ class OrderedSkipStrategy(SkipStrategy):
     def deadline(self) -> float | None:
         return self._until
 
-    # ---------------------------------------------------------------------------- saving
-
     def save(self) -> Arrays:
         """Serialize the held matches; the engine saves `earliest`."""
         return {**matches_to_arrays(self._held, "turn"), "turn keys": self._key_of}
@@ -260,9 +236,6 @@ class OrderedSkipStrategy(SkipStrategy):
         self._key_of = saved["turn keys"]
         count = len(self._key_of)
         self._held = matches_from_arrays(saved, "turn", self._held.variables, self._several, count)
-
-
-# ---------------------------------------------------------------------------- CHOOSE
 
 
 def create_skip_strategy(

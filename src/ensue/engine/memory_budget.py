@@ -99,28 +99,7 @@ class MemoryUsage:
 
 
 class MemoryBudget:
-    """Checks the usage of one matcher against its limits.
-
-    >>> from ensue.parser.pattern_parser import parse
-    >>> from ensue.schema import build_table_schema
-    >>> schema = build_table_schema({"t": ValueKind.INTEGER}, time="t", type_column=None)
-    >>> few = MemoryBudget(
-    ...     MatcherLimits(max_matches=10), parse("SEQ(A a, B b) WITHIN 5"), schema, "us"
-    ... )
-    >>> few.ask(MemoryUsage(3, 11, 1e3, 41, 7))
-    Traceback (most recent call last):
-    ...
-    ensue.errors.LimitError: the query finds more matches than max_matches=10 allows
-      query: SEQ(A a, B b) WITHIN 5
-      where: event 42 of the stream, at 7: 11 matches found, 3 partial matches held, 1 KB
-      hint: try one of these
-        - USING next takes the next event that fits; ...
-        - a key, WHERE [column], if all events of a match agree in a column
-        - a shorter WITHIN
-        - LIMIT n keeps the first n matches of each last event
-        - RETURN COUNT(*) counts them without listing them
-        - max_matches=, max_partial_matches= and memory= allow more, as in memory="8 GB"
-    """
+    """Checks the usage of one matcher against its limits."""
 
     def __init__(self, limits: MatcherLimits, query: Query, schema: Schema, unit: Unit) -> None:
         self.limits = limits

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.codegen.absence import NestedMatches
 from ensue.engine.reference_engine import ReferenceEngine, bindings_to_matches
-from ensue.engine.scan import Scan
+from ensue.engine.scan import Scan, to_arrays
 from ensue.engine.state_format import (
     check_signature,
     deserialize_table,
@@ -70,12 +70,12 @@ class InnerPatternMatcher:
         fresh = events.select(self._columns)
         known = fresh if self._events is None else pa.concat_tables([self._events, fresh])
         rows = np.concatenate([self._rows, np.arange(first, first + events.num_rows)])
-        inner = self._given(matches, known, rows, scan, first, events.num_rows, nullable=nullable)
+        inner = self._encode(matches, known, rows, scan, first, events.num_rows, nullable=nullable)
         self._hold(known, rows)
         self.engine.hand_over()
         return inner
 
-    def _given(
+    def _encode(
         self,
         matches: Matches,
         known: pa.Table,
@@ -110,12 +110,7 @@ class InnerPatternMatcher:
         for variable, feature in self._inside.features():
             places = np.searchsorted(rows, bound[variable])
             vector = scan.feature(feature, known.take(pa.array(places)))
-            values = vector.values
-            assert isinstance(values, np.ndarray)
-            arrays.append(values)
-            if nullable:
-                valid = vector.valid
-                arrays.append(np.ones(len(values), np.bool_) if valid is None else valid)
+            arrays += to_arrays(vector, nullable)
         return InnerMatches([np.ascontiguousarray(array) for array in arrays], sorted_unique(last))
 
     def _hold(self, known: pa.Table, rows: Array) -> None:
@@ -148,9 +143,6 @@ class InnerPatternMatcher:
         self._events = deserialize_table(blobs["events"]) if "events" in blobs else None
 
 
-# ---------------------------------------------------------------------------- absence only
-
-
 class AbsenceEngine(ReferenceEngine):
     """Matches a pattern that is only an absence until a constant time. It stores no events."""
 
@@ -172,18 +164,18 @@ class AbsenceEngine(ReferenceEngine):
             rows = np.arange(self.rows, self.rows + events.num_rows)
             self._over = is_absence_violated(self._query, self._events(self._used(events), rows))
         self._count(events)
-        return self._delivered(decided=self._is_past())
+        return self._deliver(decided=self._is_past())
 
     def advance(self, now: float) -> Matches:
         """Return the match if the interval has passed without an event."""
-        self._tell(now)
-        return self._delivered(decided=self._is_past())
+        self._advance_clock(now)
+        return self._deliver(decided=self._is_past())
 
     def finish(self) -> Matches:
         """Return the match unless an event violated it."""
-        return self._delivered(decided=True)
+        return self._deliver(decided=True)
 
-    def _delivered(self, *, decided: bool) -> Matches:
+    def _deliver(self, *, decided: bool) -> Matches:
         if self._over or not decided:
             return bindings_to_matches(self.plan, [])
         self._over = True

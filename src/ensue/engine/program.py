@@ -39,10 +39,6 @@ def count_arrangements(
 
     Events are counted by partition and time bucket of the window's length; a window overlaps at
     most two buckets.
-
-    >>> mask, key = np.array([1, 1, 2, 2, 2]), np.array([0, 0, 0, 0, 1], np.int32)
-    >>> count_arrangements(mask, key, np.arange(5), [0, 1], None)
-    4.0
     """
     known = (key >= 0) & (mask != 0)
     if not known.any():
@@ -113,12 +109,7 @@ class Program:
     @cached_property
     def step(self) -> Callable[..., Any]:
         """The kernel: processes events and returns a code (and tables that it has grown)."""
-        events = [
-            _readonly(np.int64),
-            _readonly(np.int32),
-            _readonly(self._time),
-            _readonly(self._time),
-        ]
+        events = [_readonly(t) for t in (np.int64, np.int32, self._time, self._time)]
         for feature in self.features:
             events.append(_readonly(np.int64 if feature.integral else np.float64))
             if self.nullable:
@@ -150,7 +141,7 @@ class Program:
         """Another function of the kernel's module."""
         if name not in self._kernels:
             signature = self.source.kernels[name]
-            scalars = [self._sorts[sort] for sort in signature.given]
+            scalars = [self._sorts[sort] for sort in signature.scalars]
             types = (*CONSTANTS, *scalars, *self._types(signature.tables))
             self._kernels[name] = partial(
                 get_kernel(self.source.text, name, types), *self.constants
@@ -207,8 +198,6 @@ def write_kernel(frame: KernelContext) -> KernelSource:
     written: KernelSource = load_structure(frame.plan.structure).write(frame)
     return written
 
-
-# ---------------------------------------------------------------------------- explain
 
 NULLS = "# For events without NULL values; a second kernel handles NULL."
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ensue.analyzer.interval_negation import get_interval_ends
 from ensue.analyzer.user_operators import get_read_columns
+from ensue.engine.interval_negation import matches_to_arrays
 from ensue.engine.memory_budget import WAY_BYTES, MemoryBudget, MemoryUsage
 from ensue.engine.reference_events import (
     AbsenceIntervals,
@@ -88,9 +89,8 @@ class HeldEvents:
 class ReferenceEngine:
     """Runs the reference semantics on the events of the window, each time events arrive.
 
-    Rows are numbered through the whole stream; matches are row numbers. A match is returned once:
-    with its last event or, if it waits for the end of its window, when that has passed. With a
-    window only the events inside it are held.
+    It has the interface of `Engine`. A match is returned once: with its last event or, if it waits
+    for the end of its window, when that has passed. With a window only its events are held.
     """
 
     def __init__(
@@ -126,40 +126,33 @@ class ReferenceEngine:
         """The reference does not track types."""
         return ()
 
-    # ---------------------------------------------------------------------------- processing
-
     def feed(self, events: pa.Table) -> Matches:
-        """Process events and return the matches that they complete."""
         if not events.num_rows:
             return bindings_to_matches(self.plan, [])
         self._count(events)
-        return bindings_to_matches(self.plan, self._judged(events, over=False))
+        return bindings_to_matches(self.plan, self._judge(events, over=False))
 
     def _count(self, events: pa.Table) -> None:
         self.rows += events.num_rows
         last = events.column(self.schema.end).slice(events.num_rows - 1)
-        self._tell(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
+        self._advance_clock(np.asarray(vectors.from_arrow(last, self.unit).values).tolist()[0])
 
     def advance(self, now: float) -> Matches:
-        """Advance the watermark to `now` and return the matches that it completes."""
-        self._tell(now)
-        return bindings_to_matches(self.plan, self._judged(None, over=False))
+        self._advance_clock(now)
+        return bindings_to_matches(self.plan, self._judge(None, over=False))
 
     def finish(self) -> Matches:
-        """End the stream and return the matches that were still undecided."""
-        return bindings_to_matches(self.plan, self._judged(None, over=True))
+        return bindings_to_matches(self.plan, self._judge(None, over=True))
 
     def _used(self, events: pa.Table) -> pa.Table:
         return events.select([n for n in events.column_names if n in self._columns])
 
-    def _tell(self, now: float) -> None:
+    def _advance_clock(self, now: float) -> None:
         real = self.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
         now = now if real else int(now)
         self.now = now if self.now is None else max(self.now, now)
 
-    # ---------------------------------------------------------------------------- judging
-
-    def _judged(self, fed: pa.Table | None, *, over: bool) -> list[Binding]:
+    def _judge(self, fed: pa.Table | None, *, over: bool) -> list[Binding]:
         """The matches decided now, in the order of the reference; `fed` are the next events."""
         table, rows, new = self._held.table, self._held.rows, list[Event]()
         if fed is not None:
@@ -176,31 +169,26 @@ class ReferenceEngine:
             # without a window smaller pieces would only be judged repeatedly
             size = len(new) if self._query.within is None else max(PIECE, len(held))
             end = min(begin + size, len(new))
-            mark = (
-                self._here()
-                if end == len(new)
-                else StreamPosition(new[end].position, new[end - 1].end)
-            )
+            mark = self._here()
+            if end < len(new):
+                mark = StreamPosition(new[end].position, new[end - 1].end)
             inside = (*held, *new[begin:end])
             fresh = {self._key(event) for event in new[begin:end]}
-            decided += self._decided(inside, mark, fresh, over=over and end == len(new))
-            needed = create_retention_window(self._query, inside, mark.time).needed()
+            decided += self._decide(inside, mark, fresh, over=over and end == len(new))
+            needed = self._window(inside, mark).needed()
             held = self._absences.held(inside, needed, mark.time, self._waiting)
             begin = end
         self._hold(() if over else held, table, rows)
         return sorted(decided, key=self._rank)
 
-    def _decided(
+    def _decide(
         self, events: Sequence[Event], mark: StreamPosition, fresh: set[Key], *, over: bool
     ) -> list[Binding]:
         """The matches decided between the last mark and `mark`, which becomes the last one.
 
         Only the partitions of new events, `fresh`, are searched again.
         """
-        pattern, window = (
-            self._query.pattern,
-            create_retention_window(self._query, events, mark.time),
-        )
+        pattern, window = self._query.pattern, self._window(events, mark)
         waited = {_rows_bound(binding) for binding in self._waiting}
         decided: list[Binding] = []
         waiting: list[Binding] = []
@@ -224,15 +212,18 @@ class ReferenceEngine:
         self._mark, self._waiting = mark, waiting
         selected = decided
         if self.plan.query.after is not None:
-            selected = list(self._not_used_up(decided, None if over else (events, window)))
+            selected = list(self._apply_skip(decided, None if over else (events, window)))
         if self.plan.query.choose is not None:
-            selected = list(self._chosen(decided))
+            selected = list(self._choose(decided))
         having = self.plan.query.having
         returned = [b for b in selected if having is None or value_of(having, b) is True]
         self._kept += len(returned)
         size = self._kept * WAY_BYTES + self._elsewhere
         self.allowance.ask(MemoryUsage(len(events), self._kept, size, mark.rows - 1, self.now))
         return returned
+
+    def _window(self, events: Sequence[Event], mark: StreamPosition) -> RetentionWindow:
+        return create_retention_window(self._query, events, mark.time)
 
     def _has_later_event(self, binding: Binding, newest: Mapping[Key, int]) -> bool:
         """Whether a later event of the partition decides a match.
@@ -261,14 +252,12 @@ class ReferenceEngine:
             raise self.allowance.too_many(held) from None
 
     def others_hold(self, size: float) -> None:
-        """Set the bytes of the shared memory budget used by other matchers."""
         self._elsewhere = size
 
     def hand_over(self) -> None:
-        """Stop counting the matches returned so far against the memory budget."""
         self._kept = 0
 
-    def _not_used_up(
+    def _apply_skip(
         self, decided: Iterable[Binding], alive: tuple[Sequence[Event], RetentionWindow] | None
     ) -> Iterator[Binding]:
         """AFTER MATCH SKIP: return the matches that begin where earlier ones allow.
@@ -321,13 +310,11 @@ class ReferenceEngine:
             for other in self._waiting
         )
 
-    def _chosen(self, decided: Iterable[Binding]) -> Iterator[Binding]:
+    def _choose(self, decided: Iterable[Binding]) -> Iterator[Binding]:
         """CHOOSE among the matches that became decided together."""
         by_key: dict[Key, list[Binding]] = {}
         for binding in decided:
-            key = get_partition_key(self._query, members(binding)[0])
-            assert key is not None
-            by_key.setdefault(key, []).append(binding)
+            by_key.setdefault(self._key(members(binding)[0]), []).append(binding)
         for key, bindings in by_key.items():
             selected = choose_matches(self.plan.query, bindings, self._earliest.get(key, 0) - 1)
             if selected:
@@ -350,17 +337,13 @@ class ReferenceEngine:
         )  # fmt: skip
         return [event for event in events if is_relevant(self._query, event)]
 
-    # ---------------------------------------------------------------------------- held events
-
     def _hold(self, events: tuple[Event, ...], known: pa.Table | None, rows: Rows) -> None:
         """Hold only some of the known events."""
-        self._set_aside(known, rows)
+        self._hold_turns(known, rows)
         self._repeats.keep(events)
         if self._earliest:
             # a partition without held events needs no position: its next match begins later
-            keys = {
-                get_partition_key(self._query, event) for event in (*events, *self._aside.events)
-            }
+            keys = {self._key(event) for event in (*events, *self._aside.events)}
             self._earliest = {k: row for k, row in self._earliest.items() if k in keys}
         if len(events) == len(rows):
             self._held = HeldEvents(known, rows, events)
@@ -372,7 +355,7 @@ class ReferenceEngine:
         columns = {name: take_values(known.column(name), places) for name in known.column_names}
         self._held = HeldEvents(pa.table(columns, schema=known.schema), rows[places], events)
 
-    def _set_aside(self, known: pa.Table | None, rows: Rows) -> None:
+    def _hold_turns(self, known: pa.Table | None, rows: Rows) -> None:
         """Hold the events of matches that wait for their turn."""
         events = {e.position: e for binding in self._turns for e in members(binding)}
         if not events:
@@ -388,7 +371,6 @@ class ReferenceEngine:
         self._aside = HeldEvents(pa.table(columns, schema=table.schema), wanted, held)
 
     def held_rows(self) -> Rows:
-        """The rows of the stream that a later match may still contain, ascending."""
         return np.union1d(self._aside.rows, self._held.rows)
 
     @property
@@ -404,11 +386,9 @@ class ReferenceEngine:
 
     @property
     def held_bytes(self) -> int:
-        """The same as `state_bytes`."""
         return self.state_bytes
 
     def deadline(self) -> float | None:
-        """The event time after which `advance` returns a match, or None."""
         match self._query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
                 over = [compute_certainty(self._query, binding)[0] for binding in self._waiting]
@@ -419,8 +399,6 @@ class ReferenceEngine:
         if not over:
             return None
         return min(over) if self._scale == 1 else min(over) // self._scale
-
-    # ---------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
         """Serialize the held events and the waiting matches."""
@@ -433,49 +411,43 @@ class ReferenceEngine:
         # for each held event, where the next match of its partition may begin
         earliest = [self._earliest.get(self._key(event), 0) for event in self._held.events]
         arrays = {"rows": self._held.rows, "earliest": np.array(earliest, np.int64)}
-        arrays |= self._unbound(self._waiting, "")
+        arrays |= matches_to_arrays(bindings_to_matches(self.plan, self._waiting), "waiting")
         if self._aside.table is not None:
             blobs["aside"] = serialize_table(self._aside.table)
-            arrays |= {"aside": self._aside.rows, **self._unbound(self._turns, "turn ")}
+            arrays["aside"] = self._aside.rows
+            arrays |= matches_to_arrays(bindings_to_matches(self.plan, self._turns), "turn")
         if self._repeats:
             header["repeats"] = self._repeats.save()
         return pack_state(header, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
-        """Restore a state that `save` returned."""
         header, arrays, blobs = unpack_state(data)
         check_signature(header, self.plan, self.schema, self.unit)
         self.rows, self.now = int(header["rows"]), header["now"]
-        self._mark, self._held = self._here(), HeldEvents()
-        if "events" in blobs:
-            table, rows = deserialize_table(blobs["events"]), arrays["rows"]
-            self._held = HeldEvents(table, rows, tuple(self._events(table, rows)))
+        self._mark = self._here()
+        self._held = self._restore_events(blobs.get("events"), arrays["rows"])
         pairs = zip(self._held.events, arrays["earliest"].tolist(), strict=True)
         self._earliest = {self._key(event): row for event, row in pairs if row}
         self._repeats.restore(header.get("repeats"), self._held.events)
-        self._waiting = self._bound(arrays, "", self._held)
+        self._waiting = self._restore_matches(arrays, "waiting", self._held)
         self._aside, self._turns = HeldEvents(), []
         if "aside" in blobs:
-            table, rows = deserialize_table(blobs["aside"]), arrays["aside"]
-            self._aside = HeldEvents(table, rows, tuple(self._events(table, rows)))
-            self._turns = self._bound(arrays, "turn ", self._aside)
+            self._aside = self._restore_events(blobs["aside"], arrays["aside"])
+            self._turns = self._restore_matches(arrays, "turn", self._aside)
 
-    def _unbound(self, waiting: list[Binding], prefix: str) -> Arrays:
-        """Convert matches to arrays whose names begin with `prefix`."""
-        matches = bindings_to_matches(self.plan, waiting)
-        arrays: Arrays = {f"{prefix}waiting": np.array([matches.count])}
-        for v in matches.variables:
-            arrays[f"{prefix}at_{v}"], arrays[f"{prefix}rows_{v}"] = matches.segments(v)
-        return arrays
+    def _restore_events(self, data: bytes | None, rows: Rows) -> HeldEvents:
+        if data is None:
+            return HeldEvents()
+        table = deserialize_table(data)
+        return HeldEvents(table, rows, tuple(self._events(table, rows)))
 
-    def _bound(
-        self, arrays: Mapping[str, npt.NDArray[Any]], prefix: str, held: HeldEvents
-    ) -> list[Binding]:
-        """Restore the matches that `_unbound` converted."""
+    def _restore_matches(self, arrays: Arrays, prefix: str, held: HeldEvents) -> list[Binding]:
+        """Restore the matches that `matches_to_arrays` converted."""
         events = {event.position: event for event in held.events}
-        matches: list[Binding] = [{} for _ in range(int(arrays[f"{prefix}waiting"][0]))]
+        matches: list[Binding] = []
         for atom in iterate_positive_atoms(self._query.pattern):
-            offsets, rows = (arrays[f"{prefix}{what}_{atom.variable}"] for what in ("at", "rows"))
+            offsets, rows = (arrays[f"{prefix} {w} {atom.variable}"] for w in ("offsets", "rows"))
+            matches = matches or [{} for _ in offsets[1:]]
             for k, binding in enumerate(matches):
                 bound = rows[offsets[k] : offsets[k + 1]].tolist()
                 if bound:
@@ -499,14 +471,8 @@ def find_used_columns(query: Query, schema: Schema) -> frozenset[str]:
     conditions += get_interval_ends(query.pattern)
     fields = {n.name for c in conditions for n in iterate_nodes(c) if isinstance(n, FieldRef)}
     keys = {equivalence.field_name for equivalence in query.equivalence}
-    used = {
-        schema.start,
-        schema.end,
-        schema.type_column,
-        *keys,
-        *fields,
-        *get_read_columns(query.pattern),
-    }
+    used = {schema.start, schema.end, schema.type_column, *keys, *fields}
+    used |= set(get_read_columns(query.pattern))
     return frozenset(name for name in used if name is not None)
 
 

@@ -103,13 +103,12 @@ def read_events(
     events = []
     for row in range(table.num_rows):
         values = {name: column[row] for name, column in columns.items()}
-        kind = untyped if schema.type_column is None else _type(values[schema.type_column])
+        kind = untyped
+        if schema.type_column is not None:
+            name = values[schema.type_column]
+            kind = "" if name is None else str(name)
         events.append(Event(positions[row], kind, starts[row] * scale, ends[row] * scale, values))
     return events
-
-
-def _type(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def _values(column: pa.ChunkedArray, name: str, *, exact: bool) -> list[Any]:
@@ -137,9 +136,6 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
     if pa.types.is_duration(array.type) and array.type.unit == "ns":
         return array.cast(pa.duration("us"))
     return array
-
-
-# ---------------------------------------------------------------------------- REPEAT operators
 
 
 class RepeatTracker:
@@ -181,8 +177,6 @@ class RepeatTracker:
             for variable, results in self._fired.items():
                 self._fired[variable] = {p: e for p, e in results.items() if p in held}
 
-    # ---------------------------------------------------------------------------- saving
-
     def save(self) -> dict[str, Any]:
         """The state as JSON values."""
         return {
@@ -212,9 +206,6 @@ def _fire_first(applied: OperatorCall, event: Event) -> Event:
 def _partition(key: tuple[object, ...] | None) -> str:
     """A key as text; 0.0 and -0.0 are equal."""
     return repr(tuple(k + 0.0 if isinstance(k, float) else k for k in key or ()))
-
-
-# ---------------------------------------------------------------------------- interval negation
 
 
 class AbsenceIntervals:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
@@ -14,28 +13,9 @@ from ensue.schema import accepts_type
 Key = tuple[object, ...]
 
 
-class RetentionWindow(Protocol):
-    """A window over the last events of the stream, in stream order."""
-
-    def is_over(self, binding: Binding) -> bool:
-        """Whether no later event can be inside the window of a match."""
-        ...
-
-    def is_past(self, event: Event) -> bool:
-        """Whether no later event can be inside a window that began at this event or earlier."""
-        ...
-
-    def needed(self) -> list[Event]:
-        """The events on which later matches depend.
-
-        They include all events of a match whose window is open, and all events between them.
-        """
-        ...
-
-
 def create_retention_window(
     query: Query, events: Sequence[Event], time: float | None
-) -> RetentionWindow:
+) -> "RetentionWindow":
     """Create the window of a query over events; all events that end before `time` have arrived."""
     match query.within:
         case None:
@@ -71,15 +51,18 @@ class _Lasting:
     time: float | None
 
     def is_over(self, binding: Binding) -> bool:
+        """Whether no later event can be inside the window of a match."""
         # an event at exactly this time may still arrive
         begin = min(e.start for e in members(binding))
         return self.time is not None and self.time - begin > self.length
 
     def is_past(self, event: Event) -> bool:
+        """Whether no later event can be inside a window that began at this event or earlier."""
         # earlier events ended before this one, so they began before its end
         return self.time is not None and self.time - event.end > self.length
 
     def needed(self) -> list[Event]:
+        """The events of matches whose window is open, and all events between them."""
         if self.time is None:
             return list(self.events)
         for place, event in enumerate(self.events):
@@ -121,3 +104,6 @@ class _Counted:
             for event in events[max(0, len(events) - self.count + 1) :]
         ]
         return sorted(needed, key=lambda event: event.position)
+
+
+RetentionWindow = _Lasting | _Counted  # over the last events of the stream, in stream order

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from ensue.cached import cached_property
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import get_pattern_types
-from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traversal import get_variables, iterate_references
 from ensue.planner.join_tree import find_predecessors
 from ensue.planner.physical_plan import PhysicalPlan, Role
@@ -25,6 +24,7 @@ from ensue.planner.statistics import Statistics
 from ensue.printing.expression_printer import format_condition
 from ensue.schema import ANY, ValueKind, get_type_names
 from ensue.vector import evaluation as vectors
+from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.column_values import Vector
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import KeyCodes
@@ -98,13 +98,10 @@ class _Whole:
     def __init__(self, prepared: PlannedQuery, events: pa.Table) -> None:
         self.prepared = prepared
         self.events = events
-        names = [e.field_name for e in prepared.plan.query.equivalence]
-        columns = [events.column(name) for name in names]
-        self.key = (
-            KeyCodes().encode(columns).astype(np.int64)
-            if names
-            else np.zeros(events.num_rows, np.int64)
-        )
+        columns = [events.column(e.field_name) for e in prepared.plan.query.equivalence]
+        self.key = np.zeros(events.num_rows, np.int64)
+        if columns:
+            self.key = KeyCodes().encode(columns).astype(np.int64)
 
     @cached_property
     def counted(self) -> EventCounts:
@@ -193,28 +190,21 @@ class _Sample:
         wanted = pa.array(get_type_names(role.type), pa.string())
         return np.flatnonzero(pc.is_in(types, value_set=wanted).to_numpy(zero_copy_only=False))
 
-    # ------------------------------------------------------------------------ between events
-
     def _between(self, condition: Expr, playing: dict[str, Rows]) -> None:
         slots = sorted({_slot(r) for r in iterate_references(condition)}, key=self._by_pattern)
         if any(not _single(r) for r in iterate_references(condition)):
             return
         combination = self._combinations(slots, playing)
-        if combination is None:
-            return
-        holds = self._holds(condition, combination)
-        self.chances[format_condition(condition)] = float(holds.mean())
+        if combination is not None:
+            holds = self._holds(condition, combination)
+            self.chances[format_condition(condition)] = float(holds.mean())
 
     def _by_pattern(self, slot: "Slot") -> tuple[int, int, int]:
         variable, at, nth = slot
-        later = (
-            0
-            if at in (EventPosition.PREVIOUS, EventPosition.BEFORE)
-            or (at is EventPosition.NTH and nth == 1)
-            else 1
-        )
+        earlier = at in (EventPosition.PREVIOUS, EventPosition.BEFORE)
+        first = at is EventPosition.NTH and nth == 1
         names = [role.variable for role in self.prepared.plan.roles]
-        return names.index(variable), later, nth
+        return names.index(variable), not (earlier or first), nth
 
     def _combinations(
         self, slots: list["Slot"], playing: dict[str, Rows]
@@ -248,7 +238,7 @@ class _Sample:
         times = np.stack([self.time[rows] for rows in anchors])
         key = self.key[anchors[0]] * (len(self.time) + 1)
         earliest, latest = times.min(axis=0), times.max(axis=0)
-        length = window_length(self.prepared)
+        length = window_to_ticks(self.prepared.plan.query.within, self.prepared.shape.unit)
         first = np.zeros(len(key), np.int64)
         last = np.full(len(key), len(self.time), np.int64)
         if length is not None:
@@ -264,8 +254,6 @@ class _Sample:
         if slot[0] == other[0]:
             return True  # the slots of a variable are sorted: first, then later ones
         return other[0] in self.order.get(slot[0], ())
-
-    # ------------------------------------------------------------------------ conditions
 
     def _holds(self, condition: Expr, rows: "dict[Slot, Rows]") -> npt.NDArray[np.bool_]:
         def lookup(ref: FieldRef | Aggregate) -> Vector:
@@ -296,11 +284,8 @@ Slot = tuple[str, EventPosition, int]  # a variable, which of its events, number
 
 
 def _slot(ref: FieldRef | Aggregate) -> Slot:
-    return (
-        ref.variable,
-        ref.at,
-        ref.nth if isinstance(ref, FieldRef) and ref.at is EventPosition.NTH else 1,
-    )
+    nth = ref.nth if isinstance(ref, FieldRef) and ref.at is EventPosition.NTH else 1
+    return ref.variable, ref.at, nth
 
 
 def _single(ref: FieldRef | Aggregate) -> bool:
@@ -324,14 +309,3 @@ def ticks_per_second(prepared: PlannedQuery) -> float:
     if prepared.shape.schema.time_kind not in (ValueKind.TIMESTAMP, ValueKind.DATE):
         return 1.0
     return 1e9 if prepared.shape.unit == "ns" else 1e6
-
-
-def window_length(prepared: PlannedQuery) -> float | None:
-    """The window in units of event time; None if it is not by time."""
-    match prepared.plan.query.within:
-        case ByTime(nanoseconds=length):
-            return length / (1e9 / ticks_per_second(prepared))
-        case ByUnits(amount=amount):
-            return float(amount)
-        case ByEvents() | None:
-            return None

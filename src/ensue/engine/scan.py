@@ -58,14 +58,16 @@ class ScannedBatch:
     def arrays(self, nullable: bool) -> list[Array]:
         """The event arrays in the order of the kernel's parameters."""
         arrays: list[Array] = [self.mask, self.key, self.starts, self.ends]
-        for feature in self.features:
-            values = feature.values
-            assert isinstance(values, np.ndarray)
-            arrays.append(values)
-            if nullable:
-                valid = feature.valid
-                arrays.append(np.ones(len(values), np.bool_) if valid is None else valid)
-        return arrays
+        return arrays + [a for feature in self.features for a in to_arrays(feature, nullable)]
+
+
+def to_arrays(feature: Vector, nullable: bool) -> list[Array]:
+    """The values of a feature and, for a kernel that handles NULL, where they are valid."""
+    values, valid = feature.values, feature.valid
+    assert isinstance(values, np.ndarray)
+    if not nullable:
+        return [values]
+    return [values, np.ones(len(values), np.bool_) if valid is None else valid]
 
 
 def _without_variable(node: Expr) -> Expr:

@@ -34,55 +34,39 @@ class EngineSnapshot:
     strings: KeyCodes
     columns: dict[str, list[str]]  # of the tables with named columns
     arrays: Arrays
-    counted: dict[str, Any] | None = None  # of a counting engine
-    pushed: tuple[str, ...] = ()  # negated variables whose events are not stored
-    inner: tuple[bytes, ...] = ()  # the engines of negated complex events
+    counted: dict[str, Any] | None  # of a counting engine
+    pushed: list[str]  # negated variables whose events are not stored
+    inner: list[bytes]  # the engines of negated complex events
 
-    def packed(self, program: Program) -> bytes:
-        header = {
-            **make_signature(program.plan, program.schema, program.unit),
-            "nullable": self.nullable,
-            "rows": self.rows,
-            "now": self.now,
-            "seen": self.seen,
-            "columns": self.columns,
-            "counted": self.counted,
-            "pushed": list(self.pushed),
-        }
+    def pack(self, program: Program) -> bytes:
+        header = make_signature(program.plan, program.schema, program.unit)
+        header |= {name: getattr(self, name) for name in _IN_HEADER}
         blobs = {"keys": self.keys.save(), "strings": self.strings.save()}
         blobs |= {f"inner {number}": data for number, data in enumerate(self.inner)}
         return pack_state(header, self.arrays, blobs)
 
     @classmethod
-    def unpacked(cls, data: bytes, program: Program) -> "EngineSnapshot":
+    def unpack(cls, data: bytes, program: Program) -> "EngineSnapshot":
         """Unpack a state that the same query saved."""
         header, arrays, blobs = unpack_state(data)
         check_signature(header, program.plan, program.schema, program.unit)
         return cls(
-            nullable=bool(header["nullable"]),
-            rows=int(header["rows"]),
-            now=header["now"],
-            seen=int(header["seen"]),
             keys=KeyCodes.restore(blobs["keys"]),
             strings=KeyCodes.restore(blobs["strings"]),
-            columns=header["columns"],
             arrays=arrays,
-            counted=header["counted"],
-            pushed=tuple(header["pushed"]),
-            inner=tuple(data for name, data in blobs.items() if name.startswith("inner ")),
+            inner=[data for name, data in blobs.items() if name.startswith("inner ")],
+            **{name: header[name] for name in _IN_HEADER},
         )
 
 
-def get_pushed_negations(program: Program) -> tuple[str, ...]:
-    """The negated variables whose events a program does not store."""
-    return tuple(sorted(program.frame.dropped))
+_IN_HEADER = ("nullable", "rows", "now", "seen", "columns", "counted", "pushed")
 
 
 def adapt_program(program: Program, saved: EngineSnapshot) -> Program:
     """Adapt a program to a saved state: it pushes the same negations into the scan."""
     plan, nullable = program.plan, saved.nullable or program.nullable
-    if saved.pushed != get_pushed_negations(program):
-        if not set(saved.pushed) <= set(get_pushed_negations(program)):
+    if set(saved.pushed) != program.frame.dropped:
+        if not program.frame.dropped.issuperset(saved.pushed):
             raise StateError(
                 "the state was saved with negations pushed into the scan\n"
                 "  hint: restore it without switching push_negation off"

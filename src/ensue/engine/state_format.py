@@ -14,9 +14,7 @@ import pyarrow as pa
 from ensue.errors import StateError
 from ensue.ir.canonical_form import canonical_form
 from ensue.planner.layout_signature import get_state_layout
-from ensue.planner.physical_plan import (
-    PhysicalPlan,
-)
+from ensue.planner.physical_plan import PhysicalPlan
 from ensue.schema import Schema
 from ensue.vector.arrow_types import Unit
 
@@ -100,8 +98,6 @@ def unpack_state(data: object) -> tuple[dict[str, Any], Arrays, dict[str, bytes]
         place += length
     return header, arrays, blobs
 
-
-# ---------------------------------------------------------------------------- signature
 
 VERSION_MEANING = 1  # of the signature
 

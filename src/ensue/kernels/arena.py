@@ -12,57 +12,28 @@ Table = npt.NDArray[Any]
 PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # columns of an instance
 
 
-@kernel(nogil=True)
+@kernel()
 def keep_instances(
-    whole: Table, real: Table, top: int, tops: Table, links: Table, alive: Table, moved: Table
+    whole: Table, real: Table, tops: Table, links: Table, alive: Table, to_older: bool
 ) -> int:
     """Move the live instances to the front and update the links; return the new top.
 
-    `alive` marks the live ones of the first `top`. Links, in PREVIOUS and the columns `links`,
-    point to older instances; a link to a dead instance moves on to the next older one of its list.
-    `moved` is scratch of size top.
+    `alive` marks the live ones, `links` are the columns with links. A link to a dead instance
+    becomes -1 or, with `to_older`, moves on to the next older live one of its list.
     """
-    new = 0
+    new, top = 0, alive.shape[0]
+    moved = np.empty(top, np.int64)
+    for old in range(top):
+        if alive[old]:
+            moved[old] = new
+            new += 1
+        else:
+            link = whole[old, PREVIOUS]
+            moved[old] = moved[link] if to_older and link >= 0 else -1
     for old in range(top):
         if not alive[old]:
-            link = whole[old, PREVIOUS]
-            moved[old] = moved[link] if link >= 0 else -1
             continue
-        moved[old] = new
-        for column in range(whole.shape[1]):
-            whole[new, column] = whole[old, column]
-        for column in range(real.shape[1]):
-            real[new, column] = real[old, column]
-        link = whole[new, PREVIOUS]
-        whole[new, PREVIOUS] = moved[link] if link >= 0 else -1
-        for column in links:
-            link = whole[new, column]
-            whole[new, column] = moved[link] if link >= 0 else -1
-        new += 1
-    for key in range(tops.shape[0]):
-        for stack in range(tops.shape[1]):
-            link = tops[key, stack]
-            tops[key, stack] = moved[link] if link >= 0 else -1
-    return new
-
-
-@kernel(nogil=True)
-def keep_linked(
-    whole: Table, real: Table, top: int, tops: Table, alive: Table, moved: Table, links: Table
-) -> int:
-    """Move the live nodes to the front and update their links; return the new top.
-
-    `links` are the columns with links in either direction; a link to a dead node becomes -1.
-    `moved` is scratch of size top.
-    """
-    new = 0
-    for old in range(top):
-        moved[old] = new if alive[old] else -1
-        new += 1 if alive[old] else 0
-    for old in range(top):
         place = moved[old]
-        if place < 0:
-            continue
         for column in range(whole.shape[1]):
             whole[place, column] = whole[old, column]
         for column in range(real.shape[1]):
@@ -77,7 +48,7 @@ def keep_linked(
     return new
 
 
-@kernel(nogil=True)
+@kernel()
 def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
     """Clear the marks of instances that no stack reaches; links point to older instances."""
     reached = np.zeros(alive.shape[0], np.bool_)
@@ -93,22 +64,15 @@ def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
                     reached[whole[node, column]] = True
 
 
-@kernel(nogil=True)
+@kernel()
 def keep_nodes(
-    nodes: Table,
-    reals: Table,
-    top: int,
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    columns: Table,
-    moved: Table,
+    nodes: Table, reals: Table, head: Table, nxt: Table, runs: Table, columns: Table
 ) -> int:
-    """Drop the Kleene events that no run holds; return the new top.
+    """Drop the Kleene events that no run holds; return their number.
 
-    `columns` are the columns of a run with its newest events; `moved` is scratch.
+    `columns` are the columns of a run with its newest events.
     """
-    moved[:top] = -1
+    moved = np.full(nodes.shape[0], -1)
     for key in range(head.shape[0]):
         for place in range(head.shape[1]):
             run = head[key, place]
@@ -120,7 +84,7 @@ def keep_nodes(
                         node = nodes[node, 0]
                 run = nxt[run]
     new = 0
-    for old in range(top):
+    for old in range(nodes.shape[0]):
         if moved[old] < 0:
             continue
         moved[old] = new
@@ -142,7 +106,7 @@ def keep_nodes(
     return new
 
 
-@kernel(nogil=True)
+@kernel()
 def write_lists(
     nodes: Table, link: int, row: int, heads: Table, counts: Table, offsets: Table, rows: Table
 ) -> None:
@@ -159,12 +123,12 @@ def write_lists(
             place -= 1
 
 
-@kernel(nogil=True)
-def list_live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) -> int:
-    """Write the numbers of the runs in every `step`-th list from `first`; return their count."""
+@kernel()
+def list_live_runs(head: Table, nxt: Table, runs: Table) -> int:
+    """Write the numbers of all runs; return their count."""
     count = 0
     for key in range(head.shape[0]):
-        for place in range(first, head.shape[1], step):
+        for place in range(head.shape[1]):
             run = head[key, place]
             while run >= 0:
                 runs[count] = run
@@ -173,7 +137,7 @@ def list_live_runs(head: Table, nxt: Table, first: int, step: int, runs: Table) 
     return count
 
 
-@kernel(nogil=True)
+@kernel()
 def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
     """Renumber the live runs without gaps, in list order; return their count.
 
@@ -194,7 +158,7 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
     return count
 
 
-@kernel(nogil=True)
+@kernel()
 def has_missed_events(
     lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, bit: int
 ) -> bool:
@@ -209,7 +173,7 @@ def has_missed_events(
     return False
 
 
-@kernel(nogil=True)
+@kernel()
 def drop_runs(
     head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
 ) -> tuple[int, int]:
@@ -243,33 +207,26 @@ def drop_runs(
     return free, dropped
 
 
-@kernel(nogil=True)
-def _first_rows(nodes: Table, top: int) -> Table:
+@kernel()
+def _first_rows(nodes: Table) -> Table:
     """The oldest row of the list that ends with each node; links point to older nodes."""
-    first = np.empty(top, np.int64)
-    for node in range(top):
+    first = np.empty(nodes.shape[0], np.int64)
+    for node in range(nodes.shape[0]):
         previous = nodes[node, 0]
         first[node] = nodes[node, 1] if previous < 0 else first[previous]
     return first
 
 
-@kernel(nogil=True)
+@kernel()
 def find_oldest_rows(
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    rows: Table,
-    lists: Table,
-    nodes: Table,
-    top: int,
-    oldest: Table,
+    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, oldest: Table
 ) -> None:
     """Lower `oldest` to the oldest row that the runs of each partition hold.
 
     `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events. Runs
     that wait for time to pass do not count.
     """
-    first = _first_rows(nodes, top)
+    first = _first_rows(nodes)
     for key in range(head.shape[0]):
         for place in range(0, head.shape[1], 2):
             run = head[key, place]
@@ -283,22 +240,15 @@ def find_oldest_rows(
                 run = nxt[run]
 
 
-@kernel(nogil=True)
+@kernel()
 def find_run_ends(
-    head: Table,
-    nxt: Table,
-    runs: Table,
-    rows: Table,
-    lists: Table,
-    nodes: Table,
-    top: int,
-    out: Table,
+    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, out: Table
 ) -> int:
     """Write the number, key, first row, last row and list of each run; return their count.
 
     `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events.
     """
-    first = _first_rows(nodes, top)
+    first = _first_rows(nodes)
     count = 0
     for key in range(head.shape[0]):
         for place in range(head.shape[1]):
@@ -322,7 +272,7 @@ def find_run_ends(
     return count
 
 
-@kernel(nogil=True)
+@kernel()
 def set_bits(mask: Table, codes: Table, bits: Table) -> None:
     """Set the roles of each event by its type's code; code -1 selects the last entry."""
     others = bits[bits.shape[0] - 1]
@@ -331,7 +281,7 @@ def set_bits(mask: Table, codes: Table, bits: Table) -> None:
         mask[i] = bits[code] if code >= 0 else others
 
 
-@kernel(nogil=True)
+@kernel()
 def clear_bit(mask: Table, truth: Table, bit: int) -> None:
     """Clear a role of the events that fail its condition."""
     off = ~(np.int64(1) << bit)

@@ -100,9 +100,6 @@ def stop_process() -> None:
         _CompileProcess.process = None
 
 
-# ------------------------------------------------------------------------------ background process
-
-
 def main() -> None:
     """Serve requests until the parent exits or sends none."""
     if hasattr(os, "nice"):

@@ -7,7 +7,6 @@ densified edges the error is below a millimetre for edges up to a continent's wi
 """
 
 import math
-from typing import Any
 
 from ensue.kernels.jit import kernel
 
@@ -18,10 +17,8 @@ STEPS = 60  # of a false position, at most
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 SECTIONS = 48  # of a golden section
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def haversine(x0: float, y0: float, x1: float, y1: float) -> float:
     """The distance of two points in metres."""
     across = math.sin((y1 - y0) * RADIAN * 0.5)
@@ -30,7 +27,7 @@ def haversine(x0: float, y0: float, x1: float, y1: float) -> float:
     return 2.0 * RADIUS * math.asin(min(1.0, math.sqrt(h)))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _slope(px: float, py: float, ax: float, ay: float, bx: float, by: float, at: float) -> float:
     """The derivative of the haversine of the distance from p at a + at * (b - a)."""
     here = (ay + at * (by - ay)) * RADIAN
@@ -42,7 +39,7 @@ def _slope(px: float, py: float, ax: float, ay: float, bx: float, by: float, at:
     return (up * (by - ay) + side * (bx - ax)) * RADIAN
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def edge_extreme(
     px: float, py: float, ax: float, ay: float, bx: float, by: float, sign: float
 ) -> float:
@@ -84,7 +81,7 @@ def edge_extreme(
     return sign * best
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def edge_distance(
     ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
 ) -> float:
@@ -122,7 +119,7 @@ def edge_distance(
     return min(best, at_first, at_second)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def box_distance(
     ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
 ) -> float:

@@ -22,10 +22,8 @@ LESS, EQUAL, GREATER = 0, 1, 2
 
 Floats = npt.NDArray[np.float64]
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
     """The convex hull of n points: write its corners to `out_x` and `out_y`; return their number.
 
@@ -49,7 +47,7 @@ def hull(xs: Floats, ys: Floats, n: int, out_x: Floats, out_y: Floats) -> int:
     return m
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begin: Any) -> None:
     """The hull of each group of points `first[k]` to `first[k + 1]`, at `begin[k]` in the output.
 
@@ -63,7 +61,7 @@ def hulls(xs: Floats, ys: Floats, first: Any, out_x: Floats, out_y: Floats, begi
         begin[k + 1] = at
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _sort_points(x: Floats, y: Floats, n: int) -> None:
     """Shell sort by x, then y."""
     gap = 1
@@ -80,7 +78,7 @@ def _sort_points(x: Floats, y: Floats, n: int) -> None:
         gap //= 3
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _extend_chain(
     x: Floats, y: Floats, chain: Any, base: int, start: int, stop: int, step: int
 ) -> int:
@@ -101,7 +99,7 @@ def _extend_chain(
     return m
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
     """A point itself, the midpoint of a segment, or the centroid of a polygon (by a fan)."""
     if n == 1:
@@ -122,7 +120,7 @@ def centre(xs: Floats, ys: Floats, n: int) -> tuple[float, float]:
     return x0 + x / (3.0 * total), y0 + y / (3.0 * total)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_convex_side(xs: Floats, ys: Floats, n: int) -> int:
     """1 or -1 for a convex ring, counter-clockwise or clockwise; else 0.
 
@@ -143,7 +141,7 @@ def find_convex_side(xs: Floats, ys: Floats, n: int) -> int:
     return side if falls == 1 else 0
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> float:
     """The distance of two points."""
     if space == EARTH:
@@ -151,7 +149,7 @@ def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> fl
     return math.sqrt((x1 - x0) * (x1 - x0) + (y1 - y0) * (y1 - y0))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def segment_distance(
     px: float, py: float, ax: float, ay: float, bx: float, by: float, space: int
 ) -> float:
@@ -168,7 +166,7 @@ def segment_distance(
     return abs(ex * (py - ay) - ey * (px - ax)) / math.sqrt(square)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_nearest_turn(here: float, there: float, space: int) -> float:
     """The shift by full turns that brings `here` nearest to `there`; 0 in the plane."""
     if space == PLANE:
@@ -176,7 +174,7 @@ def find_nearest_turn(here: float, there: float, space: int) -> float:
     return 360.0 * math.floor((there - here) / 360.0 + 0.5)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _separated(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool
 ) -> bool:
@@ -204,7 +202,7 @@ def _separated(
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _boxes_meet(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float
 ) -> bool:
@@ -219,7 +217,7 @@ def _boxes_meet(
     return left <= east and west <= right and below <= north and south <= above
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def convex_overlap(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
 ) -> bool:
@@ -241,7 +239,7 @@ def convex_overlap(
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def convex_inside(
     qx: Floats, qy: Floats, qn: int, px: Floats, py: Floats, pn: int, space: int
 ) -> bool:
@@ -267,7 +265,7 @@ def convex_inside(
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def convex_distance(
     ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
 ) -> float:
@@ -287,7 +285,7 @@ def convex_distance(
     return best
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def nearer_edge(
     best: float,
     ax: float,
@@ -317,7 +315,7 @@ def nearer_edge(
     return min(best, segment_distance(dx, dy, ax, ay, bx, by, PLANE))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compare_distance(distance: float, comparison: int, number: float, tolerance: float) -> bool:
     """Compare a distance with a number: less, equal (within the tolerance) or greater."""
     if comparison == LESS:
@@ -327,7 +325,7 @@ def compare_distance(distance: float, comparison: int, number: float, tolerance:
     return abs(distance - number) <= tolerance
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def passes_place_test(
     where: int,
     comparison: int,

@@ -4,7 +4,6 @@ A column of places is all corners and the offset of each row; a column of one ro
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from ensue.kernels.geometry import (
     convex_overlap,
     find_nearest_turn,
     hull,
-    passes_place_test,
     point_distance,
 )
 from ensue.kernels.jit import kernel
@@ -30,19 +28,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+@kernel()
+def _broadcast(a_first: Ints, b_first: Ints) -> tuple[int, int, int]:
+    """The number of rows of two columns, and the steps through them: 0 in a column of one row."""
+    if len(a_first) == 1 or len(b_first) == 1:
+        return 0, 0, 0
+    n = max(len(a_first), len(b_first)) - 1
+    return n, 0 if len(a_first) == 2 else 1, 0 if len(b_first) == 2 else 1
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def column_distances(
     ax: Floats, ay: Floats, a_first: Ints, bx: Floats, by: Floats, b_first: Ints, space: int
 ) -> Floats:
     """The distance of the places of each row."""
-    a_step = 0 if len(a_first) == 2 else 1
-    b_step = 0 if len(b_first) == 2 else 1
-    n = max(len(a_first), len(b_first)) - 1
-    if len(a_first) == 1 or len(b_first) == 1:
-        n = 0
+    n, a_step, b_step = _broadcast(a_first, b_first)
     out = np.empty(n, np.float64)
     for row in range(n):
         a, a_end = a_first[row * a_step], a_first[row * a_step + 1]
@@ -53,7 +54,7 @@ def column_distances(
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def column_tests(
     where: int,
     ax: Floats,
@@ -65,32 +66,21 @@ def column_tests(
     space: int,
 ) -> Bools:
     """Whether the place b of each row lies inside a, or overlaps it."""
-    a_step = 0 if len(a_first) == 2 else 1
-    b_step = 0 if len(b_first) == 2 else 1
-    n = max(len(a_first), len(b_first)) - 1
-    if len(a_first) == 1 or len(b_first) == 1:
-        n = 0
+    n, a_step, b_step = _broadcast(a_first, b_first)
     out = np.empty(n, np.bool_)
     for row in range(n):
         a, a_end = a_first[row * a_step], a_first[row * a_step + 1]
         b, b_end = b_first[row * b_step], b_first[row * b_step + 1]
-        out[row] = passes_place_test(
-            where,
-            0,
-            0.0,
-            0.0,
-            ax[a:a_end],
-            ay[a:a_end],
-            a_end - a,
-            bx[b:b_end],
-            by[b:b_end],
-            b_end - b,
-            space,
-        )
+        x, y, m = ax[a:a_end], ay[a:a_end], a_end - a
+        u, v, k = bx[b:b_end], by[b:b_end], b_end - b
+        if where == INSIDE:
+            out[row] = convex_inside(u, v, k, x, y, m, space)
+        else:
+            out[row] = convex_overlap(x, y, m, u, v, k, space)
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_distances(table: RegionTable, x: Floats, y: Floats, first: Ints, space: int) -> Floats:
     """The distance of each place from the first region."""
     out = np.empty(len(first) - 1, np.float64)
@@ -100,7 +90,7 @@ def region_distances(table: RegionTable, x: Floats, y: Floats, first: Ints, spac
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_tests(
     table: RegionTable, where: int, x: Floats, y: Floats, first: Ints, space: int
 ) -> Bools:
@@ -116,7 +106,7 @@ def region_tests(
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def column_centres(x: Floats, y: Floats, first: Ints) -> tuple[Floats, Floats]:
     """The centre of each place; NaN for an empty one."""
     n = len(first) - 1
@@ -128,7 +118,7 @@ def column_centres(x: Floats, y: Floats, first: Ints) -> tuple[Floats, Floats]:
     return out_x, out_y
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def point_distances(ax: Floats, ay: Floats, bx: Floats, by: Floats, space: int) -> Floats:
     """The distance of the points of each row."""
     n = len(ax)
@@ -138,16 +128,12 @@ def point_distances(ax: Floats, ay: Floats, bx: Floats, by: Floats, space: int) 
     return out
 
 
-# ---------------------------------------------------------------------------- generated kernels
-
 Points = tuple[float, ...]
 
 FARTHEST = 1e100  # the greatest coordinate: products of four fit into a double
 
-# ---- two points
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def is_place(x: float, y: float, space: int) -> bool:
     """Whether coordinates are usable: finite numbers, and degrees on the earth."""
     if space == EARTH:
@@ -155,39 +141,39 @@ def is_place(x: float, y: float, space: int) -> bool:
     return abs(x) <= FARTHEST and abs(y) <= FARTHEST
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def plane_places(ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether both points are usable in the plane."""
     return is_place(ax, ay, PLANE) and is_place(bx, by, PLANE)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def earth_places(ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether both points are usable on the earth."""
     return is_place(ax, ay, EARTH) and is_place(bx, by, EARTH)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def plane_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether two points are equal."""
     return float(ax) == float(bx) and float(ay) == float(by)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def earth_points_meet(ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether two points are equal, modulo full turns."""
     x = float(bx) + find_nearest_turn(float(bx), float(ax), EARTH)
     return float(ay) == float(by) and (x == ax or x - 360.0 == ax or x + 360.0 == ax)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def plane_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
     """The distance of two points."""
     dx, dy = float(bx) - float(ax), float(by) - float(ay)
     return math.sqrt(dx * dx + dy * dy)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def earth_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
     """The distance of two points in metres."""
     if earth_points_meet(ax, ay, bx, by):
@@ -195,10 +181,7 @@ def earth_point_distance(ax: float, ay: float, bx: float, by: float) -> float:
     return haversine(float(ax), float(ay), float(bx), float(by))
 
 
-# ---- hulls of several points
-
-
-@kernel(**_OPTIONS)
+@kernel()
 def points_there(points: Points, space: int) -> bool:
     """Whether at least one point is usable."""
     for k in range(0, len(points), 2):
@@ -207,7 +190,7 @@ def points_there(points: Points, space: int) -> bool:
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
     """The hull of the usable points, on the earth around the first, and its size."""
     most = len(points) // 2
@@ -223,7 +206,7 @@ def corners_of(points: Points, space: int) -> tuple[Floats, Floats, int]:
     return out_x, out_y, hull(xs, ys, n, out_x, out_y)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def points_inside(q: Points, p: Points, space: int) -> bool:
     """Whether the hull of q lies inside that of p."""
     qx, qy, qn = corners_of(q, space)
@@ -231,7 +214,7 @@ def points_inside(q: Points, p: Points, space: int) -> bool:
     return convex_inside(qx, qy, qn, px, py, pn, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def points_overlap(p: Points, q: Points, space: int) -> bool:
     """Whether two hulls share a point."""
     px, py, pn = corners_of(p, space)
@@ -239,7 +222,7 @@ def points_overlap(p: Points, q: Points, space: int) -> bool:
     return convex_overlap(px, py, pn, qx, qy, qn, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def points_distance(p: Points, q: Points, space: int) -> float:
     """The least distance of two hulls."""
     px, py, pn = corners_of(p, space)
@@ -247,7 +230,7 @@ def points_distance(p: Points, q: Points, space: int) -> float:
     return convex_distance(px, py, pn, qx, qy, qn, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def points_apart(p: Points, q: Points, space: int) -> float:
     """The distance of the centres of two hulls."""
     px, py, pn = corners_of(p, space)

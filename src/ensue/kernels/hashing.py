@@ -17,7 +17,6 @@ Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]  # of 64 bits; offsets may have 32
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -31,7 +30,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _LOWER = np.uint64(0xFFFFFFFF)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def mix_bits(word: np.uint64) -> np.uint64:
     """Scatter the bits of a word (the finaliser of splitmix64)."""
     word = (word ^ (word >> _S30)) * _FIRST
@@ -39,7 +38,7 @@ def mix_bits(word: np.uint64) -> np.uint64:
     return word ^ (word >> _S31)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
     """128-bit hashes of strings: row k has the bytes from `offsets[k]` up to `offsets[k + 1]`.
 
@@ -81,7 +80,7 @@ def hash_texts(offsets: Ints, data: Bytes, high: Words, low: Words) -> None:
         low[k] = mix_bits(b ^ (a * _FIRST))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def hash_words(words: Ints, high: Words, low: Words) -> None:
     """128-bit hashes of 64-bit words."""
     for k in range(len(words)):
@@ -90,7 +89,7 @@ def hash_words(words: Ints, high: Words, low: Words) -> None:
         low[k] = mix_bits((word ^ _FOURTH) * _THIRD)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def add_column(
     high: Words,
     low: Words,
@@ -111,7 +110,7 @@ def add_column(
             total_low[k] += mix_bits(low[k] + salt_low)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def add_words(
     words: Ints,
     valid: Bools,
@@ -129,7 +128,7 @@ def add_words(
             total_low[k] += mix_bits(mix_bits((word ^ _FOURTH) * _THIRD) + salt_low)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def fold_rows(
     rows: Ints, row_high: Words, row_low: Words, salt: np.uint64, high: Words, low: Words
 ) -> None:
@@ -142,7 +141,7 @@ def fold_rows(
         low[k] = mix_bits((low[k] ^ mix_bits(b + salt)) * _FOURTH + _GOLDEN)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def fold_lists(
     offsets: Ints,
     rows: Ints,
@@ -163,7 +162,7 @@ def fold_lists(
         low[k] = mix_bits((low[k] ^ b) * _FOURTH + _GOLDEN)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def number_duplicates(high: Words, low: Words) -> Ints:
     """The number of earlier rows with the same hash."""
     n = len(high)
@@ -183,7 +182,7 @@ def number_duplicates(high: Words, low: Words) -> Ints:
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def format_hex(high: Words, low: Words, digits: Bytes) -> Bytes:
     """32 hexadecimal digits for each pair of words; `digits` has those of each byte."""
     n = len(high)
@@ -202,7 +201,7 @@ def format_hex(high: Words, low: Words, digits: Bytes) -> Bytes:
 # [3].
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def encode_integers(
     keys: Ints,
     valid: Bools,
@@ -237,7 +236,7 @@ def encode_integers(
     return len(keys)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def insert_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes) -> None:
     """Fill an empty table with known keys and codes."""
     mask = np.uint64(len(slot_keys) - 1)
@@ -250,7 +249,7 @@ def insert_integers(keys: Ints, codes: Codes, slot_keys: Ints, slot_codes: Codes
             slot_codes[at] = codes[k]
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def encode_texts(
     hashes: Words,
     offsets: Ints,
@@ -317,7 +316,7 @@ def encode_texts(
     return rows
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def insert_texts(hashes: Words, slots: Words) -> None:
     """Fill empty slots with entries by their hashes."""
     mask = np.uint64(len(slots) - 1)
@@ -328,7 +327,7 @@ def insert_texts(hashes: Words, slots: Words) -> None:
         slots[at] = (hashes[entry] & ~_LOWER) | np.uint64(entry + 1)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int:
     """Move the strings that keep a code to the front; return their number.
 
@@ -350,7 +349,7 @@ def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int
     return kept
 
 
-@kernel(nogil=True)
+@kernel()
 def find_names(
     offsets: npt.NDArray[Any],
     data: Bytes,

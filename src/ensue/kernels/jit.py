@@ -27,6 +27,7 @@ from ensue import cache_files as private_files
 from ensue.kernels import compile_process
 
 SETTING = "ENSUE_COMPILE"
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # of every kernel
 ALWAYS, NOTHING = "always", "never"
 
 # seconds of processor time
@@ -213,7 +214,8 @@ class JitFunction:
 def kernel(
     elements: Callable[[tuple[Any, ...]], int] = count_elements, /, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a fixed kernel."""
+    """Decorate a fixed kernel; `options` are further options of Numba."""
+    options = OPTIONS | options
 
     def decorated(function: Callable[..., Any]) -> JitFunction:
         def make() -> Any:
@@ -222,10 +224,8 @@ def kernel(
             return compile_cached(function, compute_digest(function.__module__), **options)
 
         def plain() -> Callable[..., Any]:
-            function_as_python: Callable[..., Any] = get_python_names(function.__module__)[
-                function.__name__
-            ]
-            return function_as_python
+            names: dict[str, Callable[..., Any]] = get_python_names(function.__module__)
+            return names[function.__name__]
 
         def elsewhere(types: Types) -> tuple[Any, ...]:
             return _compile_fixed, function.__module__, function.__name__, types
@@ -256,7 +256,8 @@ def get_python_names(module: str) -> dict[str, Any]:
 
 def estimate_compile_seconds(function: Any) -> float:
     """Estimate the seconds to compile a function and its callees."""
-    return AN_INSTRUCTION * sum(_instructions(f) for f in _called(function))
+    codes = (called.__code__ for called in _called(function))
+    return AN_INSTRUCTION * sum(1 for code in codes for _ in dis.get_instructions(code))
 
 
 @lru_cache(maxsize=512)
@@ -266,13 +267,6 @@ def _called(function: Any) -> frozenset[Any]:
     named = (plain.__globals__.get(name) for name in plain.__code__.co_names)
     loops = [value for value in named if isinstance(value, JitFunction) and value is not function]
     return frozenset([plain]).union(*map(_called, loops))
-
-
-def _instructions(function: Any) -> int:
-    return sum(1 for _ in dis.get_instructions(function.__code__))
-
-
-# ------------------------------------------------------------------------------ types
 
 
 def array_type(dtype: Any, ndim: int = 1, *, readonly: bool = False) -> Types:
@@ -304,9 +298,6 @@ def type_of(value: Any) -> Any:
     return {float: "float64"}[type(value)]
 
 
-# ------------------------------------------------------------------------------ versions
-
-
 @lru_cache(maxsize=64)
 def compute_digest(module: str) -> str:
     """The version of a module of kernels: a digest of its file and of the kernels that it imports.
@@ -328,8 +319,6 @@ def _imported(module: str) -> set[str]:
     homes = {str(getattr(value, "__module__", "")) for value in values}
     return {home for home in homes if home.startswith("ensue.kernels.")} - {module, __name__}
 
-
-# ------------------------------------------------------------------------------ Numba
 
 loading = threading.RLock()  # held while Numba is imported, loads or compiles
 

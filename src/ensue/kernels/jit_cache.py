@@ -54,8 +54,6 @@ def _release() -> None:
         _taken.pop().__exit__(None, None, None)
 
 
-# ---------------------------------------------------------------------------- cache
-
 guard_forks()
 
 

@@ -12,7 +12,7 @@ Table = npt.NDArray[Any]
 FEW = 32  # up to this number, matches are compared pairwise
 
 
-@kernel(nogil=True)
+@kernel()
 def are_distinct(last: Table, first: Table) -> bool:
     """Whether all matches certainly differ in first or last event.
 
@@ -38,7 +38,7 @@ def are_distinct(last: Table, first: Table) -> bool:
     return True
 
 
-@kernel(nogil=True)
+@kernel()
 def order_by_ends(last: Table, first: Table) -> Table:
     """The order by last event, then by first; the input is mostly sorted by last event."""
     count = last.shape[0]
@@ -70,7 +70,7 @@ def order_by_ends(last: Table, first: Table) -> Table:
     return order
 
 
-@kernel(nogil=True)
+@kernel()
 def skip_matches(
     order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
 ) -> None:
@@ -86,7 +86,7 @@ def skip_matches(
                 earliest[key] = max(target[k], first[k] + 1)
 
 
-@kernel(nogil=True)
+@kernel()
 def is_before(a: int, b: int, offsets: Table, steps: Table) -> bool:
     """Whether the members of match `a` precede those of match `b` lexicographically."""
     i, j = offsets[a], offsets[b]
@@ -98,7 +98,7 @@ def is_before(a: int, b: int, offsets: Table, steps: Table) -> bool:
     return bool(i == offsets[a + 1] and j < offsets[b + 1])
 
 
-@kernel(nogil=True)
+@kernel()
 def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
     """The order of matches sorted by group, within a group by members: a stable merge sort.
 
@@ -131,7 +131,7 @@ def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
     return order
 
 
-@kernel(nogil=True)
+@kernel()
 def skip_ordered_matches(
     order: Table,
     matches: tuple[Table, Table, Table, Table, Table],
@@ -172,10 +172,7 @@ def skip_ordered_matches(
                 earliest[key] = max(target[k], first[k] + 1)
 
 
-# ---------------------------------------------------------------------------- interval negation
-
-
-@kernel(nogil=True)
+@kernel()
 def mark_violations(
     first: Any,
     last: Any,
@@ -216,10 +213,7 @@ def mark_violations(
             place += 1
 
 
-# ---------------------------------------------------------------------------- first and last rows
-
-
-@kernel(nogil=True)
+@kernel()
 def widen_by_rows(rows: Table, first: Table, last: Table) -> None:
     """Widen the first and last rows of matches by a variable's row; -1 is unbound."""
     for k in range(rows.shape[0]):
@@ -229,7 +223,7 @@ def widen_by_rows(rows: Table, first: Table, last: Table) -> None:
             last[k] = max(last[k], row)
 
 
-@kernel(nogil=True)
+@kernel()
 def widen_by_lists(offsets: Table, rows: Table, first: Table, last: Table) -> None:
     """Widen the first and last rows by the ascending rows of a Kleene variable."""
     for k in range(offsets.shape[0] - 1):

@@ -53,12 +53,10 @@ from ensue.kernels.network_tests import (
 )
 from ensue.kernels.regions import RegionTable
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
-
 DONE, TOO_MANY_HELD, TOO_MANY_FOUND = 0, 1, 2
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def grow_table(table: Ints, size: int) -> Ints:
     """Grow a table to `size` rows."""
     larger = np.empty((size, table.shape[1]), table.dtype)
@@ -66,14 +64,14 @@ def grow_table(table: Ints, size: int) -> Ints:
     return larger
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def grow_array(table: Times, size: int) -> Times:
     larger = np.empty(size, table.dtype)
     larger[: table.shape[0]] = table
     return larger
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def add_timer(
     heap: Ints, heap_times: Times, count: int, instance: int, height: int, due: Any
 ) -> None:
@@ -92,7 +90,7 @@ def add_timer(
     heap[i, 1] = height
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def pop_timer(heap: Ints, heap_times: Times, count: int) -> None:
     """Remove the first timer of a heap; `count` remain."""
     due, instance, height = heap_times[count], heap[count, 0], heap[count, 1]
@@ -118,7 +116,7 @@ def pop_timer(heap: Ints, heap_times: Times, count: int) -> None:
     heap[i, 1] = height
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _all_take(
     nodes: NetworkNodes, node: int, first: int, since: int, barred: int, key_group: int, used: Ints
 ) -> bool:
@@ -135,7 +133,7 @@ def _all_take(
     return True
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def run_network(
     nodes: NetworkNodes,
     events: NetworkEvents,

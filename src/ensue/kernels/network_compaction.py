@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.network import add_timer
+from ensue.kernels.network import add_timer, grow_array
 from ensue.kernels.network_tables import (
     ABSENCE,
     EVENT,
@@ -19,10 +19,8 @@ from ensue.kernels.network_tables import (
     NetworkValues,
 )
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def _mark(instances: Ints, instance: int, marks: Bytes, stack: Ints) -> Ints:
     """Mark a value and all its parts."""
     stack[0] = instance
@@ -34,9 +32,7 @@ def _mark(instances: Ints, instance: int, marks: Bytes, stack: Ints) -> Ints:
             continue
         marks[at] = 1
         if top + 2 > stack.shape[0]:
-            more = np.empty(2 * stack.shape[0], np.int64)
-            more[: stack.shape[0]] = stack
-            stack = more
+            stack = grow_array(stack, 2 * stack.shape[0])
         for side in (LEFT, RIGHT):
             if instances[at, side] >= 0:
                 stack[top] = instances[at, side]
@@ -44,7 +40,7 @@ def _mark(instances: Ints, instance: int, marks: Bytes, stack: Ints) -> Ints:
     return stack
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def mark_needed(
     nodes: NetworkNodes, held: NetworkValues, marks: Bytes, alive: Bytes
 ) -> tuple[int, int]:
@@ -84,7 +80,7 @@ def mark_needed(
     return made, linked
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def copy_marked(
     held: NetworkValues, marks: Bytes, events: Ints, instances: Ints, times: Any, cells: Any
 ) -> int:
@@ -129,7 +125,7 @@ def copy_marked(
     return timers
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def mark_events(instances: Ints, count: int, marks: Bytes, wanted: Bytes) -> None:
     """Mark the events of marked values."""
     for k in range(count):

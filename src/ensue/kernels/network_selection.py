@@ -17,10 +17,8 @@ from ensue.kernels.network_tables import (
 )
 from ensue.kernels.network_tests import MOST_DEPTH
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def list_members(instances: Ints, instance: int, members: Ints) -> int:
     """Write the events of a value, newest first; return their number."""
     stack = np.empty(MOST_DEPTH, np.int64)
@@ -47,7 +45,7 @@ def list_members(instances: Ints, instance: int, members: Ints) -> int:
     return count
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compare_age(instances: Ints, times: Times, a: int, b: int, mine: Ints, other: Ints) -> int:
     """1 if the first value is newer by its members, 0 if they are equal, else -1."""
     m, n = list_members(instances, a, mine), list_members(instances, b, other)
@@ -62,7 +60,7 @@ def compare_age(instances: Ints, times: Times, a: int, b: int, mine: Ints, other
     return 0
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_key_slot(tied: Ints, subscription: int, key: int) -> int:
     """The slot of a subscription's key in the hash table, used or free."""
     mask = tied.shape[0] - 1
@@ -72,7 +70,7 @@ def find_key_slot(tied: Ints, subscription: int, key: int) -> int:
     return at
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def set_used_position(tied: Ints, keys: int, subscription: int, key: int, position: int) -> Ints:
     """Set the position up to which events of a key are used; grow the table if it is half full."""
     if 2 * keys >= tied.shape[0]:
@@ -88,7 +86,7 @@ def set_used_position(tied: Ints, keys: int, subscription: int, key: int, positi
     return tied
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _used_up(used: Ints, tied: Ints, row: Ints) -> int:
     """The position up to which events are used for a row."""
     if row[2] == 0:
@@ -97,7 +95,7 @@ def _used_up(used: Ints, tied: Ints, row: Ints) -> int:
     return -1 if tied[at, 0] == 0 else tied[at, 2]
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tuple[Ints, int]:
     if row[2] == 0:
         used[row[0]] = max(used[row[0]], position)
@@ -107,15 +105,19 @@ def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tupl
     return set_used_position(tied, keys, row[0], row[3], position), keys + new
 
 
-@kernel(**_OPTIONS)
-def _follows(instances: Ints, batch: Ints, a: int, b: int) -> bool:
-    """Whether a row follows another: by subscription, then by last event."""
+@kernel()
+def _follows(
+    instances: Ints, times: Times, batch: Ints, a: int, b: int, age: bool, mine: Ints, other: Ints
+) -> bool:
+    """Whether a row follows another: by age, or by subscription, then by last event."""
+    if age:
+        return compare_age(instances, times, batch[a, 1], batch[b, 1], mine, other) > 0
     if batch[a, 0] != batch[b, 0]:
         return bool(batch[a, 0] > batch[b, 0])
     return bool(instances[batch[a, 1], LAST] > instances[batch[b, 1], LAST])
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _swap(batch: Ints, a: int, b: int) -> None:
     for column in range(4):
         value = batch[a, column]
@@ -123,8 +125,8 @@ def _swap(batch: Ints, a: int, b: int) -> None:
         batch[b, column] = value
 
 
-@kernel(**_OPTIONS)
-def _sort(instances: Ints, batch: Ints) -> None:
+@kernel()
+def _sort(instances: Ints, times: Times, batch: Ints, age: bool, mine: Ints, other: Ints) -> None:
     """Heap sort, because NumPy's sort takes ten seconds to compile."""
     size = batch.shape[0]
     end = size
@@ -138,15 +140,17 @@ def _sort(instances: Ints, batch: Ints) -> None:
         down = at
         while 2 * down + 1 < end:
             below = 2 * down + 1
-            if below + 1 < end and _follows(instances, batch, below + 1, below):
+            if below + 1 < end and _follows(
+                instances, times, batch, below + 1, below, age, mine, other
+            ):
                 below += 1
-            if not _follows(instances, batch, below, down):
+            if not _follows(instances, times, batch, below, down, age, mine, other):
                 break
             _swap(batch, below, down)
             down = below
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def select_rows_to_deliver(
     select: Bytes,
     used: Ints,
@@ -175,7 +179,7 @@ def select_rows_to_deliver(
     for k in range(begin, end):
         for column in range(4):
             batch[k - begin, column] = rows[k, column]
-    _sort(instances, batch)
+    _sort(instances, times, batch, False, mine, other)
     n = begin
     k = begin - begin  # a literal 0 has its own type and would compile functions again
     while k < batch.shape[0]:
@@ -185,7 +189,13 @@ def select_rows_to_deliver(
         while k < batch.shape[0] and batch[k, 0] == s and instances[batch[k, 1], LAST] == at:
             k += 1
         if select[s] == ALL:
-            n = _distinct(instances, times, batch, first, k, rows, n, mine, other)
+            # each match once, though its events may fill its roles in several ways
+            _sort(instances, times, batch[first:k], True, mine, other)
+            for j in range(first, k):
+                v, before = batch[j, 1], batch[max(j - 1, first), 1]
+                if j == first or compare_age(instances, times, v, before, mine, other) != 0:
+                    rows[n] = batch[j]
+                    n += 1
             continue
         best = -1
         for j in range(first, k):
@@ -202,70 +212,7 @@ def select_rows_to_deliver(
     return n, tied, keys
 
 
-@kernel(**_OPTIONS)
-def _distinct(
-    instances: Ints,
-    times: Times,
-    batch: Ints,
-    first: int,
-    last: int,
-    rows: Ints,
-    n: int,
-    mine: Ints,
-    other: Ints,
-) -> int:
-    """Keep each match once, though its events may fill its roles in several ways: a heap sort."""
-    size = last - first
-    for begin in range(size // 2 - 1, -1, -1):
-        _sift(instances, times, batch, first, begin, size, mine, other)
-    for end in range(size - 1, 0, -1):
-        swap = batch[first, 1]
-        batch[first, 1] = batch[first + end, 1]
-        batch[first + end, 1] = swap
-        _sift(instances, times, batch, first, np.int64(0), end, mine, other)
-    for k in range(first, last):
-        if (
-            k > first
-            and compare_age(instances, times, batch[k, 1], batch[k - 1, 1], mine, other) == 0
-        ):
-            continue
-        rows[n] = batch[k]
-        n += 1
-    return n
-
-
-@kernel(**_OPTIONS)
-def _sift(
-    instances: Ints,
-    times: Times,
-    batch: Ints,
-    first: int,
-    at: int,
-    size: int,
-    mine: Ints,
-    other: Ints,
-) -> None:
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            return
-        if below + 1 < size and (
-            compare_age(
-                instances, times, batch[first + below + 1, 1], batch[first + below, 1], mine, other
-            )
-            > 0
-        ):
-            below += 1
-        lower, upper = batch[first + below, 1], batch[first + at, 1]
-        if compare_age(instances, times, lower, upper, mine, other) <= 0:
-            return
-        swap = batch[first + at, 1]
-        batch[first + at, 1] = batch[first + below, 1]
-        batch[first + below, 1] = swap
-        at = below
-
-
-@kernel(**_OPTIONS)
+@kernel()
 def gather_members(instances: Ints, rows: Ints, offsets: Ints, members: Ints) -> None:
     """Write the events of each row, oldest first, as offsets and members."""
     mine = np.empty(MOST_DEPTH, np.int64)
@@ -279,7 +226,7 @@ def gather_members(instances: Ints, rows: Ints, offsets: Ints, members: Ints) ->
     offsets[rows.shape[0]] = at
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def count_members(instances: Ints, rows: Ints) -> int:
     """The total number of events of all rows."""
     mine = np.empty(MOST_DEPTH, np.int64)

@@ -26,11 +26,10 @@ from ensue.kernels.network_tables import (
 )
 from ensue.kernels.regions import RegionTable, region_test
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 MOST_DEPTH = 256
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def append_slots(instances: Ints, instance: int, slots: Ints, count: int) -> int:
     """Append the slots of a value; return the number of slots."""
     if instances[instance, LEFT] < 0 and instances[instance, RIGHT] < 0:
@@ -56,7 +55,7 @@ def append_slots(instances: Ints, instance: int, slots: Ints, count: int) -> int
     return count
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_time(mask: int, end: bool, slots: Ints, times: Times) -> Any:
     """The greatest end, or the least start, of some slots."""
     result = times[slots[0], 0]
@@ -73,7 +72,7 @@ def find_time(mask: int, end: bool, slots: Ints, times: Times) -> Any:
     return result
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def count_corners(mask: int, slots: Ints, instances: Ints, events: NetworkEvents) -> int:
     count = 0
     k = 0
@@ -87,23 +86,15 @@ def count_corners(mask: int, slots: Ints, instances: Ints, events: NetworkEvents
     return count
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compute_place(
-    mask: int,
-    slots: Ints,
-    instances: Ints,
-    events: NetworkEvents,
-    space: int,
-    xs: Floats,
-    ys: Floats,
-) -> int:
-    """The hull of the places of some slots; 0 if they have none.
+    mask: int, slots: Ints, instances: Ints, events: NetworkEvents, space: int
+) -> tuple[Floats, Floats, int]:
+    """The corners of the hull of some slots' places, and their number.
 
     On the earth all are shifted by full turns towards the first event in stream order.
     """
     count = count_corners(mask, slots, instances, events)
-    if count == 0:
-        return 0
     x, y = np.empty(count), np.empty(count)
     n = 0
     earliest = np.int64(-1)
@@ -129,14 +120,13 @@ def compute_place(
                 x[c] -= 360.0
             while x[c] - origin < -180.0:
                 x[c] += 360.0
-    if n == 1:
-        xs[0] = x[0]
-        ys[0] = y[0]
-        return 1
-    return int(hull(x, y, n, xs, ys))
+    if n < 2:
+        return x, y, n
+    xs, ys = np.empty(count), np.empty(count)
+    return xs, ys, int(hull(x, y, n, xs, ys))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compare_fields(
     operator: int, events: NetworkEvents, e: int, field: int, other: int, other_field: int
 ) -> bool:
@@ -165,7 +155,7 @@ def compare_fields(
     return order >= 0
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def get_key(events: NetworkEvents, e: int, field: int) -> int:
     """The value of a field as an integer that is equal for equal integers and floats."""
     if events.known[e, field] != 2:
@@ -176,7 +166,7 @@ def get_key(events: NetworkEvents, e: int, field: int) -> int:
     return int(events.numbers[e : e + 1, field].copy().view(np.int64)[0])
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _lies(
     test: Ints,
     number: float,
@@ -189,9 +179,7 @@ def _lies(
 ) -> bool:
     """Whether the places of two groups of slots, or of one and a region, pass a test."""
     a, b = test[SLOTS_A], test[SLOTS_B]
-    size = max(1, count_corners(b, slots, instances, events))
-    qx, qy = np.empty(size), np.empty(size)
-    q = compute_place(b, slots, instances, events, space, qx, qy)
+    qx, qy, q = compute_place(b, slots, instances, events, space)
     if q == 0:
         return False
     where, comparison = test[CODE_A], test[CODE_B]
@@ -199,17 +187,13 @@ def _lies(
         return bool(
             region_test(regions, a, where, comparison, number, tolerance, qx, qy, q, space)
         )
-    size = max(1, count_corners(a, slots, instances, events))
-    px, py = np.empty(size), np.empty(size)
-    p = compute_place(a, slots, instances, events, space, px, py)
-    if p == 0:
-        return False
+    px, py, p = compute_place(a, slots, instances, events, space)
     return bool(
         passes_place_test(where, comparison, number, tolerance, px, py, p, qx, qy, q, space)
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def passes_tests(
     first: int,
     count: int,
@@ -254,7 +238,7 @@ def passes_tests(
     return True
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def have_common_event(slots: Ints, middle: int, count: int, instances: Ints) -> bool:
     """Whether a slot before `middle` and one after it have the same event."""
     for i in range(middle):
@@ -266,7 +250,7 @@ def have_common_event(slots: Ints, middle: int, count: int, instances: Ints) -> 
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def has_common_base_event(
     base: int, slots: Ints, middle: int, count: int, instances: Ints
 ) -> bool:

@@ -6,8 +6,6 @@ This holds unless a product overflows or underflows: coordinates must be 0 or be
 1e140 in magnitude.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,13 +13,12 @@ from ensue.kernels.jit import kernel
 
 Floats = npt.NDArray[np.float64]
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 _SPLITTER = 134217729.0  # 2 ** 27 + 1
 _BOUND = 3.3306690738754716e-16  # of the determinant's relative error (Shewchuk's ccwerrboundA)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def product_error(a: float, b: float, product: float) -> float:
     """The rounding error of `product = a * b` (Veltkamp and Dekker)."""
     c = _SPLITTER * a
@@ -36,14 +33,14 @@ def product_error(a: float, b: float, product: float) -> float:
     return a_low * b_low - rest
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def difference_error(a: float, b: float, difference: float) -> float:
     """The rounding error of `difference = a - b` (Knuth)."""
     virtual = a - difference
     return (a - (difference + virtual)) + (virtual - b)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def exact_sign(terms: Floats, n: int) -> int:
     """The sign of the sum of the first n terms; overwrites `terms`."""
     used = 0  # the parts of the sum so far, nonoverlapping, the largest last
@@ -68,7 +65,7 @@ def exact_sign(terms: Floats, n: int) -> int:
     return 1 if last > 0.0 else (-1 if last < 0.0 else 0)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def add_product(terms: Floats, at: int, a: float, b: float) -> int:
     """Write a * b as two terms; return the next position."""
     product = a * b
@@ -77,7 +74,7 @@ def add_product(terms: Floats, at: int, a: float, b: float) -> int:
     return at + 2
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def add_determinant(
     terms: Floats, at: int, ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 ) -> int:
@@ -90,7 +87,7 @@ def add_determinant(
     return add_product(terms, at, cy, bx)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     """1: c lies to the left of the line from a to b, -1: to the right, 0: on it."""
     dax, day, dbx, dby = ax - cx, ay - cy, bx - cx, by - cy
@@ -105,7 +102,7 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
     return _exact_orientation(ax, ay, bx, by, cx, cy)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     dax, day, dbx, dby = ax - cx, ay - cy, bx - cx, by - cy
     if (
@@ -123,7 +120,7 @@ def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy
     return exact_sign(terms, add_determinant(terms, 0, ax, ay, bx, by, cx, cy))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def side_of_mean(
     ax: float,
     ay: float,
@@ -150,7 +147,7 @@ def side_of_mean(
     return exact_sign(terms, add_determinant(terms, at, ax, ay, bx, by, rx, ry))
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compare_mean(p: float, q: float, r: float, value: float) -> int:
     """The sign of the mean of three numbers minus `value`."""
     if p >= value and q >= value and r >= value:

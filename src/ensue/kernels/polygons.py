@@ -5,7 +5,7 @@ point inside an odd number of rings is in the polygon, and so is its border.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,6 @@ from ensue.kernels.orientation import compare_mean, orientation, side_of_mean
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 # the columns of a row
@@ -33,7 +31,7 @@ class RegionTable(NamedTuple):
     corners: Floats  # (m, 2): for each ring (number of corners, whether a hole), then its corners
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def locate(corners: Floats, at: int, rings: int, x: float, y: float) -> int:
     """Whether a point is inside a polygon (1), on its border (0) or outside (-1)."""
     inside = False
@@ -57,7 +55,7 @@ def locate(corners: Floats, at: int, rings: int, x: float, y: float) -> int:
     return 1 if inside else -1
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def locate_mean(
     corners: Floats,
     at: int,
@@ -92,7 +90,7 @@ def locate_mean(
     return 1 if inside else -1
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _edge_meets(
     ax: float,
     ay: float,
@@ -129,7 +127,7 @@ def _edge_meets(
     return False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def polygon_contains_point(rows: Floats, corners: Floats, r: int, x: float, y: float) -> bool:
     """Whether a point is in a polygon or on its border."""
     if x < rows[r, LEFT] or x > rows[r, RIGHT] or y < rows[r, BELOW] or y > rows[r, ABOVE]:
@@ -137,7 +135,7 @@ def polygon_contains_point(rows: Floats, corners: Floats, r: int, x: float, y: f
     return locate(corners, int(rows[r, FIRST]), int(rows[r, RINGS]), x, y) >= 0
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _far_edge(
     ax: float,
     ay: float,
@@ -157,7 +155,7 @@ def _far_edge(
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def compute_box(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, float, float, float]:
     left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
     for k in range(n):
@@ -167,7 +165,7 @@ def compute_box(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, flo
     return left, below, right, above
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def polygon_inside(
     rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:
@@ -202,7 +200,7 @@ def polygon_inside(
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _segment_inside(
     corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float
 ) -> bool:
@@ -237,7 +235,7 @@ def _segment_inside(
     return True
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _between(x: float, y: float, ax: float, ay: float, bx: float, by: float) -> bool:
     """Whether a, on the line of (x, y) and b, lies strictly between them."""
     if x != bx:
@@ -245,7 +243,7 @@ def _between(x: float, y: float, ax: float, ay: float, bx: float, by: float) -> 
     return y < ay < by or by < ay < y
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def polygon_overlap(
     rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
 ) -> bool:

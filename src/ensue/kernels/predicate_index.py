@@ -35,15 +35,7 @@ from ensue.kernels.predicate_index_arrays import (
     Words,
     cell_of,
 )
-from ensue.kernels.predicate_index_hash import (
-    CURSOR,
-    ENTRY,
-    HEAD,
-    OPTIONS,
-    UNIT,
-    HashTable,
-    hash_key,
-)
+from ensue.kernels.predicate_index_hash import CURSOR, ENTRY, HEAD, UNIT, HashTable, hash_key
 from ensue.kernels.regions import RegionTable, point_test, region_test
 
 PROBES, PASSED, ENTRIES, TESTED, FOUND = range(5)  # counters; the caller updates the last two
@@ -67,7 +59,7 @@ class IndexedEvents(NamedTuple):
     corners: Ints  # offsets of the corners by row
 
 
-@kernel(lambda args: args[3].values.size, **OPTIONS)
+@kernel(lambda args: args[3].values.size)
 def find_candidates(
     table: HashTable,
     atoms: Atoms,
@@ -156,7 +148,7 @@ def find_candidates(
     return pairs[:n], first
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _more(pairs: Ints, n: int) -> Ints:
     """Double the capacity."""
     larger = np.empty(2 * len(pairs), np.int64)
@@ -164,7 +156,7 @@ def _more(pairs: Ints, n: int) -> Ints:
     return larger
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _look_up(
     table: HashTable,
     space: int,
@@ -237,7 +229,7 @@ def _look_up(
     return pairs, n
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _all_under_cells(atoms: Atoms, e: int, pairs: Ints, n: int) -> tuple[Ints, int]:
     """Append every atom indexed by cells, for an event whose place covers too many cells."""
     for slot in range(atoms.state[SLOT_TOP]):
@@ -250,7 +242,7 @@ def _all_under_cells(atoms: Atoms, e: int, pairs: Ints, n: int) -> tuple[Ints, i
     return pairs, n
 
 
-@kernel(**OPTIONS)
+@kernel()
 def filter_candidates(
     atoms: Atoms, regions: RegionTable, space: int, events: IndexedEvents, pairs: Ints
 ) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.predicate_index_hash import INLINE, OPTIONS, hash_key
+from ensue.kernels.predicate_index_hash import hash_key
 from ensue.kernels.regions import RegionTable, region_box
 
 Ints = npt.NDArray[np.int64]
@@ -68,13 +68,13 @@ class Atoms(NamedTuple):
     extent: Floats  # of all regions: x0, y0, x1, y1, count
 
 
-@kernel(**INLINE)
+@kernel(inline="always")
 def cell_of(value: Any, scale: Any) -> Any:
     """The cell of a number; numbers far out share the last one."""
     return np.int64(math.floor(min(max(value * scale, -_FAR), _FAR)))
 
 
-@kernel(**OPTIONS)
+@kernel()
 def decode_float(value: int, kind: int) -> float:
     """The nearest double of an ordered integer."""
     if kind != 1:
@@ -84,7 +84,7 @@ def decode_float(value: int, kind: int) -> float:
     return bits.view(np.float64)[0]
 
 
-@kernel(**OPTIONS)
+@kernel()
 def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> Any:
     """The path of a kind, field and level in a group, or -1."""
     wanted = kind + (field << 8) + ((level + 2048) << 32)
@@ -94,7 +94,7 @@ def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> An
     return path
 
 
-@kernel(**OPTIONS)
+@kernel()
 def open_level(atoms: Atoms, group: int, kind: int, field: int, level: int, slot: int) -> int:
     """The level, or a coarser one in use, as each costs a probe; one atom in 16 opens it."""
     if slot & 15 == 0 or find_path(atoms, group, kind, field, level) >= 0:
@@ -105,7 +105,7 @@ def open_level(atoms: Atoms, group: int, kind: int, field: int, level: int, slot
     return level
 
 
-@kernel(**OPTIONS)
+@kernel()
 def take_path(atoms: Atoms, group: int, kind: int, field: int, level: int, earth: bool) -> int:
     """Find or create a path, and count one more atom."""
     path = find_path(atoms, group, kind, field, level)
@@ -134,7 +134,7 @@ def take_path(atoms: Atoms, group: int, kind: int, field: int, level: int, earth
     return path
 
 
-@kernel(**OPTIONS)
+@kernel()
 def release_path(atoms: Atoms, group: int, path: int) -> None:
     """Count one atom less, and drop an empty path."""
     paths = atoms.paths
@@ -153,7 +153,7 @@ def release_path(atoms: Atoms, group: int, path: int) -> None:
     atoms.state[PATH_FREE] = path + 1
 
 
-@kernel(**OPTIONS)
+@kernel()
 def store_tests(atoms: Atoms, slot: int, tests: Ints, begin: int, end: int) -> None:
     """Store the tests of an atom and link them to its slot; the caller has made space."""
     state, stored = atoms.state, atoms.tests
@@ -172,7 +172,7 @@ def store_tests(atoms: Atoms, slot: int, tests: Ints, begin: int, end: int) -> N
     atoms.first[slot] = following
 
 
-@kernel(**OPTIONS)
+@kernel()
 def drop_tests(atoms: Atoms, slot: int) -> None:
     """Free the tests of an atom."""
     stored = atoms.tests
@@ -185,8 +185,6 @@ def drop_tests(atoms: Atoms, slot: int) -> None:
     atoms.first[slot] = 0
 
 
-# ---------------------------------------------------------------------------- access path choice
-
 SKETCH = 1024  # bits of a sketch
 _PROVEN = 64  # observations before an estimate is used
 _FEW = 1 / 256  # selective enough for one key, regardless of other predicates
@@ -197,7 +195,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE, _S6, _S54, _LOW6 = np.uint64(1), np.uint64(6), np.uint64(54), np.uint64(63)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _record_equality(atoms: Atoms, field: int, value: int) -> None:
     """Record a value of an equality in the sketch."""
     place = ((np.uint64(value) + _ONE) * _GOLDEN) >> _S54
@@ -208,7 +206,7 @@ def _record_equality(atoms: Atoms, field: int, value: int) -> None:
         atoms.seen[field, BITS] += 1
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _share_of_equality(atoms: Atoms, field: int) -> float:
     if atoms.seen[field, EQUALS] < _PROVEN:
         return 1 / 1024
@@ -216,7 +214,7 @@ def _share_of_equality(atoms: Atoms, field: int) -> float:
     return 1 / max(SKETCH * math.log(SKETCH / free), 1.0)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _share_of_span(atoms: Atoms, field: int, low: float, high: float) -> float:
     seen = atoms.seen[field]
     seen[SPAN_LOW] = low if seen[SPANS] == 0 else min(seen[SPAN_LOW], low)
@@ -227,7 +225,7 @@ def _share_of_span(atoms: Atoms, field: int, low: float, high: float) -> float:
     return max((high - low) / max(seen[SPAN_HIGH] - seen[SPAN_LOW], _TINY), _LEAST_SHARE)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _share_of_box(atoms: Atoms, x0: float, y0: float, x1: float, y1: float) -> float:
     seen = atoms.extent
     fresh = seen[4] == 0
@@ -243,7 +241,7 @@ def _share_of_box(atoms: Atoms, x0: float, y0: float, x1: float, y1: float) -> f
     return max(across * along, _LEAST_SHARE)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def choose_path(
     atoms: Atoms,
     regions: RegionTable,
@@ -308,7 +306,7 @@ def choose_path(
     return chosen, test, what
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _ranges(
     atoms: Atoms,
     tests: Ints,
@@ -337,7 +335,7 @@ def _ranges(
     return what
 
 
-@kernel(**OPTIONS)
+@kernel()
 def round_outward(box: Floats, out: npt.NDArray[np.float32]) -> None:
     """Round a box outwards to float32, with a margin for the rounding of a full turn."""
     for k in range(2):

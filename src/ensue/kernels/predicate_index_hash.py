@@ -20,9 +20,6 @@ Cells = npt.NDArray[np.int32]
 Reals = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-OPTIONS = {"nogil": True, "error_model": "numpy"}
-INLINE = {**OPTIONS, "inline": "always"}
-
 # indices into the state
 TOP, FREE_SMALL, FREE_LARGE, USED, LEFT, CURSOR, GONE, ENTRIES = range(8)
 STATE = 8
@@ -59,7 +56,7 @@ class HashTable(NamedTuple):
     state: Ints
 
 
-@kernel(**INLINE)
+@kernel(inline="always")
 def hash_key(seed: Any, a: Any, b: Any) -> Any:
     """Hash two numbers under a path."""
     word = np.uint64(seed) ^ (np.uint64(a) * _GOLDEN + np.uint64(b) * _ACROSS)
@@ -68,7 +65,7 @@ def hash_key(seed: Any, a: Any, b: Any) -> Any:
     return (word ^ (word >> _S31)) | _REAL
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _place(keys: Words, heads: Cells, bits: Words, key: np.uint64, head: np.int32) -> None:
     """Insert a key that the table does not contain."""
     mask = np.uint64(len(keys) - 1)
@@ -81,7 +78,7 @@ def _place(keys: Words, heads: Cells, bits: Words, key: np.uint64, head: np.int3
     bits[bit >> _S6] |= _ONE << (bit & _LOW6)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def move_slots(table: HashTable, steps: int) -> None:
     """Move the keys in the next slots of the old table."""
     state, old = table.state, table.old_keys
@@ -98,7 +95,7 @@ def move_slots(table: HashTable, steps: int) -> None:
     state[CURSOR] = at
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _bring(table: HashTable, key: np.uint64) -> None:
     """Move a key that is still in the old table."""
     old = table.old_keys
@@ -114,7 +111,7 @@ def _bring(table: HashTable, key: np.uint64) -> None:
         at = (at + _ONE) & mask
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _new_chunk(words: Cells, state: Ints, large: bool) -> int:
     free = state[FREE_LARGE] if large else state[FREE_SMALL]
     if free >= 0:
@@ -128,7 +125,7 @@ def _new_chunk(words: Cells, state: Ints, large: bool) -> int:
     return top
 
 
-@kernel(**OPTIONS)
+@kernel()
 def insert(
     table: HashTable,
     key: np.uint64,
@@ -176,7 +173,7 @@ def insert(
     state[ENTRIES] += 1
 
 
-@kernel(**OPTIONS)
+@kernel()
 def remove(table: HashTable, key: np.uint64, slot: int) -> bool:
     """Remove an atom's entry, and fill its position with the newest entry of the chain."""
     state, words = table.state, table.words
@@ -210,7 +207,7 @@ def remove(table: HashTable, key: np.uint64, slot: int) -> bool:
     return False
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _drop_chunk(table: HashTable, at: np.uint64, head: int) -> None:
     """Free the first chunk of a chain, and the key with its last chunk."""
     state, words = table.state, table.words

@@ -43,7 +43,6 @@ from ensue.kernels.predicate_index_hash import (
     LARGE,
     LEFT,
     MOST,
-    OPTIONS,
     TOP,
     UNIT,
     USED,
@@ -61,7 +60,7 @@ _NEAR = 1e-9  # degrees: more than the rounding of a full turn
 Box = npt.NDArray[np.float32]
 
 
-@kernel(**OPTIONS)
+@kernel()
 def add_atoms(
     table: HashTable,
     atoms: Atoms,
@@ -115,7 +114,7 @@ def add_atoms(
     return len(groups)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _has_room(table: HashTable, atoms: Atoms, tests: int) -> bool:
     entries = max(ENTRIES, 2 * tests)
     held = table.state[USED] + table.state[LEFT] + entries
@@ -131,7 +130,7 @@ def _has_room(table: HashTable, atoms: Atoms, tests: int) -> bool:
     )
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _turned(box: Floats) -> None:
     """Shift a box so that it begins between -180 and 180; a full circle becomes unbounded."""
     if box[2] - box[0] >= 360:
@@ -141,7 +140,7 @@ def _turned(box: Floats) -> None:
     box[0], box[2] = box[0] - turn, box[2] - turn
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _level_of(width: float, far: float) -> int:
     """The least even level whose cells are at least half as wide, and have exact numbers."""
     width = max(width, far * 2.0**-50)
@@ -151,7 +150,7 @@ def _level_of(width: float, far: float) -> int:
     return min(level + (level & 1), 1022)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _hang(
     atoms: Atoms,
     slot: int,
@@ -204,7 +203,7 @@ def _hang(
     access[3] = across + (along << WORD)
 
 
-@kernel(**OPTIONS)
+@kernel()
 def _change_entries(
     table: HashTable, atoms: Atoms, slot: int, adding: bool, what: int, box: Box
 ) -> None:
@@ -239,7 +238,7 @@ def _change_entries(
         at = (tests[at, 0] & ((np.int64(1) << WORD) - 1)) - 1
 
 
-@kernel(**OPTIONS)
+@kernel()
 def remove_atoms(table: HashTable, atoms: Atoms, slots: Cells) -> None:
     """Remove atoms and free their slots."""
     box = np.zeros(4, np.float32)
@@ -258,7 +257,7 @@ def remove_atoms(table: HashTable, atoms: Atoms, slots: Cells) -> None:
         state[ALIVE] -= 1
 
 
-@kernel(**OPTIONS)
+@kernel()
 def list_operands(atoms: Atoms, slots: Cells, op: int, owners: Cells, out: Ints) -> int:
     """The first operands of the tests of one op, with the atoms' positions; return their number.
 
@@ -278,7 +277,7 @@ def list_operands(atoms: Atoms, slots: Cells, op: int, owners: Cells, out: Ints)
     return count
 
 
-@kernel(**OPTIONS)
+@kernel()
 def list_tests(atoms: Atoms, slot: int, out: Ints) -> int:
     """The tests of an atom: op and field, then three words; return their number.
 

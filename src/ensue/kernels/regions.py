@@ -6,7 +6,6 @@ longitudes and shifted by a turn to both sides.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,10 +54,8 @@ POLYGON, CIRCLE = 0, 1
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-
-@kernel(**_OPTIONS)
+@kernel()
 def _holds(rows: Floats, corners: Floats, r: int, x: float, y: float, space: int) -> bool:
     """Whether a point is in a region or on its border."""
     if rows[r, KIND] == CIRCLE:
@@ -75,12 +72,12 @@ def _holds(rows: Floats, corners: Floats, r: int, x: float, y: float, space: int
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _turn(rows: Floats, r: int, x: float) -> float:
     return find_nearest_turn(x, 0.5 * (rows[r, LEFT] + rows[r, RIGHT]), EARTH)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _circle_inside(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether no point of a place is farther from the centre than the radius."""
     x, y, radius = rows[r, X], rows[r, Y], rows[r, CIRCLE_RADIUS]
@@ -100,13 +97,13 @@ def _circle_inside(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: 
     return not convex_overlap(xs, ys, n, opposite_x, opposite_y, 1, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _from_centre(rows: Floats, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
     """The least distance of a place from the centre of a region."""
     return convex_distance(rows[r, X : X + 1], rows[r, Y : Y + 1], 1, xs, ys, n, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether every point of a place is in a region or on its border."""
     rows, corners = table.rows, table.corners
@@ -126,7 +123,7 @@ def region_inside(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, sp
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> bool:
     """Whether a place and a region share a point."""
     rows, corners = table.rows, table.corners
@@ -146,7 +143,7 @@ def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, s
     )
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
@@ -158,7 +155,7 @@ def region_distance(
     return _place_to_region(table, r, xs, ys, n, math.inf, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _place_to_region(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int
 ) -> float:
@@ -182,7 +179,7 @@ def _place_to_region(
     return best
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _point_to_region(
     rows: Floats, corners: Floats, r: int, x: float, y: float, limit: float, space: int
 ) -> float:
@@ -204,7 +201,7 @@ def _point_to_region(
     return best
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_centre_distance(
     table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
 ) -> float:
@@ -215,7 +212,7 @@ def region_centre_distance(
     return point_distance(table.rows[r, X], table.rows[r, Y], x, y, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_test(
     table: RegionTable,
     r: int,
@@ -248,7 +245,7 @@ def region_test(
     return compare_distance(distance, comparison, number, tolerance)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def point_test(
     table: RegionTable,
     r: int,
@@ -273,13 +270,13 @@ def point_test(
     return compare_distance(distance, comparison, number, tolerance)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _beyond(number: float, tolerance: float) -> float:
     """A distance from which on the test has the same result."""
     return (abs(number) + abs(tolerance)) * (1.0 + 1e-9) + 1e-3
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, above: float) -> float:
     """A lower bound of the distance of a box and a region in the plane."""
     across = max(rows[r, LEFT] - right, left - rows[r, RIGHT])
@@ -287,7 +284,7 @@ def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, abov
     return max(across, along) * (1.0 - 1e-9)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def region_box(
     table: RegionTable,
     r: int,
@@ -314,7 +311,7 @@ def region_box(
     return expand_box(rows[r, LEFT], rows[r, BELOW], rows[r, RIGHT], rows[r, ABOVE], more, space)
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def expand_box(
     left: float, below: float, right: float, above: float, length: float, space: int
 ) -> Box:

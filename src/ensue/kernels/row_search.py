@@ -18,11 +18,10 @@ Floats = npt.NDArray[np.float64]
 
 EXCLUDED = 1 << 14  # a label's bit for rows that are not output
 VARIABLE = EXCLUDED - 1
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 UNKNOWN = -1  # a transition that is not computed yet
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def group_rows(codes: Codes | Ints, count: int) -> tuple[Ints, Ints]:
     """Counting sort: the rows by code, and where each code begins."""
     bounds = np.zeros(count + 1, np.int64)
@@ -39,14 +38,14 @@ def group_rows(codes: Codes | Ints, count: int) -> tuple[Ints, Ints]:
     return order, bounds
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def clear_failed(holds: Bools, mask: Masks, bit: int) -> None:
     """Clear a bit of the rows for which a condition does not hold."""
     for row in range(len(holds)):
         mask[row] = mask[row] if holds[row] else mask[row] & ~bit
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def clear_outside(bounds: Ints, shift: int, valid: Bools) -> None:
     """Clear the rows for which the row `shift` later is outside the partition."""
     for p in range(len(bounds) - 1):
@@ -59,7 +58,7 @@ def clear_outside(bounds: Ints, shift: int, valid: Bools) -> None:
                 valid[row] = False
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def propagate_backwards(
     symbols: Masks,
     bounds: Ints,
@@ -99,7 +98,7 @@ def propagate_backwards(
     return -1
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_nth_rows(
     labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int
 ) -> Ints:
@@ -118,7 +117,7 @@ def find_nth_rows(
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def find_running_nth_rows(
     labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int
 ) -> Ints:
@@ -144,7 +143,7 @@ def find_running_nth_rows(
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def select_rows(
     labels: Labels, offsets: Ints, starts: Ints, wanted: Bools
 ) -> tuple[Ints, Ints, Ints]:
@@ -168,25 +167,12 @@ def select_rows(
     return places, rows, upto
 
 
-@kernel(**_OPTIONS)
-def running_counts(places: Ints, kept: Bools) -> Ints:
-    """The number of values of a segment up to each one."""
-    out = np.empty(len(kept), np.int64)
+@kernel()
+def running_sums(places: Ints, values: Floats | Ints, kept: Bools) -> Floats | Ints:
+    """The sum of a segment's values up to each one; sums of integers fit into 64 bits."""
+    out = np.empty_like(values)
     for m in range(len(places) - 1):
-        total = 0
-        for k in range(places[m], places[m + 1]):
-            if kept[k]:
-                total += 1
-            out[k] = total
-    return out
-
-
-@kernel(**_OPTIONS)
-def running_sums(places: Ints, values: Floats, kept: Bools) -> Floats:
-    """The sum of a segment's values up to each one."""
-    out = np.empty(len(values), np.float64)
-    for m in range(len(places) - 1):
-        total = 0.0
+        total = values.dtype.type(0)
         for k in range(places[m], places[m + 1]):
             if kept[k]:
                 total += values[k]
@@ -194,23 +180,8 @@ def running_sums(places: Ints, values: Floats, kept: Bools) -> Floats:
     return out
 
 
-@kernel(**_OPTIONS)
-def running_integer_sums(places: Ints, values: Ints, kept: Bools) -> Ints:
-    """The sum of a segment's integers, which fits into 64 bits, up to each one."""
-    out = np.empty(len(values), np.int64)
-    for m in range(len(places) - 1):
-        total = 0
-        for k in range(places[m], places[m + 1]):
-            if kept[k]:
-                total += values[k]
-            out[k] = total
-    return out
-
-
-@kernel(**_OPTIONS)
-def running_best(
-    places: Ints, values: npt.NDArray[np.float64] | Ints, kept: Bools, least: bool
-) -> Ints:
+@kernel()
+def running_best(places: Ints, values: Floats | Ints, kept: Bools, least: bool) -> Ints:
     """The position of the least or greatest value of a segment up to each one; -1 if missing.
 
     Any number replaces NaN.
@@ -220,16 +191,9 @@ def running_best(
         best = -1
         for k in range(places[m], places[m + 1]):
             if kept[k]:
-                if best < 0:
+                if best < 0 or (values[k] < values[best] if least else values[k] > values[best]):
                     best = k
-                elif least:
-                    if values[k] < values[best] or (
-                        values[best] != values[best] and values[k] == values[k]
-                    ):
-                        best = k
-                elif values[k] > values[best] or (
-                    values[best] != values[best] and values[k] == values[k]
-                ):
+                elif values[best] != values[best] and values[k] == values[k]:
                     best = k
             out[k] = best
     return out

@@ -20,10 +20,9 @@ Numbers = npt.NDArray[Any]
 
 _MOST = 2**63 - 1
 _LEAST = -(2**63)
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def counts(offsets: Ints, valid: Bools) -> Ints:
     """The number of values of each segment."""
     n = len(offsets) - 1
@@ -41,7 +40,7 @@ def counts(offsets: Ints, valid: Bools) -> Ints:
     return out
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
     """The sum of each segment, in double precision."""
     n = len(offsets) - 1
@@ -56,7 +55,7 @@ def sums(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Numbers, Bools]:
     return out, known
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def integer_sums(offsets: Ints, values: Ints, valid: Bools) -> tuple[Ints, Ints, Bools]:
     """The sum of each segment modulo 2^64, and the number of overflows (0: it is exact)."""
     n = len(offsets) - 1
@@ -81,7 +80,7 @@ def integer_sums(offsets: Ints, values: Ints, valid: Bools) -> tuple[Ints, Ints,
     return out, carry, known
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def integer_averages(offsets: Ints, values: Ints, valid: Bools) -> tuple[Floats, Bools]:
     """The mean of each segment of integers: their exact sum as a double, divided."""
     totals, carry, known = integer_sums(offsets, values, valid)
@@ -93,27 +92,18 @@ def integer_averages(offsets: Ints, values: Ints, valid: Bools) -> tuple[Floats,
     return out, known
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def averages(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
     """The mean of each segment: a sum in double precision, divided by the count."""
-    n = len(offsets) - 1
-    out = np.zeros(n, np.float64)
-    known = np.zeros(n, np.bool_)
-    every = len(valid) == 0
-    for k in range(n):
-        total = 0.0
-        count = 0
-        for p in range(offsets[k], offsets[k + 1]):
-            if every or valid[p]:
-                total += np.float64(values[p])
-                count += 1
-        if count > 0:
-            out[k] = total / count
-            known[k] = True
+    out, known = sums(offsets, values, valid)
+    number = counts(offsets, valid)
+    for k in range(len(out)):
+        if known[k]:
+            out[k] /= number[k]
     return out, known
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bools]:
     """The sample standard deviation of each segment, by Welford's method."""
     n = len(offsets) - 1
@@ -137,7 +127,7 @@ def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bo
     return out, known
 
 
-@kernel(**_OPTIONS)
+@kernel()
 def percentiles(
     offsets: Ints, values: Numbers, valid: Bools, percent: float
 ) -> tuple[Floats, Bools]:
@@ -181,9 +171,9 @@ def percentiles(
     return out, known
 
 
-@kernel(**_OPTIONS)
-def find_least(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
-    """The position of each segment's smallest value, the first of equals; -1 for none.
+@kernel()
+def find_extremes(offsets: Ints, values: Numbers, valid: Bools, least: bool) -> Ints:
+    """The position of each segment's least or greatest value, the first of equals; -1 for none.
 
     Any number replaces NaN.
     """
@@ -194,25 +184,7 @@ def find_least(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
         best = -1
         for p in range(offsets[k], offsets[k + 1]):
             if every or valid[p]:
-                if best < 0 or values[p] < values[best]:
-                    best = p
-                elif values[best] != values[best] and values[p] == values[p]:
-                    best = p
-        out[k] = best
-    return out
-
-
-@kernel(**_OPTIONS)
-def find_greatest(offsets: Ints, values: Numbers, valid: Bools) -> Ints:
-    """The position of each segment's largest value, the first of equals; -1 for none."""
-    n = len(offsets) - 1
-    out = np.full(n, -1, np.int64)
-    every = len(valid) == 0
-    for k in range(n):
-        best = -1
-        for p in range(offsets[k], offsets[k + 1]):
-            if every or valid[p]:
-                if best < 0 or values[p] > values[best]:
+                if best < 0 or (values[p] < values[best] if least else values[p] > values[best]):
                     best = p
                 elif values[best] != values[best] and values[p] == values[p]:
                     best = p

@@ -13,7 +13,7 @@ _DIGIT = 11  # of a pass at most, so that its counters stay in the nearest cache
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@kernel(nogil=True, error_model="numpy")
+@kernel()
 def stable_order(values: Ints) -> Ints:
     """The stable ascending order of values.
 
@@ -66,7 +66,7 @@ def stable_order(values: Ints) -> Ints:
     return places.astype(np.int64)
 
 
-@kernel(nogil=True)
+@kernel()
 def merge_rows(rows: Any, offsets: Any, bits: Any, out_rows: Ints, out_mask: Ints) -> int:
     """Merge ascending lists of rows, with the bits of the lists that contain each row.
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ensue.codegen.absence import InstanceStore, NestedMatches, write_search
-from ensue.codegen.counters import make_absence_label, make_check_label, make_place_label
+from ensue.codegen.counters import make_absence_label, make_check_label
 from ensue.codegen.expressions import Feature, ValueText
 from ensue.codegen.kernel_inputs import GROW, KernelContext
 from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
@@ -47,10 +47,6 @@ class StackKernel(InstanceKernel):
 STATE = ["A", "AF", "tops", "counts"]
 
 
-def write_stack_kernel(frame: KernelContext) -> StackKernel:
-    return _StackWriter(frame).write()
-
-
 class _InstanceAccess:
     """Access for conditions during construction: `p_b` is the instance of b."""
 
@@ -62,8 +58,7 @@ class _InstanceAccess:
         variable, at, _ = place
         assert at is EventPosition.ONLY
         if variable == self.order[-1]:
-            frame = self.instances.frame
-            return frame.value(feature), frame.ok(feature)
+            return self.instances.frame.read(feature)
         return self.instances.feature(variable, feature, self.instance(variable))
 
     def instance(self, variable: str) -> str:
@@ -89,11 +84,9 @@ class _StackWriter:
         self.output = tuple(f"row_{variable}" for variable in self.order)
 
     def write(self) -> StackKernel:
-        body = self.frame.again(depth=2)
-        # twice: the first pass collects the features that the conditions read
-        self._event(body)
-        body = self.frame.again(depth=2)
-        self._event(body)
+        for _ in range(2):  # the first pass collects the features that the conditions read
+            body = self.frame.restart(depth=2)
+            self._event(body)
         arrays = [name for name, _ in self.instances.parameters()]
         pushes = len(self.order) - 1 + len(self.frame.negatives)
         registers = {"atop": "INSTANCE_TOP", "otop": "OUT_TOP"}
@@ -126,7 +119,8 @@ class _StackWriter:
                     self._push(out, variable)
                 else:
                     out(f"rip = {self._top(place - 1)}")
-                    with out.block(f"if {self._reachable('rip')}:"):
+                    far = self._too_far("rip") if self.frame.plan.prune else None
+                    with out.block("if rip >= 0" + (f" and not ({far}):" if far else ":")):
                         self._push(out, variable, "rip")
                         for absence in self._absences_before(place):
                             out(f"{self._newest(absence, 'n')} = {self._newest_now(absence)}")
@@ -160,14 +154,7 @@ class _StackWriter:
 
     def _push(self, out: SourceWriter, variable: str, rip: str = "-1") -> None:
         self.instances.push(out, variable, rip)
-        out(*self.tally.passed(make_place_label(format_stack_place(variable))))
-
-    def _reachable(self, node: str) -> str:
-        """Whether an instance, and so perhaps older ones, are inside the window."""
-        far = self._too_far(node)
-        if far is None or not self.frame.plan.prune:
-            return f"{node} >= 0"
-        return f"{node} >= 0 and not ({far})"
+        out(*self.tally.passed(format_stack_place(variable)))
 
     def _too_far(self, node: str) -> str | None:
         if self.frame.window is None:
@@ -191,7 +178,7 @@ class _StackWriter:
             if place:  # a nested loop may take long
                 write_stop_if(out, STOP_REQUESTED, ("O",))
             at = format_stack_place(self.order[place])
-            out(*self.tally.tried(make_place_label(at)))
+            out(*self.tally.tried(at))
             tests: list[tuple[str, CounterLabel | None]] = [
                 (
                     self.frame.writer.condition(c.condition, self.access),
@@ -232,10 +219,6 @@ class _StackWriter:
         last = len(self.order) - 1
         after = [self.order.index(v) for v in absence.after]
         before = [self.order.index(v) for v in absence.before]
-
-        def found() -> None:
-            out("go = False")
-
         if absence.newest:
             newest = (
                 self._newest_now(absence)
@@ -257,7 +240,7 @@ class _StackWriter:
                 before_start=["s" if p == last else self._get("start", p) for p in before],
                 first="",
                 last="idx" if self.frame.by_events else "t",
-                found=found,
+                found="go = False",
             )
 
     def _absences_before(self, place: int) -> list[NegationCheck]:
@@ -306,12 +289,9 @@ class StacksState(InstanceState[StackKernel]):
             arena.drop_unreached(self.tables["A"], self.tables["tops"], alive)
         self.keep_only(alive)
 
-    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
-        self.keep_instances(alive, [arena.RIP])
-
     def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         self.expire_instances(now)
         return sorted_unique(self.entries[:, arena.ROW])
 
 
-STACKS = Structure(write_stack_kernel, StacksState)
+STACKS = Structure(lambda frame: _StackWriter(frame).write(), StacksState)

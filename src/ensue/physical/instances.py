@@ -1,6 +1,7 @@
 """Events stored by partition in linked lists, newest first: the tables `A`, `AF` and `tops`."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -81,18 +82,22 @@ class InstanceState(StructureState[S]):
             self.keep_only(~gone[entries[:, arena.KEY]])
         super().drop_keys(gone)
 
-    @abstractmethod
     def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
         """Drops the other instances."""
+        self.keep_instances(alive, [arena.PREVIOUS, arena.RIP])
 
-    def make_room(self, asked: RoomRequest, room: RoomProvider) -> None:
-        if asked.code != NEEDS_INSTANCES:
-            raise AssertionError(f"unknown code {asked.code} from a kernel")
+    def make_room(self, request: RoomRequest, room: RoomProvider) -> None:
+        if request.code != NEEDS_INSTANCES:
+            raise AssertionError(f"unknown code {request.code} from a kernel")
         room.drain()  # matches may refer to instances
-        self.expire_instances(asked.now)
+        self.expire_instances(request.now)
         size = len(self.tables["A"])
         # in a small table, growing is cheaper than dropping dead entries
-        if asked.again or size < YOUNG * tables.INITIAL_ROWS or self.meta[INSTANCE_TOP] * 2 > size:
+        if (
+            request.again
+            or size < YOUNG * tables.INITIAL_ROWS
+            or self.meta[INSTANCE_TOP] * 2 > size
+        ):
             room.grow("A", "AF")
 
     def expire(self, now: float | None, rows: int) -> None:  # noqa: ARG002
@@ -103,7 +108,7 @@ class InstanceState(StructureState[S]):
         """Drops the instances that no later event can reach."""
 
     def inside_window(self, now: float | None, time: str = "end") -> npt.NDArray[np.bool_]:
-        """The instances that an event from `now` on may reach, by the given time."""
+        """The instances that an event from `now` on may reach, by their start or end."""
         frame, entries = self.frame, self.entries
         if frame.window is None:
             return np.ones(len(entries), np.bool_)
@@ -118,21 +123,13 @@ class InstanceState(StructureState[S]):
 
     def times(self, name: str) -> Table:
         """A time of each instance."""
-        columns, entries = self.source.instances.columns, self.entries
-        if self.frame.real_time:
-            return self.tables["AF"][: len(entries), columns.reals[name]]
-        return entries[:, columns.wholes[name]]
+        return self.read_times(self.source.instances.columns, name)[: len(self.entries)]
 
-    def keep_instances(self, alive: npt.NDArray[np.bool_], links: list[int]) -> None:
-        """Drops the other instances; `links` are the columns, besides `previous`, that refer to
-        older ones."""
-        tables, top = self.tables, len(alive)
+    def keep_instances(
+        self, alive: npt.NDArray[np.bool_], links: Sequence[int], *, to_older: bool = True
+    ) -> None:
+        """Drops the other instances; `links` are the columns that refer to instances."""
+        tables, columns = self.tables, np.array(links, np.int64)
         self.meta[INSTANCE_TOP] = arena.keep_instances(
-            tables["A"],
-            tables["AF"],
-            top,
-            tables["tops"],
-            np.array(links, np.int64),
-            alive,
-            np.empty(top, np.int64),
+            tables["A"], tables["AF"], tables["tops"], columns, alive, to_older
         )

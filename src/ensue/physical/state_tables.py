@@ -53,7 +53,9 @@ class TableShape:
         return np.full((count, *width), fresh, self.dtype)
 
 
-def make_named_shapes(columns: StateColumns, rows: FilledRows) -> tuple[TableShape, TableShape]:
+def make_named_shapes(
+    columns: StateColumns, rows: KeyedRows | FilledRows
+) -> tuple[TableShape, TableShape]:
     """The two tables of named columns: of integers, and of floats."""
     wholes, reals = columns.widths()
     return (
@@ -172,7 +174,7 @@ class StateTables:
                 moved[:, number] = 1
         self.tables[name] = moved
 
-    def keep_keys(self, kept: Table, moved: Table) -> None:  # noqa: ARG002  for those that hold keys
+    def keep_keys(self, kept: Table, moved: Table) -> None:  # noqa: ARG002  for tables that hold keys
         """Keeps the partitions `kept`, in this order; `moved` maps them to their new codes."""
         for shape in self.by_key:
             new = shape.filled(max(1, len(kept)))
@@ -182,9 +184,7 @@ class StateTables:
     def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
         """Clears the rows of some partitions."""
         for shape in self.by_key:
-            self.tables[shape.name][gone] = (
-                shape.rows.fresh if isinstance(shape.rows, KeyedRows) else 0
-            )
+            self.tables[shape.name][gone] = shape.filled(1)[0]
 
     def used_parts(self, keys: int) -> dict[str, Table]:
         """The tables without free room and output."""
@@ -200,11 +200,7 @@ class StateTables:
         """The approximate size of `used_parts` in bytes, with `keys` keys and without gaps."""
         size = self.meta.nbytes
         for shape in self.by_key:
-            size += max(1, keys) * _row_bytes(self.tables[shape.name])
+            size += max(1, keys) * self.tables[shape.name][:1].nbytes
         for name, rows in self.listed.items():
-            size += int(self.meta[rows.used]) * _row_bytes(self.tables[name])
+            size += int(self.meta[rows.used]) * self.tables[name][:1].nbytes
         return size
-
-
-def _row_bytes(table: Table) -> int:
-    return table.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))

@@ -30,7 +30,7 @@ Kernels = Callable[[str], Callable[..., Any]]  # a compiled function of a kernel
 class KernelSignature:
     """Parameters of a function of a kernel."""
 
-    given: tuple[str, ...]  # types of single values, which come first: time, truth
+    scalars: tuple[str, ...]  # types of single values, which come first: time, truth
     tables: tuple[str, ...]
 
 
@@ -130,6 +130,12 @@ class StructureState(StateTables, ABC, Generic[S]):
         self.take_shape(source.shapes, self.source.columns, source.columns)
         self.frame, self.source, self.kernel = frame, source, kernel
 
+    def read_times(self, columns: StateColumns, name: str) -> Table:
+        """A column of times of all rows."""
+        if self.frame.real_time:
+            return self.tables[columns.real][:, columns.reals[name]]
+        return self.tables[columns.whole][:, columns.wholes[name]]
+
     @property
     def tracks_used_rows(self) -> bool:
         """Whether the kernel drops partial matches that AFTER MATCH SKIP forbids."""
@@ -139,7 +145,7 @@ class StructureState(StateTables, ABC, Generic[S]):
         """Sets by partition the first row with which AFTER MATCH SKIP lets a match begin."""
 
     @abstractmethod
-    def make_room(self, asked: RoomRequest, room: RoomProvider) -> None:
+    def make_room(self, request: RoomRequest, room: RoomProvider) -> None:
         """Answers a request of the kernel: drops dead entries, or grows tables."""
 
     def sweep(self, now: float, room: RoomProvider, *, flush: bool) -> None:
@@ -192,7 +198,7 @@ class StructureState(StateTables, ABC, Generic[S]):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether the tables have so many gaps that compaction pays off before saving."""
+        """Whether compaction before saving pays off, because of gaps in the tables."""
         return False
 
     def tidy(self) -> None:

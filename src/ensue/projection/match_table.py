@@ -311,8 +311,8 @@ def _first_rows(gathered: MatchValues, schema: Schema) -> Ints:
     first = np.full(matches.count, -1, np.int64)
     for variable in matches.variables:
         offsets, elements = matches.segments(variable)
-        place = segments.find_least(
-            as_read_only(offsets), as_read_only(starts[elements]), to_kernel_validity(None)
+        place = segments.find_extremes(
+            as_read_only(offsets), as_read_only(starts[elements]), to_kernel_validity(None), True
         )
         found = place >= 0
         rows = np.full(matches.count, -1, np.int64)

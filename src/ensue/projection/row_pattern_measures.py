@@ -262,7 +262,7 @@ class MeasureEvaluator:
             return places, rows, upto
         match = np.repeat(np.arange(len(found)), np.diff(places))
         kept = truth(self._at(rows, match, reach.only))
-        running = loops.running_counts(places, kept)
+        running = loops.running_sums(places, kept.astype(np.int64), kept)
         flat = np.repeat(np.arange(len(found)), np.diff(found.offsets))
         before = places[flat] + upto - 1
         fewer = np.where(upto > 0, running[np.maximum(before, 0)] if len(running) else 0, 0)
@@ -306,9 +306,10 @@ class MeasureEvaluator:
         if vector.kind is ValueKind.NULL:
             known = np.zeros(len(end), np.int64)
         else:
-            known = at_end(loops.running_counts(places, np.ascontiguousarray(kept))).astype(
-                np.int64
+            running = loops.running_sums(
+                places, np.ones(count, np.int64), np.ascontiguousarray(kept)
             )
+            known = at_end(running).astype(np.int64)
         if reach.function == "count":
             return _Made(Vector(ValueKind.INTEGER, known))
         if vector.kind is ValueKind.NULL:
@@ -325,7 +326,7 @@ class MeasureEvaluator:
             most = float(np.abs(values.astype(np.float64)).max()) if count else 0.0
             if most * max(1, count) >= _WIDE:
                 return None  # a sum may leave 64 bits
-            totals = at_end(loops.running_integer_sums(places, values, valid)).astype(np.int64)
+            totals = at_end(loops.running_sums(places, values, valid)).astype(np.int64)
             if reach.function == "sum":
                 return _Made(Vector(vector.kind, totals, there))
             if vector.kind is ValueKind.DURATION:

@@ -269,8 +269,8 @@ def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
     if argument.kind is ValueKind.NULL:
         return np.full(len(offsets) - 1, -1, np.int64)
     valid = to_kernel_validity(argument.valid)
-    of = segments.find_least if function == "min" else segments.find_greatest
-    places: Ints = of(as_read_only(offsets), as_read_only(_ordered(argument)), valid)
+    values = as_read_only(_ordered(argument))
+    places: Ints = segments.find_extremes(as_read_only(offsets), values, valid, function == "min")
     return places
 
 

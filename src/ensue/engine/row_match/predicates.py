@@ -34,21 +34,21 @@ _WIDE = 2.0**62
 
 
 class CompiledConditions:
-    """The generated search of a clause, compiled."""
+    """The generated search of a clause, compiled; a search stores `wholes` and `reals` numbers."""
 
-    def __init__(self, judged: RowPatternKernel, *, nullable: bool) -> None:
-        self._judged = judged
+    def __init__(self, source: RowPatternKernel, *, nullable: bool) -> None:
+        self._source = source
         self._nullable = nullable
-        self.wholes = len(judged.registers.wholes)
-        self.reals = len(judged.registers.reals)
+        self.wholes = len(source.registers.wholes)
+        self.reals = len(source.registers.reals)
 
     @cached_property
     def kernel(self) -> Callable[..., int]:
-        return get_loop(self._judged.text, "search")
+        return get_loop(self._source.text, "search")
 
     def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
         """The constants and features of all rows; None if a sum might exceed 64 bits."""
-        rows, features = partitions.rows, self._judged.features
+        rows, features = partitions.rows, self._source.features
         whole = np.zeros((max(1, len(features)), rows), np.int64)
         real = np.zeros((max(1, len(features)), rows), np.float64)
         valid = np.ones((max(1, len(features)), rows if self._nullable else 1), np.bool_)
@@ -69,11 +69,11 @@ class CompiledConditions:
                 real[feature.number] = vector.values
         for (number, _), ranks in zip(texts, rank_texts([v for _, v in texts]), strict=True):
             whole[number] = ranks
-        for number in self._judged.summed:
+        for number in self._source.summed:
             most = float(np.abs(whole[number].astype(np.float64)).max()) if rows else 0.0
             if most * max(1, rows) >= _WIDE:
                 return None
-        return (*self._judged.constants.arrays(), whole, real, valid)
+        return (*self._source.constants.arrays(), whole, real, valid)
 
 
 class ConditionKernels:
@@ -87,16 +87,14 @@ class ConditionKernels:
         """Yield the kernels for rows without and with NULL, if kernels support the conditions."""
         for nullable in (False, True):
             if (unit, nullable) not in self._known:
-                judged = build_kernel(self._plan, unit, nullable=nullable)
+                kernel = build_kernel(self._plan, unit, nullable=nullable)
                 self._known[unit, nullable] = (
-                    None if judged is None else CompiledConditions(judged, nullable=nullable)
+                    None if kernel is None else CompiledConditions(kernel, nullable=nullable)
                 )
             conditions = self._known[unit, nullable]
             if conditions is not None:
                 yield conditions
 
-
-# ---------------------------------------------------------------------------- interpreter
 
 _WORK = 1 << 20  # rows that conditions may visit in the search from one row: some seconds
 
@@ -105,12 +103,7 @@ Kept = tuple[tuple[Mapped, ...], ...]  # for each group of rows that conditions 
 
 
 class TooMuchWorkError(Exception):
-    """The search for a match that begins with a row exceeds its budget."""
-
-    def __init__(self, partition: int, row: int) -> None:
-        super().__init__(partition, row)
-        self.partition = partition
-        self.row = row
+    """The search for a match exceeds its budget; the partition and its first row are arguments."""
 
 
 class InterpretedConditions:
@@ -139,12 +132,12 @@ class InterpretedConditions:
         text = write_match_search("Conditions by their plain meaning.", takings, registers, ())
         return load_interpreted(text, "search")
 
-    def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
-        judged = _Judged(self._plan, self._groups, partitions)
-        return None, None, None, judged.fits, judged.remembered
+    def arguments(self, partitions: Partitions) -> tuple[Any, ...]:
+        interpreter = _Interpreter(self._plan, self._groups, partitions)
+        return None, None, None, interpreter.fits, interpreter.remember
 
 
-class _Judged:
+class _Interpreter:
     """Interprets conditions over the rows of some partitions."""
 
     def __init__(
@@ -170,7 +163,7 @@ class _Judged:
         self._start = (-1, -1)  # the partition and the row at which the search starts
         self._work = 0  # since then
 
-    def remembered(self, kept: int, variable: int, row: int) -> int:
+    def remember(self, kept: int, variable: int, row: int) -> int:
         """The state after a row is mapped to a variable."""
         return self._number(self._with(self._kept[kept], variable, row))
 

@@ -38,23 +38,12 @@ class Reachability:
         entries = self.automaton.entries
         width = len(entries) // 8 + 1
         self._moves = _moves(self.automaton)
-        self._ends = [  # without $: of all rows, and of the first row of a partition
-            _bits(
-                [
-                    e
-                    for e, choices in enumerate(entries)
-                    if RowTransition(END, at_start=s) in choices
-                ],
-                width,
-            )
-            for s in (False, True)
-        ]
-        at_end = [
-            e
-            for e, cs in enumerate(entries)
-            if any(c.variable == END and not c.at_start for c in cs)
-        ]
-        self.closed = self._state(_bits(at_end, width))
+        numbered = list(enumerate(entries))
+        # without $: of all rows, and of the first row of a partition
+        ends = (RowTransition(END, at_start=at_start) for at_start in (False, True))
+        self._ends = [_bits([e for e, cs in numbered if end in cs], width) for end in ends]
+        is_end = lambda choice: choice.variable == END and not choice.at_start
+        self.closed = self._state(_bits([e for e, cs in numbered if any(map(is_end, cs))], width))
         self.opened = self._state(self._possible_later())
 
     def _possible_later(self) -> int:

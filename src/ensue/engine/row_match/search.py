@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from ensue.codegen import row_pattern_search as source
 from ensue.codegen.kernel_cache import get_loop
 from ensue.engine.interrupts import run_interruptibly
 from ensue.engine.row_match.predicates import (
+    CompiledConditions,
     ConditionKernels,
     InterpretedConditions,
     TooMuchWorkError,
@@ -76,8 +77,6 @@ class RowMatches:
         return len(self.starts)
 
 
-# ---------------------------------------------------------------------------- masks
-
 _IN_A_BYTE = 8  # variables
 
 
@@ -134,8 +133,6 @@ def _values(
     return evaluate(condition.expr, lookup, partitions.rows, partitions.unit)
 
 
-# ---------------------------------------------------------------------------- search
-
 _SKIPS = {
     RowSkipTarget.PAST_LAST: 0,
     RowSkipTarget.NEXT: 1,
@@ -149,22 +146,7 @@ LABELS = 1 << 22  # rows of matches returned at a time
 _MATCHES = 1 << 20
 
 
-class ConditionEvaluator(Protocol):
-    """Evaluates conditions on the match so far inside a generated search kernel."""
-
-    @property
-    def kernel(self) -> Callable[..., int]: ...
-    @property
-    def wholes(self) -> int:
-        """The number of integers in the state of a search."""
-
-    @property
-    def reals(self) -> int: ...
-    def arguments(self, partitions: Partitions) -> tuple[Any, ...] | None:
-        """The kernel's arguments: constants, integers and floats of rows, and their validity.
-
-        None if it cannot evaluate these rows.
-        """
+ConditionEvaluator = CompiledConditions | InterpretedConditions
 
 
 class RowMatchFinder:
@@ -173,7 +155,7 @@ class RowMatchFinder:
     def __init__(self, plan: RowPatternPlan) -> None:
         self.plan = plan
         self._possible = Reachability(plan.automaton)
-        self._judges = ConditionKernels(plan)
+        self._kernels = ConditionKernels(plan)
         choices = [choice for entry in plan.automaton.entries for choice in entry]
         lengths = [len(entry) for entry in plan.automaton.entries]
         self._choices: tuple[Ints, ...] = (
@@ -187,18 +169,16 @@ class RowMatchFinder:
         self._skip = _SKIPS[skip.to], sum(1 << numbers[name] for name in skip.variables)
 
     @cached_property
-    def _plain(self) -> ConditionEvaluator:
+    def _plain(self) -> InterpretedConditions:
         return InterpretedConditions(self.plan)
 
     def judge(self, partitions: Partitions) -> tuple[ConditionEvaluator, tuple[Any, ...]]:
         """Choose a kernel that supports all conditions, else the interpreter, with arguments."""
-        for judge in self._judges.of(partitions.unit):
+        for judge in self._kernels.of(partitions.unit):
             values = judge.arguments(partitions)
             if values is not None:
                 return judge, values
-        values = self._plain.arguments(partitions)
-        assert values is not None
-        return self._plain, values
+        return self._plain, self._plain.arguments(partitions)
 
     def find(self, partitions: Partitions, search: SearchState) -> Iterator[RowMatches]:
         """Yield the matches that later rows cannot change, by partition and row.
@@ -217,18 +197,13 @@ class RowMatchFinder:
             judged = True
             alive = np.zeros(partitions.rows + len(partitions), np.int32)
             sets = np.ones((1, len(self.plan.automaton.entries)), np.uint8)
-        run = _Run(
-            self.plan,
-            partitions,
-            search,
-            self.plan.row_pattern.rows is RowsPerMatch.ALL_AND_UNMATCHED,
-        )
+        run = _Run(self.plan, partitions, search)
         fixed: tuple[Any, ...] = (mask, alive, sets, *self._choices, bounds, limits)
         fixed += (search.opened, search.begun, *self._skip)
         state = (search.position, search.number, search.covered)
         if judged:
             judge, values = self.judge(partitions)
-            context = self._given(partitions, search, judge, values)
+            context = self._create_buffers(partitions, search, judge, values)
             plain = isinstance(judge, InterpretedConditions)  # it counts its own work
             run.most_steps = _STEPS if plain else _FEW_STEPS
             yield from run.search(judge.kernel, (*fixed, *state), context)
@@ -236,13 +211,13 @@ class RowMatchFinder:
             kernel = get_loop(source.write_row_search(), "search")
             yield from run.search(kernel, (*fixed, *state), None)
 
-    def _given(
+    def _create_buffers(
         self,
         partitions: Partitions,
         search: SearchState,
         judge: ConditionEvaluator,
         values: tuple[Any, ...],
-    ) -> "_Given":
+    ) -> "_SearchBuffers":
         row_pattern = self.plan.row_pattern
         times: npt.NDArray[Any] = np.zeros(1, np.int64)
         horizon: float = -1
@@ -253,7 +228,7 @@ class RowMatchFinder:
             horizon = within_to_ticks(row_pattern.within, partitions.unit)
             least = np.finfo(np.float64).min if times.dtype.kind == "f" else np.iinfo(np.int64).min
             now = np.array([least if search.now is None else search.now], times.dtype)
-        return _Given(judge.wholes, judge.reals, (now, horizon, times), values)
+        return _SearchBuffers(judge.wholes, judge.reals, (now, horizon, times), values)
 
 
 def within_to_ticks(within: timedelta | float, unit: Unit) -> int | float:
@@ -265,7 +240,7 @@ def within_to_ticks(within: timedelta | float, unit: Unit) -> int | float:
 
 
 @dataclass
-class _Given:
+class _SearchBuffers:
     """The state and arguments of a search with conditions on the match."""
 
     wholes: int
@@ -292,14 +267,12 @@ class _Given:
 class _Run:
     """One search over some partitions: grows the buffers and yields matches."""
 
-    def __init__(
-        self, plan: RowPatternPlan, partitions: Partitions, search: SearchState, unmatched: bool
-    ) -> None:
+    def __init__(self, plan: RowPatternPlan, partitions: Partitions, search: SearchState) -> None:
         self._plan = plan
         self._partitions = partitions
         self._search = search
         self._meta = np.zeros(8, np.int64)
-        self._wants_unmatched = unmatched
+        self._wants_unmatched = plan.row_pattern.rows is RowsPerMatch.ALL_AND_UNMATCHED
         self._make_room(min(LABELS, partitions.rows + 1))
 
     def _make_room(self, labels: int) -> None:
@@ -309,7 +282,7 @@ class _Run:
         self._unmatched = np.empty(rows + 1 if self._wants_unmatched else 1, np.int64)
 
     def search(
-        self, kernel: Callable[..., int], fixed: tuple[Any, ...], context: _Given | None
+        self, kernel: Callable[..., int], fixed: tuple[Any, ...], context: _SearchBuffers | None
     ) -> Iterator[RowMatches]:
         meta = self._meta
         while True:
@@ -320,7 +293,7 @@ class _Run:
             try:
                 code = run_interruptibly(lambda a=arguments: kernel(*a), self._stop)  # type: ignore[misc]
             except TooMuchWorkError as error:
-                meta[source.PARTITION], meta[source.ROW] = error.partition, error.row
+                meta[source.PARTITION], meta[source.ROW] = error.args
                 raise self._too_long() from None
             match code:
                 case source.DONE:
@@ -341,9 +314,7 @@ class _Run:
                     context.room(len(context.stack), 4 * len(context.seen))
                 case source.TOO_LONG if self.most_steps == _FEW_STEPS:
                     self.most_steps = _STEPS
-                    if isinstance(
-                        kernel, JitFunction
-                    ):  # interpreting this many steps would take long
+                    if isinstance(kernel, JitFunction):  # to interpret that many takes long
                         kernel.compile_for(*arguments)
                 case source.TOO_LONG:
                     raise self._too_long()

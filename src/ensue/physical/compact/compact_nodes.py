@@ -20,7 +20,7 @@ from ensue.planner.physical_plan import CompactPlan, CompactStep
 from ensue.printing.expression_printer import format_name
 
 LINKS = ("previous", "next")  # and all that begin with next_ or last_
-TIME_STATE = ["A", "AF", "tops", "counts", "K", "KF"]  # parameters of `settle_all` after the time
+TIME_STATE = ("A", "AF", "tops", "counts", "K", "KF")  # parameters of `settle_all` after the time
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class CompactWriter:
 
     @property
     def state(self) -> tuple[str, ...]:
-        return ("A", "AF", "tops", "counts", "K", "KF")
+        return TIME_STATE
 
     @property
     def by_key(self) -> tuple[int, int]:
@@ -147,9 +147,9 @@ class CompactWriter:
         """The columns of `K` with rows of the stream, and their offset."""
         return None
 
-    def written(self) -> str:
+    def write(self) -> str:
         for _ in range(2):  # twice: the first pass collects the columns
-            body = self.frame.again(depth=2)
+            body = self.frame.restart(depth=2)
             if self.final:
                 body.note("", *self._describe("completes matches", self.final))
                 with body.block(f"if {self.played(self.roles_of(self.final))}:"):
@@ -215,10 +215,10 @@ class CompactWriter:
         if self.windowed:
             with out.block("for k in range(tops.shape[0]):"):
                 out("idx = counts[k]" if self.frame.by_events else "t = now")
-                self.settled(out)
+                self.write_expiry(out)
         out("return 0")
         return write_function(self.frame, "settle_all", ("now", *TIME_STATE), out)
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         """Writes the expiry of partition `k`, at time `t` or after `idx` events."""
         raise NotImplementedError

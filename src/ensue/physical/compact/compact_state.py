@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ensue.codegen.kernel_inputs import INSTANCE_TOP, NODE_TOP, KernelContext
+from ensue.codegen.kernel_inputs import NODE_TOP, KernelContext
 from ensue.kernels import arena
 from ensue.physical.compact.compact_nodes import TIME_STATE, CompactWriter, EventNodes
 from ensue.physical.compact.count import CountWriter, ExistsWriter
@@ -55,7 +55,7 @@ class CompactKernel(InstanceKernel):
 
     @property
     def kernels(self) -> Mapping[str, KernelSignature]:
-        return {SETTLE: KernelSignature(("time",), tuple(TIME_STATE))}
+        return {SETTLE: KernelSignature(("time",), TIME_STATE)}
 
     @property
     def has_nodes(self) -> bool:
@@ -98,16 +98,7 @@ class CompactState(InstanceState[CompactKernel]):
         self.keep_only(self.inside_window(time))
 
     def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
-        tables = self.tables
-        self.meta[INSTANCE_TOP] = arena.keep_linked(
-            tables["A"],
-            tables["AF"],
-            len(alive),
-            tables["tops"],
-            alive,
-            np.empty(len(alive), np.int64),
-            np.array(self.source.links, np.int64),
-        )
+        self.keep_instances(alive, self.source.links, to_older=False)
 
     def held_rows(self, now: float | None) -> npt.NDArray[np.int64]:
         """The rows of the stream that a later result may need, ascending."""
@@ -126,18 +117,18 @@ class CompactState(InstanceState[CompactKernel]):
         return self.tables["N"], 0, 1
 
 
+_WRITERS: dict[CompactOutput, type[CompactWriter]] = {
+    CompactOutput.COUNT: CountWriter,
+    CompactOutput.EXISTS: ExistsWriter,
+    CompactOutput.MATCHES: EnumerationWriter,
+}
+
+
 def write_compact_kernel(frame: KernelContext) -> CompactKernel:
     structure = frame.plan.structure
     assert isinstance(structure, CompactPlan)
-    writer: CompactWriter
-    match structure.answer:
-        case CompactOutput.COUNT:
-            writer = CountWriter(frame, structure)
-        case CompactOutput.EXISTS:
-            writer = ExistsWriter(frame, structure)
-        case CompactOutput.MATCHES:
-            writer = EnumerationWriter(frame, structure)
-    text = writer.written()
+    writer = _WRITERS[structure.answer](frame, structure)
+    text = writer.write()
     columns = writer.nodes.columns.wholes
     return CompactKernel(
         text,

@@ -96,7 +96,7 @@ class CountWriter(CompactWriter):
     def complete(self, out: SourceWriter) -> None:
         out("total = np.int64(0)", f"first = np.int64({self.none})")
         if self.windowed:
-            self.settled(out)
+            self.write_expiry(out)
             out(f"front = {self.nodes.top('front')}", f"filled = {self.nodes.top('back')} >= 0")
         for step in self.final:
             with out.when(self.taken(self.final, step)):
@@ -116,11 +116,8 @@ class CountWriter(CompactWriter):
                 out(f"first = min(first, {self.earliest(state)} + {self.none})")
             return
         with out.block("if filled:"):
-            with out.block(f"if {direct} > 0:"):
-                out(
-                    f"total = plus(total, {direct})",
-                    f"first = min(first, {self.earliest(state)} + {self.none})",
-                )
+            first = f"{self.earliest(state)} + {self.none}"
+            self._add_paths(out, [direct or ""], direct or "", first)
             out.note("the older events of the window, then the newer ones")
             with out.block("if front >= 0:"):
                 for source in self.states[1:]:
@@ -129,19 +126,16 @@ class CountWriter(CompactWriter):
                         continue
                     count = self.nodes.get(f"ways{source}", "front")
                     some = [count] if ways == "1" else [count, ways]
-                    with out.when(*(f"{number} > 0" for number in some)):
-                        both = count if ways == "1" else f"times({count}, {ways})"
-                        out(
-                            f"total = plus(total, {both})",
-                            f"first = min(first, {self.nodes.get(f'first{source}', 'front')})",
-                        )
+                    both = count if ways == "1" else f"times({count}, {ways})"
+                    self._add_paths(out, some, both, self.nodes.get(f"first{source}", "front"))
         with out.block("elif front >= 0:"):
             count = self.nodes.get(f"ways{state}", "front")
-            with out.block(f"if {count} > 0:"):
-                out(
-                    f"total = plus(total, {count})",
-                    f"first = min(first, {self.nodes.get(f'first{state}', 'front')})",
-                )
+            self._add_paths(out, [count], count, self.nodes.get(f"first{state}", "front"))
+
+    def _add_paths(self, out: SourceWriter, factors: list[str], count: str, first: str) -> None:
+        """Adds a number of paths, the product of factors, and their first row."""
+        with out.when(*(f"{factor} > 0" for factor in factors)):
+            out(f"total = plus(total, {count})", f"first = min(first, {first})")
 
     def keep(self, out: SourceWriter) -> None:
         if self.windowed:
@@ -195,7 +189,7 @@ class CountWriter(CompactWriter):
             with out.block(f"if {self.played([self.role(step)])} and {other} < {beginning}:"):
                 out(f"{beginning} = {other}")
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         front, back, tail = (self.nodes.top(name) for name in ("front", "back", "tail"))
         with out.block("while True:"):
@@ -341,7 +335,7 @@ class ExistsWriter(CompactWriter):
                         f"{self.when(state)} = {self.when(step.source)}",
                     )
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         for state in self.states[1:]:
             far = f"{self.now} - {self.when(state)} > {self.frame.window_text}"

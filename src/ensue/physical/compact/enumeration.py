@@ -109,7 +109,7 @@ class EnumerationWriter(CompactWriter):
                     out(f"{self.nodes.top(f'last_{bit}')} = n")
         out(f"{newest} = n")
 
-    def settled(self, out: SourceWriter) -> None:
+    def write_expiry(self, out: SourceWriter) -> None:
         out.note("events outside the window are dropped")
         head = self.nodes.top("head")
         with out.block(f"while {head} >= 0 and {self.nodes.too_far(head)}:"):
@@ -121,7 +121,7 @@ class EnumerationWriter(CompactWriter):
 
     def complete(self, out: SourceWriter) -> None:
         if self.windowed:
-            self.settled(out)
+            self.write_expiry(out)
         out(f"head = {self.nodes.top('head')}")
         if self.limit is not None:
             out(f"left = {self.frame.constants.slot(self.limit, 'most_matches')}")

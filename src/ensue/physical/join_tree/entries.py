@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ensue.codegen.kernel_inputs import KernelContext
-from ensue.codegen.state_layout import SourceWriter
+from ensue.codegen.state_layout import SourceWriter, store_value
 from ensue.physical.join_tree.nodes import PlacedNode
 from ensue.physical.join_tree.operator_results import PartialResult, StoredEvent, TreeResults
 from ensue.physical.join_tree.records import TreeRecords
@@ -43,7 +43,7 @@ class TreeEntries:
             for variable in part.events:
                 if (variable, f"f{feature.number}") in slots:
                     place = records.stored_feature(spot.list, variable, feature, node)
-                    records.put(out, place, part.events[variable].feature(feature))
+                    store_value(out, place, part.events[variable].feature(feature))
 
     def part(self, spot: PlacedNode, node: str) -> PartialResult:
         records = self.records
@@ -70,14 +70,14 @@ class TreeEntries:
             records.get("index", node) if self.frame.counts else "",
             records.get("rip", node),
         )
-        part = self.results.kept(spot, part, node)
+        part = self.results.restore(spot, part, node)
         if not spot.starts_naturally:
             part = replace(part, begins=records.stored_time(spot.list, "", "start", node))
         if not spot.ends_naturally:
             part = replace(part, ends=records.stored_time(spot.list, "", "end", node))
         return part
 
-    def joined(
+    def join(
         self, out: SourceWriter, parent: PlacedNode, left: PartialResult, right: PartialResult
     ) -> PartialResult:
         """The result of two matching parts; the current event is its last one."""
@@ -105,7 +105,7 @@ class TreeEntries:
             index,
             left.rip,
         )
-        return self.results.joined(out, parent, left, right, result)
+        return self.results.join(out, parent, left, right, result)
 
 
 # Rollback of an event for which the room was too small.

@@ -108,9 +108,6 @@ class TreeGuards:
     def absent(
         self, out: SourceWriter, absence: NegationCheck, part: PartialResult, flag: str
     ) -> None:
-        def found() -> None:
-            out(f"{flag} = False")
-
         early, late = ("-np.inf", "np.inf") if self.frame.real_time else (f"-{FAR}", FAR)
         times = self.frame.intervals
         with out.block(f"if {flag}:"):
@@ -119,24 +116,20 @@ class TreeGuards:
                 self.records,
                 absence,
                 part,
-                after_row=[self._row(part, v, "row", "-1") for v in absence.after],
-                after_end=[self._time(part, v, "end", early) for v in absence.after if times],
-                before_row=[self._row(part, v, "first", FAR) for v in absence.before],
-                before_start=[self._time(part, v, "start", late) for v in absence.before if times],
+                after_row=[self._end(part, v, "row", "-1") for v in absence.after],
+                after_end=[self._end(part, v, "end", early) for v in absence.after if times],
+                before_row=[self._end(part, v, "first", FAR) for v in absence.before],
+                before_start=[self._end(part, v, "start", late) for v in absence.before if times],
                 first="",
                 last="idx" if self.frame.by_events else "t",
-                found=found,
+                found=f"{flag} = False",
             )
 
-    def _row(self, part: PartialResult, variable: str, which: str, none: str) -> str:
-        """The row of a variable's first or last event; `none` if it has no events."""
+    def _end(self, part: PartialResult, variable: str, which: str, none: str) -> str:
+        """The first or last row or time of a variable's events; `none` if it has no events."""
         if variable in part.events:
-            return part.events[variable].row
-        return self.of_chain(part.chains[variable], which, none)
-
-    def _time(self, part: PartialResult, variable: str, which: str, none: str) -> str:
-        if variable in part.events:
-            return part.events[variable].time(which)
+            event = part.events[variable]
+            return event.time(which) if which in ("start", "end") else event.row
         return self.of_chain(part.chains[variable], which, none)
 
     def of_chain(self, chain: str, which: str, none: str) -> str:

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ensue.codegen.expressions import Feature, ValueText
 from ensue.codegen.kernel_inputs import KernelContext
-from ensue.codegen.names import KernelNames
 from ensue.codegen.state_layout import SourceWriter, StateColumns
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import iterate_references
@@ -18,17 +16,6 @@ from ensue.planner.features import EventRef
 from ensue.planner.join_operators import EVENT, LAST, WHOLE, OperatorFunction
 from ensue.planner.physical_plan import JoinNode, LeafNode
 from ensue.schema import ValueKind
-
-
-class BoundEvent(Protocol):
-    """The event of a variable."""
-
-    @property
-    def row(self) -> str: ...
-
-    def time(self, which: str) -> str: ...
-
-    def feature(self, feature: Feature) -> ValueText: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,7 @@ class CurrentEvent:
         return {"start": "s", "end": "t"}[which]
 
     def feature(self, feature: Feature) -> ValueText:
-        return self.frame.value(feature), self.frame.ok(feature)
+        return self.frame.read(feature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class StoredEvent:
 class PartialResult:
     """A result of a node. Its last event is the current one, or in the arena."""
 
-    events: Mapping[str, BoundEvent]  # of plain variables
+    events: Mapping[str, CurrentEvent | StoredEvent]  # of plain variables
     chains: Mapping[str, str]  # of Kleene variables: the entry of the chain; "-1": no events
     first: str  # the row of its first event
     last: str  # the row of its last event
@@ -126,36 +113,14 @@ REALS = (ValueKind.FLOAT, ValueKind.DECIMAL)
 LazyText = Callable[[], str]
 
 
-@dataclass(slots=True)
-class RepeatMemory:
-    """The last event and result of repeats, by partition."""
-
-    names: KernelNames
-    columns: StateColumns = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.columns = StateColumns("L", "LF", self.names, "LATEST_")
-
-    @property
-    def width(self) -> int:
-        return len(self.columns.wholes)
-
-    def there(self, spot: PlacedNode) -> str:
-        """Not 0 once it has fired."""
-        return self.columns.at(f"{spot.number} there", "k", name=f"{spot.number}_THERE")
-
-    def value(self, spot: PlacedNode, name: str, *, real: bool) -> str:
-        column = f"{spot.number}_{self.names.variable(name)}"
-        return self.columns.at(f"{spot.number} {name}", "k", real=real, name=column)
-
-
 class TreeResults:
     """Writes the calls of the Q and F of operators."""
 
     def __init__(self, frame: KernelContext, records: TreeRecords) -> None:
         self.frame = frame
         self.records = records
-        self.memory = RepeatMemory(frame.names)
+        # the last event and result of repeats, by partition
+        self.memory = StateColumns("L", "LF", frame.names, "LATEST_")
 
     def fits(self, spot: PlacedNode, parts: tuple[PartialResult, ...]) -> list[str]:
         """The tests that Q holds for the parts of a node, and that F can be called."""
@@ -183,7 +148,7 @@ class TreeResults:
         function, name = spot.node.operator.fits, f"fires{spot.number}"
         assert function is not None
         call = _call(function, self._arguments(function, spot, (part,)))
-        lines = [f"{name} = {self.memory.there(spot)} == 0 or {call}"]
+        lines = [f"{name} = {self._has_fired(spot)} == 0 or {call}"]
         attributes = {attribute.name for attribute in spot.node.operator.attributes}
         for argument in function.arguments:
             if argument.side == LAST and argument.name not in attributes:
@@ -191,7 +156,7 @@ class TreeResults:
                 lines.append(f"{self._last(spot, argument.name)} = {value}")
         return lines, name
 
-    def made(
+    def build(
         self, spot: PlacedNode, parts: tuple[PartialResult, ...], whole: PartialResult
     ) -> tuple[list[str], PartialResult]:
         """The lines that compute a result, and the result; `whole` combines its parts."""
@@ -230,7 +195,7 @@ class TreeResults:
 
     def _remember(self, spot: PlacedNode, result: PartialResult) -> Iterator[str]:
         assert not isinstance(spot.node, LeafNode)
-        yield f"{self.memory.there(spot)} = 1"
+        yield f"{self._has_fired(spot)} = 1"
         for attribute in spot.node.operator.attributes:
             value = result.attributes[spot.node.variable or "", attribute.name]()
             yield f"{self._last(spot, attribute.name)} = {value}"
@@ -242,7 +207,12 @@ class TreeResults:
         if name not in is_real:
             (leaf,) = spot.leaves()
             is_real[name] = not self.frame.features.of(FieldRef(leaf.variable, name)).integral
-        return self.memory.value(spot, name, real=is_real[name])
+        column = f"{spot.number}_{self.frame.names.variable(name)}"
+        return self.memory.at(f"{spot.number} {name}", "k", real=is_real[name], name=column)
+
+    def _has_fired(self, spot: PlacedNode) -> str:
+        """Not 0 once a repeat has fired."""
+        return self.memory.at(f"{spot.number} there", "k", name=f"{spot.number}_THERE")
 
     def is_late(self, condition: Expr, spot: PlacedNode) -> bool:
         """Whether a condition can only be evaluated on a node's result."""
@@ -290,7 +260,7 @@ class TreeResults:
             out(f"{self._end(spot, 'head', node)} = {part.heads}")
             out(f"{self._end(spot, 'tail', node)} = {part.tails}")
 
-    def kept(self, spot: PlacedNode, part: PartialResult, node: str) -> PartialResult:
+    def restore(self, spot: PlacedNode, part: PartialResult, node: str) -> PartialResult:
         """A result in the arena, with its stored attributes."""
         attributes = {
             key: self._read_slot(spot, key, sort, node) for key, sort in self._attributes(spot)
@@ -321,7 +291,7 @@ class TreeResults:
     def _end(self, spot: PlacedNode, which: str, node: str) -> str:
         return self.records.slot(spot.list, ("", which), WHOLES, node)
 
-    def joined(
+    def join(
         self,
         out: SourceWriter,
         spot: PlacedNode,

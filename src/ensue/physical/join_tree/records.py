@@ -9,7 +9,7 @@ from ensue.codegen.expressions import Feature, ValueText
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.kernel_text import write_stop_if
 from ensue.codegen.names import TOPS
-from ensue.codegen.state_layout import SourceWriter
+from ensue.codegen.state_layout import SourceWriter, store_value
 from ensue.schema import ValueKind
 
 # Column types: rows, links to entries, features, times, and attributes of operator results.
@@ -34,17 +34,17 @@ class TreeRecords(InstanceStore):
         lists: tuple[str, ...],
         *,
         chains: bool,
-        limits: dict[str, float] | None = None,
-        grows: bool = False,
-        labels: dict[str, str] | None = None,
-        meanings: dict[str, str] | None = None,
+        limits: dict[str, float],
+        grows: bool,
+        labels: dict[str, str],
+        meanings: dict[str, str],
     ) -> None:
         # names and comments of nodes' lists; the other lists are those of negated variables
-        self.labels, self.meanings = labels or {}, meanings or {}
+        self.labels, self.meanings = labels, meanings
         super().__init__(frame, lists)
         self.grows = grows  # the kernel grows its tables
         # how long entries of a list wait from their start, if that is less than the window
-        self.limits = {self.number[name]: limit for name, limit in (limits or {}).items()}
+        self.limits = {self.number[name]: limit for name, limit in limits.items()}
         self.slots: dict[str, dict[tuple[str, str], tuple[str, str]]] = {n: {} for n in lists}
         self.most: dict[str, int] = {}  # number of columns by type
         self.chains = chains
@@ -138,8 +138,8 @@ class TreeRecords(InstanceStore):
 
     @property
     def links(self) -> list[int]:
-        """The columns, besides `previous`, that link to other entries."""
-        names = ["rip", *(["back"] if self.chains else [])]
+        """The columns that link to other entries."""
+        names = ["previous", "rip", *(["back"] if self.chains else [])]
         names += [f"{LINK}{number}" for number in range(self.most.get(LINK, 0))]
         return [self.columns.wholes[name] for name in names]
 
@@ -186,18 +186,9 @@ class TreeRecords(InstanceStore):
         with out.block("else:"):
             out("short = SHORT_OF_ENTRIES")
 
-    def put(self, out: SourceWriter, place: ValueText, value: ValueText) -> None:
-        """Writes a value and its null flag to an entry."""
-        out(f"{place[0]} = {value[0]}")
-        if place[1] is not None:
-            out(f"{place[1].removesuffix(' != 0')} = {value[1] or 'True'}")
-
     def push(self, out: SourceWriter, variable: str, rip: str = "-1") -> None:
         """Stores the current event for a negated variable."""
         self.add(out, variable, "n", {"first": "row", "start": "s", "index": "idx", "rip": rip})
         for feature in sorted(self.kept[variable], key=lambda f: f.number):
-            self.put(
-                out,
-                self.stored_feature(variable, variable, feature, "n"),
-                (self.frame.value(feature), self.frame.ok(feature)),
-            )
+            place = self.stored_feature(variable, variable, feature, "n")
+            store_value(out, place, self.frame.read(feature))

@@ -15,25 +15,25 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ensue.codegen.counters import make_absence_label, make_check_label, make_place_label
+from ensue.codegen.counters import make_absence_label, make_check_label
 from ensue.codegen.kernel_inputs import GROW, KernelContext
 from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
-from ensue.codegen.state_layout import SourceWriter, get_output_column
+from ensue.codegen.state_layout import (
+    SourceWriter,
+    StateColumns,
+    get_output_column,
+    list_output_columns,
+)
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.kernels import arena
 from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
 from ensue.physical.join_tree.entries import TreeEntries, write_limits, write_rollback
 from ensue.physical.join_tree.join_guards import CHAINS, TreeGuards
 from ensue.physical.join_tree.nodes import PlacedNode, TreeModules, place_nodes
-from ensue.physical.join_tree.operator_results import (
-    CurrentEvent,
-    PartialResult,
-    RepeatMemory,
-    TreeResults,
-)
+from ensue.physical.join_tree.operator_results import CurrentEvent, PartialResult, TreeResults
 from ensue.physical.join_tree.operator_results import write_before as before_by_time
 from ensue.physical.join_tree.records import GROWING, TreeRecords
-from ensue.physical.state_tables import KeyedRows, Table, TableShape
+from ensue.physical.state_tables import KeyedRows, Table, TableShape, make_named_shapes
 from ensue.physical.structure import Structure
 from ensue.planner.join_operators import OperatorFunction, PartOrder
 from ensue.planner.join_tree import format_tree
@@ -50,21 +50,13 @@ class TreeKernel(InstanceKernel):
     """The kernel of a join tree."""
 
     instances: TreeRecords
-    memory: RepeatMemory
+    memory: StateColumns
     grows: bool  # the kernel grows its tables
 
     @property
     def shapes(self) -> tuple[TableShape, ...]:
-        shapes = get_instance_shapes(self.instances)
-        if not self.memory.width:
-            return shapes
-        wholes, reals = self.memory.columns.widths()
-        latest, real = MEMORY
-        return (
-            *shapes,
-            TableShape(latest, KeyedRows(), wholes),
-            TableShape(real, KeyedRows(), reals, np.float64),
-        )
+        memory = make_named_shapes(self.memory, KeyedRows()) if self.memory.wholes else ()
+        return *get_instance_shapes(self.instances), *memory
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -72,10 +64,6 @@ class TreeKernel(InstanceKernel):
 
 
 STATE = ["A", "AF", "tops", "counts"]
-
-
-def write_tree_kernel(frame: KernelContext) -> TreeKernel:
-    return _TreeWriter(frame).write()
 
 
 class _TreeWriter:
@@ -106,25 +94,17 @@ class _TreeWriter:
         self.guards = TreeGuards(frame, self.records, modules)
         self.results = TreeResults(frame, self.records)
         self.entries = TreeEntries(frame, self.records, self.results)
-        self.output = tuple(
-            column
-            for leaf in self.leaves
-            for column in (
-                (f"node_{leaf.variable}", f"count_{leaf.variable}")
-                if leaf.kleene
-                else (f"row_{leaf.variable}",)
-            )
-        )
+        self.output = list_output_columns((leaf.variable, leaf.kleene) for leaf in self.leaves)
 
     def write(self) -> TreeKernel:
         size = -1
         # repeated until entries store all values that conditions read
         while size != (size := self.records.size):
-            self._event(self.frame.again(depth=2))
+            self._event(self.frame.restart(depth=2))
         self.records.settle()
-        body = self.frame.again(depth=2)
+        body = self.frame.restart(depth=2)
         self._event(body)
-        memory = MEMORY if self.results.memory.width else ()
+        memory = MEMORY if self.results.memory.wholes else ()
         pushes = len(self.leaves) + len(self.frame.negatives)
         returned = GROWING if self.grows else ()
         step = write_event_loop(
@@ -141,7 +121,7 @@ class _TreeWriter:
             returned=returned,
         )
         functions = [function.text for function in self._functions()]
-        text = write_kernel(self.frame, "A join tree.", [step], own=GROW | CHAINS, given=functions)
+        text = write_kernel(self.frame, "A join tree.", [step], own=GROW | CHAINS, texts=functions)
         return TreeKernel(text, self.output, self.records, self.results.memory, self.grows)
 
     def _functions(self) -> list[OperatorFunction]:
@@ -167,12 +147,9 @@ class _TreeWriter:
                 continue
             tests = [self.frame.test(leaf.variable), *self.guards.precursors(leaf)]
             out.note("", f"an event {format_name(leaf.variable)}")
-            with out.when(*tests):
-                if self._lasts_too_long:
-                    with out.block(f"if t - s <= {self.frame.window_text}:"):
-                        self._arrive(out, leaf, self._single(leaf))
-                else:
-                    self._arrive(out, leaf, self._single(leaf))
+            fits = f"t - s <= {self.frame.window_text}" if self._lasts_too_long else "True"
+            with out.when(*tests), out.when(fits):
+                self._arrive(out, leaf, self._single(leaf))
         for role in self.frame.negatives:
             name = format_name(role.variable)
             out.note("", f"!{name}: stored, for lookups between events of results")
@@ -202,6 +179,8 @@ class _TreeWriter:
         matches = self.frame.test(leaf.variable)
         begins = self.frame.test(leaf.variable, first=True)
         tests = [matches, *self.guards.precursors(leaf)]
+        initial = {"first": "row", "start": "s"} | ({"index": "idx"} if self.frame.counts else {})
+        initial |= {"rip": self._newest_left(leaf), "count": "0"}
         name = format_name(leaf.variable)
         out.note("", f"an event {name}: appended to every chain of events {name}, and alone")
         with out.when(*tests):
@@ -220,30 +199,19 @@ class _TreeWriter:
                         tests.append(f"{records.get('count', old)} < {kleene.most}")
                     if tests:
                         out(f"go = {' and '.join(tests)}")
-                    names = ("first", "start", "index", "rip", "count")
-                    for name in self._known(names):
+                    for name in initial:
                         out(f"{name}{leaf.called} = {records.get(name, old)}")
                 with out.block("else:"):
                     fresh = [begins]
                     if self._lasts_too_long:
                         fresh.append(f"t - s <= {self.frame.window_text}")
                     out(f"go = {' and '.join(f'({t}) != 0' for t in fresh)}")
-                    initial = {
-                        "first": "row",
-                        "start": "s",
-                        "index": "idx",
-                        "rip": self._newest_left(leaf),
-                        "count": "0",
-                    }
-                    for name in self._known(tuple(initial)):
-                        out(f"{name}{leaf.called} = {initial[name]}")
+                    for name, value in initial.items():
+                        out(f"{name}{leaf.called} = {value}")
                 with out.block("if go:"):
                     out(f"count{leaf.called} += 1")
-                    values = {
-                        name: f"{name}{leaf.called}"
-                        for name in self._known(("first", "start", "index", "rip", "count"))
-                    }
-                    out(*self.frame.tally.passed(make_place_label(format_tree(leaf.node))))
+                    values = {name: f"{name}{leaf.called}" for name in initial}
+                    out(*self.frame.tally.passed(format_tree(leaf.node)))
                     records.add(out, leaf.list, new, {**values, "back": old})
                     part = PartialResult(
                         {},
@@ -255,21 +223,18 @@ class _TreeWriter:
                         values.get("index", ""),
                         values["rip"],
                     )
-                    if kleene.least > 1:
-                        with out.block(f"if count{leaf.called} >= {kleene.least}:"):
-                            self._rise(out, leaf, part)
-                    else:
+                    enough = (
+                        f"count{leaf.called} >= {kleene.least}" if kleene.least > 1 else "True"
+                    )
+                    with out.when(enough):
                         self._rise(out, leaf, part)
                 with out.block(f"if {old} < 0:"):
                     out("break")
                 out(f"{old} = {records.get('previous', old)}")
 
-    def _known(self, names: tuple[str, ...]) -> list[str]:
-        return [n for n in names if n != "index" or self.frame.counts]
-
     def _arrive(self, out: SourceWriter, spot: PlacedNode, part: PartialResult) -> None:
         """Stores a new result of a node if it must wait for others, and passes it on."""
-        out(*self.frame.tally.passed(make_place_label(format_tree(spot.node))))
+        out(*self.frame.tally.passed(format_tree(spot.node)))
         if spot.kept:
             out.note(f"{format_tree(spot.node)}: stored")
             self.entries.keep(out, spot, part)
@@ -316,7 +281,7 @@ class _TreeWriter:
             if (far := self.guards.out_of_reach(old, parent)) is not None:
                 with out.block(f"if {far}:"):
                     out("break")
-            out(*self.frame.tally.tried(make_place_label(format_tree(parent.node))))
+            out(*self.frame.tally.tried(format_tree(parent.node)))
             tests = []
             if self.frame.plan.prune and self.guards.can_begin_early(other):
                 tests += self.guards.in_window(old, parent)
@@ -330,7 +295,7 @@ class _TreeWriter:
                 tests += self.guards.apart(left, right)
             if other.kleene and other.least > 1:
                 tests.append(f"{self.records.get('count', old)} >= {other.least}")
-            result = self.entries.joined(out, parent, left, right)
+            result = self.entries.join(out, parent, left, right)
             self._make(out, parent, (left, right), result, tests)
             out(f"{old} = {self.records.get('previous', old)}")
 
@@ -351,7 +316,7 @@ class _TreeWriter:
         tests: list[str],
     ) -> None:
         """Writes a node's result from parts that pass the tests, by the operator's Q and F."""
-        lines, result = self.results.made(spot, parts, whole)
+        lines, result = self.results.build(spot, parts, whole)
         if not spot.remembers:
             tests = [*tests, *self.results.fits(spot, parts)]
             self._arrive_tested(out, spot, result, tests, lines)
@@ -430,12 +395,12 @@ class TreeState(InstanceState[TreeKernel]):
 
     @property
     def population(self) -> int:
-        repeats = len(self.tables[MEMORY[0]]) if self.source.memory.width else 0
+        repeats = len(self.tables[MEMORY[0]]) if self.source.memory.wholes else 0
         return super().population + repeats
 
     def live_keys(self) -> npt.NDArray[np.bool_]:
         alive = super().live_keys()
-        if self.source.memory.width:
+        if self.source.memory.wholes:
             # a repeat stores its last event without a time limit
             alive |= np.any(self.tables[MEMORY[0]] != 0, axis=1)
         return alive
@@ -470,4 +435,4 @@ class TreeState(InstanceState[TreeKernel]):
         return self.tables["A"], self.source.instances.columns.wholes["back"], arena.ROW
 
 
-TREE = Structure(write_tree_kernel, TreeState)
+TREE = Structure(lambda frame: _TreeWriter(frame).write(), TreeState)

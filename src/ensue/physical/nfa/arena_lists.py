@@ -55,6 +55,11 @@ class RunLists:
         with out.block("else:"):
             out("nxt[p] = nx")
 
+    def remove(self, out: SourceWriter, place: str) -> None:
+        """Removes the current run from its list, and frees its row."""
+        self.unlink(out, place)
+        self.release(out, "r")
+
     def release(self, out: SourceWriter, run: str) -> None:
         """Frees the row of a live run."""
         self.give_back(out, run)
@@ -88,7 +93,8 @@ class RunLists:
             out(f"{run} = rtop", "rtop += 1")
 
     def copy(self, out: SourceWriter, source: str, target: str) -> None:
-        """Copies all registers of a run."""
+        """Copies a run to a new row."""
+        self.allocate(out, target)
         runs = self.registers.runs
         for (_, old), (_, new) in zip(runs.each(source), runs.each(target), strict=True):
             out(f"{new} = {old}")
@@ -129,7 +135,7 @@ class SkipWriter:
         """When a match that ends with the current event may be emitted."""
         return [f"{self.began(run)} <= oldest"] if self.to is SkipTarget.PAST_LAST else []
 
-    def found(self, out: SourceWriter, run: str) -> None:
+    def write_skip(self, out: SourceWriter, run: str) -> None:
         """Writes the skip before a match that ends with the current event is emitted."""
         if self.to is SkipTarget.PAST_LAST:
             out.note("of all matches that end here, one of those that began first is emitted")
@@ -151,15 +157,12 @@ class SkipWriter:
 
 def _skip_in_kernel(query: Query, automaton: Nfa) -> SkipTarget | None:
     """The target of AFTER MATCH SKIP, if the kernel can evaluate it."""
-    waits = any(state.pending or state.lasting for state in automaton.states)
-    if (
-        query.after is None
-        or query.choose is not None
-        or waits
-        or any(iterate_interval_negations(query.pattern))
-    ):
-        return None
-    if query.after.order is not MatchOrder.END:
-        return None
-    simple = query.after.to in (SkipTarget.PAST_LAST, SkipTarget.NEXT_EVENT)
-    return query.after.to if simple else None
+    supported = (
+        query.after is not None
+        and query.after.order is MatchOrder.END
+        and query.after.to in (SkipTarget.PAST_LAST, SkipTarget.NEXT_EVENT)
+        and query.choose is None
+        and not any(state.pending or state.lasting for state in automaton.states)
+        and not any(iterate_interval_negations(query.pattern))
+    )
+    return query.after.to if supported and query.after is not None else None

@@ -1,6 +1,6 @@
 """Guards of edges: conditions, negations, order and window."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from ensue.codegen.absence import InstanceStore, write_search
@@ -151,12 +151,8 @@ class EdgeGuards:
         self, out: SourceWriter, absence: NegationCheck, flag: str, run: str, edge: NfaEdge | None
     ) -> None:
         """A negation inside a match; `edge` is being evaluated, None once the event is taken."""
-
-        def found() -> None:
-            out(f"{flag} = False")
-
         with out.block(f"if {flag}:"):
-            self.look(out, absence, run, edge, found)
+            self.look(out, absence, run, edge, f"{flag} = False")
 
     def look(
         self,
@@ -164,11 +160,11 @@ class EdgeGuards:
         absence: NegationCheck,
         run: str,
         edge: NfaEdge | None,
-        found: Callable[[], None],
+        found: str,
         *,
         newest: str | None = None,
     ) -> None:
-        """Searches for an event that a negation forbids to a run."""
+        """Searches for an event that a negation forbids to a run; `found` is executed then."""
         registers = self.registers
         taking = None if edge is None else edge.variable
         before = [v for v in absence.before if v != taking]
@@ -181,30 +177,23 @@ class EdgeGuards:
         )
         if absence.whole:
             known = [v for v in absence.after if not (edge and edge.first and v == taking)]
-            after_row = [_least([registers.first_row(v, run) for v in known])]
-            before_row = (
-                ["row"]
-                if taking in absence.before
-                else [_most([registers.last_row(v, run) for v in known])]
-            )
+            after_row = [_call("min", [registers.first_row(v, run) for v in known])]
+            last_row = _call("max", [registers.last_row(v, run) for v in known])
+            before_row = ["row"] if taking in absence.before else [last_row]
+        after_end, before_start = list[str](), list[str]()
+        if self.frame.intervals:
+            after_end = [registers.time(v, "end", run) for v in absence.after]
+            before_start = [registers.time(v, "start", run) for v in before]
+            before_start += ["s"] if taking in absence.before else []
         write_search(
             out,
             self.instances,
             absence,
             RunAccess(registers, run, edge),
             after_row=after_row,
-            after_end=(
-                [registers.time(v, "end", run) for v in absence.after]
-                if self.frame.intervals
-                else []
-            ),
+            after_end=after_end,
             before_row=before_row,
-            before_start=(
-                [registers.time(v, "start", run) for v in before]
-                + (["s"] if taking in absence.before else [])
-                if self.frame.intervals
-                else []
-            ),
+            before_start=before_start,
             first=first,
             last="idx" if self.frame.by_events else "t",
             found=found,
@@ -236,9 +225,5 @@ class NegatedEventAccess(RunAccess):
         self.taking = variable
 
 
-def _least(rows: list[str]) -> str:
-    return rows[0] if len(rows) == 1 else f"min({', '.join(rows)})"
-
-
-def _most(rows: list[str]) -> str:
-    return rows[0] if len(rows) == 1 else f"max({', '.join(rows)})"
+def _call(function: str, rows: list[str]) -> str:
+    return rows[0] if len(rows) == 1 else f"{function}({', '.join(rows)})"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,29 +105,29 @@ class RunsState(InstanceState[RunsKernel]):
             self.room_for_keys(len(earliest))
             self.tables[name][: len(earliest)] = earliest
 
-    def make_room(self, asked: RoomRequest, room: RoomProvider) -> None:
+    def make_room(self, request: RoomRequest, room: RoomProvider) -> None:
         tables, meta = self.tables, self.meta
-        if asked.code == NEEDS_RUNS:
-            self._drop_runs(asked, room)
+        if request.code == NEEDS_RUNS:
+            self._drop_runs(request, room)
             free = meta[FREE_COUNT] + len(tables["I"]) - meta[RUN_TOP]
             # expiry takes time proportional to the number of lists, so it must be rare
             small = len(tables["I"]) < min(tables["head"].size, SPARSE)
-            if asked.again or small or free * 2 < len(tables["I"]):
+            if request.again or small or free * 2 < len(tables["I"]):
                 room.grow("I", "F", "nxt")
-        elif asked.code == NEEDS_NODES:
-            self._drop_runs(asked, room)
+        elif request.code == NEEDS_NODES:
+            self._drop_runs(request, room)
             room.drain()
             self._keep_nodes()
             small = len(tables["N"]) < min(16 * tables["head"].size, SPARSE)
-            if asked.again or small or meta[NODE_TOP] * 2 > len(tables["N"]):
+            if request.again or small or meta[NODE_TOP] * 2 > len(tables["N"]):
                 room.grow("N", "NF")
         else:
-            super().make_room(asked, room)
+            super().make_room(request, room)
 
-    def _drop_runs(self, asked: RoomRequest, room: RoomProvider) -> None:
+    def _drop_runs(self, request: RoomRequest, room: RoomProvider) -> None:
         """Drops the runs that can take no more events, before an event."""
-        self.sweep(asked.now, room, flush=False)
-        self._drop_broken(asked.rows)
+        self.sweep(request.now, room, flush=False)
+        self._drop_broken(request.rows)
 
     def pack(self) -> None:
         tables, meta = self.tables, self.meta
@@ -144,7 +145,7 @@ class RunsState(InstanceState[RunsKernel]):
         super().pack()
 
     def sweep(self, now: float, room: RoomProvider, *, flush: bool) -> None:
-        """Drops expired runs, and moves those that waited for the time to the output."""
+        """Drops expired runs, and moves matches that waited for the time to the output."""
         tables, meta = self.tables, self.meta
         if self.waits:
             output = tables["O"]
@@ -202,9 +203,6 @@ class RunsState(InstanceState[RunsKernel]):
             alive &= entries[:, arena.ROW] > self._oldest_rows()[entries[:, arena.KEY]]
         self.keep_only(alive)
 
-    def keep_only(self, alive: npt.NDArray[np.bool_]) -> None:
-        self.keep_instances(alive, [arena.RIP])
-
     def drop_keys(self, gone: npt.NDArray[np.bool_]) -> None:
         self.meta[LIVE] -= int(self.tables["live"][gone].sum())
         super().drop_keys(gone)
@@ -212,19 +210,15 @@ class RunsState(InstanceState[RunsKernel]):
 
     def _oldest_rows(self) -> Table:
         """The oldest row of the runs of each key; the maximum integer without runs."""
-        tables = self.tables
-        oldest = np.full(len(tables["counts"]), np.iinfo(np.int64).max)
-        arena.find_oldest_rows(
-            tables["head"],
-            tables["nxt"],
-            tables["I"],
-            self._run_columns("row_"),
-            self._run_columns("node_"),
-            tables["N"],
-            int(self.meta[NODE_TOP]),
-            oldest,
-        )
+        oldest = np.full(len(self.tables["counts"]), np.iinfo(np.int64).max)
+        arena.find_oldest_rows(*self._runs_with_nodes, oldest)
         return oldest
+
+    @property
+    def _runs_with_nodes(self) -> tuple[Any, ...]:
+        """Arguments of kernels that read the rows of runs: lists, runs, columns, Kleene events."""
+        tables, columns = self.tables, map(self._run_columns, ("row_", "node_"))
+        return tables["head"], tables["nxt"], tables["I"], *columns, self.used("N")
 
     def deadline(self) -> float | None:
         ends = []
@@ -260,10 +254,7 @@ class RunsState(InstanceState[RunsKernel]):
 
     def _times(self, name: str) -> Table:
         """A column of times of all runs."""
-        columns = self.source.registers.runs
-        if self.frame.real_time:
-            return self.tables["F"][:, columns.reals[name]]
-        return self.tables["I"][:, columns.wholes[name]]
+        return self.read_times(self.source.registers.runs, name)
 
     @property
     def partial_matches(self) -> int:
@@ -291,16 +282,7 @@ class RunsState(InstanceState[RunsKernel]):
     def alive(self) -> LivePartialMatches:
         tables, source = self.tables, self.source
         ends_table = np.empty((int(self.meta[LIVE]), 5), np.int64)
-        count = arena.find_run_ends(
-            tables["head"],
-            tables["nxt"],
-            tables["I"],
-            self._run_columns("row_"),
-            self._run_columns("node_"),
-            tables["N"],
-            int(self.meta[NODE_TOP]),
-            ends_table,
-        )
+        count = arena.find_run_ends(*self._runs_with_nodes, ends_table)
         runs, key, first, last, place = ends_table[:count].T
         waits = place % 2 == 1
         lasting = np.array([bool(state.lasting) for state in source.automaton.states])
@@ -325,14 +307,14 @@ class RunsState(InstanceState[RunsKernel]):
         return limits
 
     def _live_runs(self, *, waiting: bool = False) -> Table:
-        """The rows of the live runs, or of those that wait for time to pass."""
+        """The rows of the live runs, or only of waiting matches."""
         runs = np.empty(int(self.meta[LIVE]), np.int64)
         lists, states = self.tables["head"], self.source.automaton.states
         if waiting:
             pending = [2 * s.number + 1 for s in states if s.pending]
             lasting = [2 * s.number for s in states if s.lasting]
             lists = np.ascontiguousarray(lists[:, pending + lasting])
-        runs = runs[: arena.list_live_runs(lists, self.tables["nxt"], 0, 1, runs)]
+        runs = runs[: arena.list_live_runs(lists, self.tables["nxt"], runs)]
         if waiting and "passed" in self.source.registers.runs.wholes:
             passed = self.tables["I"][runs, self.source.registers.runs.wholes["passed"]]
             runs = runs[passed & EMITTED == 0]
@@ -348,16 +330,9 @@ class RunsState(InstanceState[RunsKernel]):
 
     def _keep_nodes(self) -> None:
         """Drops the Kleene events that no run has."""
-        tables, top = self.tables, int(self.meta[NODE_TOP])
+        nodes, runs = (self.used("N"), self.used("NF")), ("head", "nxt", "I")
         self.meta[NODE_TOP] = arena.keep_nodes(
-            tables["N"],
-            tables["NF"],
-            top,
-            tables["head"],
-            tables["nxt"],
-            tables["I"],
-            self._run_columns("node_"),
-            np.empty(top, np.int64),
+            *nodes, *(self.tables[name] for name in runs), self._run_columns("node_")
         )
 
     @property

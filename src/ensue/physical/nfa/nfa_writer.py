@@ -1,19 +1,19 @@
 """NFA kernels with code per state and edge: each partial match is a run along edges."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from ensue.codegen.absence import InstanceStore
-from ensue.codegen.counters import make_place_label
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.kernel_text import Needs, write_event_loop, write_function, write_kernel
-from ensue.codegen.state_layout import SourceWriter, get_output_column
+from ensue.codegen.state_layout import SourceWriter, get_output_column, list_output_columns
 from ensue.ir.selection import CONTIGUOUS, Strategy
 from ensue.physical.nfa.arena_lists import RunLists, SkipWriter
 from ensue.physical.nfa.contiguity import EMITTED, ContiguityWriter, EventEffect
 from ensue.physical.nfa.edge_guards import EdgeGuards
-from ensue.physical.nfa.nfa_state import RunsKernel
+from ensue.physical.nfa.nfa_state import SWEEP_TABLES, RunsKernel
 from ensue.physical.nfa.slots import RunAccess, RunRegisters
-from ensue.physical.nfa.timeout_sweep import SWEEP_PARAMETERS, TimeoutWriter
+from ensue.physical.nfa.timeout_sweep import TimeoutWriter
 from ensue.planner.physical_plan import Nfa, NfaEdge, NfaState
 from ensue.planner.predicate_order import format_edge_place, format_end_place, format_state_place
 from ensue.planner.statistics import CounterLabel
@@ -49,23 +49,9 @@ class RunsWriter:
         self.guards = EdgeGuards(frame, structure, self.registers, self.instances)
         self.skipped = SkipWriter(structure, self.registers, weighs=self.weighs)
         self.gaps = ContiguityWriter(structure, self.guards)
-        self.waiting = TimeoutWriter(
-            structure,
-            self.guards,
-            self.gaps,
-            self.lists,
-            lambda out: self._emit(out, "r", None),
-            lambda out, state: self._complete(out, state, "r"),
-        )
-        self.output = tuple(
-            column
-            for role in frame.plan.roles
-            if not role.negative
-            for column in (
-                (f"node_{role.variable}", f"count_{role.variable}")
-                if role.kleene is not None
-                else (f"row_{role.variable}",)
-            )
+        self.waiting = TimeoutWriter(self)
+        self.output = list_output_columns(
+            (r.variable, r.kleene is not None) for r in frame.plan.roles if not r.negative
         )
         if frame.window is not None or self._pending():
             if frame.by_events:
@@ -80,10 +66,10 @@ class RunsWriter:
     def _pending(self) -> list[NfaState]:
         return [s for s in self.automaton.states if s.pending]
 
-    def written(self) -> RunsKernel:
+    def write(self) -> RunsKernel:
         # twice: the first pass collects the registers that the conditions read
         for _ in range(2):
-            body = self.frame.again(depth=2)
+            body = self.frame.restart(depth=2)
             self._event(body)
             sweep = self.waiting.sweep()
         pending = self._pending()
@@ -100,10 +86,11 @@ class RunsWriter:
             needs=lambda out: self._needs(out, branching),
             begin=self._begin,
         )
-        functions = [step, write_function(self.frame, "sweep", SWEEP_PARAMETERS, sweep)]
+        parameters = ("now", "flush", *SWEEP_TABLES)
+        functions = [step, write_function(self.frame, "sweep", parameters, sweep)]
         used = set().union(*(f.used for f in functions))
-        tables = list(self._given(used))
-        text = write_kernel(self.frame, "Runs along an automaton.", functions, given=tables)
+        tables = list(self._write_tables(used))
+        text = write_kernel(self.frame, "Runs along an automaton.", functions, texts=tables)
         return RunsKernel(
             text, self.output, self.instances, self.registers, self.automaton, self.skipped.tables
         )
@@ -111,7 +98,7 @@ class RunsWriter:
     def _begin(self, out: SourceWriter) -> None:
         """Writes the code before the first event."""
 
-    def _given(self, used: set[str]) -> Iterator[str]:  # noqa: ARG002
+    def _write_tables(self, used: set[str]) -> Iterator[str]:  # noqa: ARG002
         """Texts before the functions, of the used names."""
         yield from ()
 
@@ -199,10 +186,9 @@ class RunsWriter:
             out.note("this run has expired")
             with out.block(f"if {' or '.join(stale)}:"):
                 self._over(out, state, "r")
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
+                self.lists.remove(out, place)
                 out("r = nx", "continue")
-        out(*self.tally.tried(make_place_label(format_state_place(state.number))))
+        out(*self.tally.tried(format_state_place(state.number)))
         flags = self._flags(edges)
         for flag, edge in zip(flags, edges, strict=True):
             out.note(f"can it be {format_name(edge.variable)}, to state {edge.target}?")
@@ -256,14 +242,14 @@ class RunsWriter:
             with out.block(f"if {continued}:"):
                 out(f"{passed} |= {EMITTED}")
             with out.block(f"elif not ({can_continue}):"):
-                self._complete(out, state, "r")
+                self.complete(out, state, "r")
                 out(f"{passed} |= {EMITTED}")
 
     def _over(self, out: SourceWriter, state: NfaState, run: str) -> None:
         """Emits a run that only waited for its last loop to continue."""
         if state.lasting:
             with out.block(f"if {self.registers.passed(run)} & {EMITTED} == 0:"):
-                self._complete(out, state, run)
+                self.complete(out, state, run)
 
     def _stays(self, state: NfaState, edges: tuple[NfaEdge, ...]) -> str:
         """When a run also keeps waiting in its state."""
@@ -314,17 +300,13 @@ class RunsWriter:
         if self._completes(target):
             if edge.variable in self.registers.kleene:
                 self._new_node(out, edge.variable, "r")
-            self._emit(out, "r", edge.variable)
+            self.emit(out, "r", edge.variable)
             return
         if may_reuse:
             free_of_others = " and ".join(["spare", *(f"not {e}" for e in later)])
             with out.block(f"if {free_of_others}:"):
                 out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
-            with out.block("else:"):
-                self.lists.allocate(out, "q")
-                self.lists.copy(out, "r", "q")
-        else:
-            self.lists.allocate(out, "q")
+        with out.block("else:") if may_reuse else nullcontext():
             self.lists.copy(out, "r", "q")
         out.note(f"{format_name(edge.variable)} is bound")
         self.registers.take(out, edge.variable, "q")
@@ -356,24 +338,18 @@ class RunsWriter:
         with out.when(*tests):
             self.lists.allocate(out, "q")
             self.registers.begin(out, "q")
-            if self.registers.runs.has("first"):
-                out(f"{self.registers.first_time('q')} = s")
-            if self.registers.runs.has("first_index"):
-                out(f"{self.registers.first_index('q')} = idx")
             self.skipped.begin_run(out, "q")
             access = RunAccess(self.registers, "q", edge)
             at = format_edge_place(edge.source, edge.target, edge.variable)
             tested = self.guards.labelled(edge.checks, access, at)
             if tested:
                 self.tally.all_hold(out, "go", tested)
-                with out.block("if go:"):
-                    self.registers.take(out, edge.variable, "q")
-                    self._arrive(out, target, ends, loop=False)
-                with out.block("else:"):
-                    self.lists.give_back(out, "q")
-            else:
+            with out.when("go" if tested else "True"):
                 self.registers.take(out, edge.variable, "q")
                 self._arrive(out, target, ends, loop=False)
+            if tested:
+                with out.block("else:"):
+                    self.lists.give_back(out, "q")
 
     def _not_preferred(self, edge: NfaEdge) -> list[str]:
         """Whether the current event does not begin a run along a preferred edge."""
@@ -397,7 +373,7 @@ class RunsWriter:
         if ends:
             self.lists.give_back(out, "q")
             return
-        out(*self.tally.passed(make_place_label(format_state_place(target.number))))
+        out(*self.tally.passed(format_state_place(target.number)))
         if loop:
             self._add_to_loop(out)
         elif back:
@@ -428,17 +404,17 @@ class RunsWriter:
             out(f"head[k, {place}] = z")
         self.lists.push(out, run, place)
 
-    def _complete(self, out: SourceWriter, state: NfaState, run: str) -> None:
+    def complete(self, out: SourceWriter, state: NfaState, run: str) -> None:
         """Emits a run that ends in a state, if the tests at its end hold."""
         at = format_end_place(state.number)
         tests = self._end_tests(state, run)
         if not tests and not state.checks:
-            self._emit(out, run, None)
+            self.emit(out, run, None)
             return
         self.tally.all_hold(out, "done", tests)
         self.guards.judge(out, state.checks, (), "done", run, None, at)
         with out.block("if done:"):
-            self._emit(out, run, None)
+            self.emit(out, run, None)
 
     def _end_tests(self, state: NfaState, run: str) -> list[tuple[str, CounterLabel | None]]:
         access = RunAccess(self.registers, run)
@@ -452,7 +428,7 @@ class RunsWriter:
 
     def _accept(self, out: SourceWriter, state: NfaState) -> None:
         if not state.absences and not state.pending:
-            self._complete(out, state, "q")
+            self.complete(out, state, "q")
             return
         at = format_end_place(state.number)
         self.tally.all_hold(out, "done", self._end_tests(state, "q"))
@@ -460,20 +436,17 @@ class RunsWriter:
         self.guards.judge(out, state.checks, absences, "done", "q", None, at)
         with out.block("if done:"):
             if not state.pending:
-                self._emit(out, "q", None)
+                self.emit(out, "q", None)
                 return
             out.note("a copy waits for the window to close; the run itself may continue")
-            self.lists.allocate(out, "w")
             self.lists.copy(out, "q", "w")
-            place = self.lists.list(state, pending=True)
-            out(f"nxt[w] = head[k, {place}]", f"head[k, {place}] = w")
-            out("live[k] += 1", "alive += 1")
+            self.lists.push(out, "w", self.lists.list(state, pending=True))
 
-    def _emit(self, out: SourceWriter, run: str, taking: str | None) -> None:
+    def emit(self, out: SourceWriter, run: str, taking: str | None) -> None:
         """Writes a match; `taking` is a variable whose event is not in the run yet."""
         out.note("a match")
         with out.when(*self.skipped.may_end(run)):
-            self.skipped.found(out, run)
+            self.skipped.write_skip(out, run)
             for column in self.output:
                 kind, variable = column.split("_", 1)
                 if variable != taking:

@@ -2,7 +2,7 @@
 
 from ensue.codegen.expressions import Feature, ValueText, round_duration
 from ensue.codegen.kernel_inputs import KernelContext
-from ensue.codegen.state_layout import SourceWriter, StateColumns, write_null_flag, write_value
+from ensue.codegen.state_layout import SourceWriter, StateColumns, store_value, write_value
 from ensue.ir.expression import Aggregate, EventPosition
 from ensue.planner.features import EventRef
 from ensue.planner.physical_plan import NfaEdge
@@ -86,10 +86,7 @@ class RunRegisters:
         key = f"{which}_{variable}_{feature.number}"
         prefix = "" if which == "only" else f"{which.upper()}_"
         name = f"{self.frame.names.variable(variable)}_{prefix}{self._field(feature)}"
-        return (
-            write_value(self.runs, key, run, feature, name),
-            write_null_flag(self.runs, key, run, self.frame.nullable, name),
-        )
+        return write_value(self.runs, key, run, feature, name, self.frame.nullable)
 
     def _field(self, feature: Feature) -> str:
         called = self.frame.called(feature)
@@ -98,10 +95,7 @@ class RunRegisters:
     def node_feature(self, variable: str, feature: Feature, node: str) -> ValueText:
         self.in_nodes.setdefault(variable, set()).add(feature)
         key, name = f"f{feature.number}", f"FIELD_{self.frame.called(feature)}"
-        return (
-            write_value(self.nodes, key, node, feature, name),
-            write_null_flag(self.nodes, key, node, self.frame.nullable, name),
-        )
+        return write_value(self.nodes, key, node, feature, name, self.frame.nullable)
 
     def running(self, variable: str, feature: Feature, what: str, run: str) -> str:
         """A running value over a Kleene variable: number, sum, carry, min, max, mean, m2."""
@@ -111,10 +105,14 @@ class RunRegisters:
         return self.runs.at(f"{what}_{variable}_{feature.number}", run, real=real, name=name)
 
     def begin(self, out: SourceWriter, run: str) -> None:
-        """Initialises a new run."""
+        """Initialises a new run that begins with the current event."""
         for key, place in self.runs.each(run):
             none = "0.0" if key in self.runs.reals else "0"
             out(f"{place} = {'-1' if key.startswith(('row_', 'node_')) else none}")
+        if self.runs.has("first"):
+            out(f"{self.first_time(run)} = s")
+        if self.runs.has("first_index"):
+            out(f"{self.first_index(run)} = idx")
 
     def take(self, out: SourceWriter, variable: str, run: str) -> None:
         """Makes the current event the newest of a variable."""
@@ -127,14 +125,11 @@ class RunRegisters:
             out(f"{self.time(variable, 'end', run)} = t")
         if (variable, "start") in self.times and variable not in self.kleene:
             out(f"{self.time(variable, 'start', run)} = s")
-        if self.runs.has("last_row"):
-            out(f"{self.runs.at('last_row', run)} = row")
-        if self.runs.has("last_index"):
-            out(f"{self.runs.at('last_index', run)} = idx")
-        if self.runs.has("passed"):
-            out(f"{self.passed(run)} = 0")
-        if self.runs.has("last_end"):
-            out(f"{self.last_end(run)} = t")
+        last = {"last_row": "row", "last_index": "idx", "passed": "0", "last_end": "t"}
+        for name, value in last.items():
+            if self.runs.has(name):
+                real = name in self.runs.reals
+                out(f"{self.runs.at(name, run, real=real)} = {value}")
         if self.frame.intervals and self.runs.has("first"):
             with out.block(f"if s < {self.first_time(run)}:"):
                 out(f"{self.first_time(run)} = s")
@@ -146,12 +141,10 @@ class RunRegisters:
             f"{self.nodes.at('row', 'ntop')} = row",
         )
         for feature in _ordered(self.in_nodes.get(variable, set())):
-            self._store(out, self.node_feature(variable, feature, "ntop"), feature)
+            place = self.node_feature(variable, feature, "ntop")
+            store_value(out, place, self.frame.read(feature))
         out(f"{head} = ntop", "ntop += 1", f"{count} += 1")
-        numbered = sorted(
-            (which for owner, which in self.kept if owner == variable and which != "last"),
-        )
-        for which in numbered:
+        for which in sorted(w for owner, w in self.kept if owner == variable and w != "last"):
             with out.block(f"if {count} == {which.removeprefix('nth')}:"):
                 self._keep(out, variable, which, run)
         if self.runs.has(f"first_row_{variable}"):
@@ -167,20 +160,15 @@ class RunRegisters:
 
     def _keep(self, out: SourceWriter, variable: str, which: str, run: str) -> None:
         for feature in _ordered(self.kept.get((variable, which), set())):
-            self._store(out, self.feature(variable, which, feature, run), feature)
-
-    def _store(self, out: SourceWriter, place: ValueText, feature: Feature) -> None:
-        value, ok = place
-        out(f"{value} = {self.frame.value(feature)}")
-        if ok is not None:
-            out(f"{ok.removesuffix(' != 0')} = {self.frame.ok(feature)}")
+            place = self.feature(variable, which, feature, run)
+            store_value(out, place, self.frame.read(feature))
 
     def _add(
         self, out: SourceWriter, variable: str, feature: Feature, parts: set[str], run: str
     ) -> None:
         """Updates running aggregates, by the same steps as the reference."""
         get = {p: self.running(variable, feature, p, run) for p in parts | {"number"}}
-        value, ok = self.frame.value(feature), self.frame.ok(feature)
+        value, ok = self.frame.read(feature)
         with out.when(ok or "True"):
             out(f"{get['number']} += 1")
             if "carry" in parts:
@@ -230,7 +218,7 @@ class RunAccess:
     def feature(self, place: EventRef, feature: Feature) -> ValueText:
         variable, at, nth = place
         registers, frame = self.registers, self.registers.frame
-        here = (frame.value(feature), frame.ok(feature))
+        here = frame.read(feature)
         match at:
             case EventPosition.ONLY:
                 if variable == self.taking:
@@ -245,8 +233,7 @@ class RunAccess:
                 return here
             case EventPosition.PREVIOUS if variable != self.taking:
                 # in a repeated group: its newest event is of this iteration
-                newest = registers.node(variable, self.run)
-                before = registers.nodes.at("previous", newest)
+                before = registers.nodes.at("previous", registers.node(variable, self.run))
                 return registers.node_feature(variable, feature, before)
             case EventPosition.PREVIOUS | EventPosition.LAST:
                 return registers.feature(variable, "last", feature, self.run)
@@ -306,7 +293,7 @@ class RunAccess:
     def _through(self, function: str, variable: str, feature: Feature) -> ValueText:
         """The running value including the current event."""
         registers, frame = self.registers, self.registers.frame
-        value, ok = frame.value(feature), frame.ok(feature)
+        value, ok = frame.read(feature)
         if function == "last":
             return value, ok
         if function == "first":

@@ -6,13 +6,12 @@ table lookups make it somewhat slower, and its text stays short.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
-from ensue.codegen.counters import make_place_label
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.kernel_text import SharedCases
 from ensue.codegen.state_layout import SourceWriter, get_output_column
@@ -58,11 +57,10 @@ class TableDrivenWriter(RunsWriter):
     def __init__(self, frame: KernelContext) -> None:
         super().__init__(frame)
         self.lists: _Lists = _Lists(self.registers)
-        self.waiting.lists = self.lists
         self.guards.one_window = True
         self.tables: dict[str, Sequence[int | str]] = {}
 
-    def _given(self, used: set[str]) -> Iterator[str]:
+    def _write_tables(self, used: set[str]) -> Iterator[str]:
         """The used tables."""
         for name, numbers in self.tables.items():
             if name in used:
@@ -100,14 +98,14 @@ class TableDrivenWriter(RunsWriter):
 
     def _tabulate(self) -> None:
         """Fills the tables of states and edges."""
-        role, masks = self.frame.role, self._any_role
+        role, masks = self.frame.role, self.frame.any_role
         states = [(state, self.automaton.out_of(state.number)) for state in self.automaton.states]
         edges = [edge for _, out_of in states for edge in out_of]
         firsts = accumulate((len(out_of) for _, out_of in states), initial=0)
         self.tables = {
             "ROLES": [self._relevant_roles(s) or "0" for s, _ in states],
-            "WAITED": [masks(role(a.variable) for a in s.pending) for s, _ in states],
-            "BARRED": [masks(map(role, s.barred)) for s, _ in states],
+            "WAITED": [masks(role(a.variable) for a in s.pending) or "0" for s, _ in states],
+            "BARRED": [masks(map(role, s.barred)) or "0" for s, _ in states],
             "EDGES": [*firsts],
             "TARGETS": [edge.target for edge in edges],
             "ENDS": [int(not out) for _, out in states],
@@ -115,15 +113,10 @@ class TableDrivenWriter(RunsWriter):
             "BACK": [state.number for state in self._returning()],
         }
         if self.tally.on:
-            for state in self.automaton.states:
-                self.tally.tried(make_place_label(format_state_place(state.number)))
-            places = (
-                make_place_label(format_state_place(s.number)) for s in self.automaton.states
-            )
-            self.tables["STATE_ROWS"] = [self.tally.labels[place] for place in places]
-
-    def _any_role(self, roles: Iterator[str]) -> str:
-        return self.frame.any_role(roles) or "0"
+            labels = [(format_state_place(s.number), "") for s, _ in states]
+            for label in labels:
+                self.tally.tried(*label)
+            self.tables["STATE_ROWS"] = [self.tally.labels[label] for label in labels]
 
     def _push_back(self, out: SourceWriter) -> None:
         """Writes how runs enter the states that they returned to."""
@@ -138,10 +131,6 @@ class TableDrivenWriter(RunsWriter):
         out.note("a run without events")
         self.lists.allocate(out, "q")
         self.registers.begin(out, "q")
-        if self.registers.runs.has("first"):
-            out(f"{self.registers.first_time('q')} = s")
-        if self.registers.runs.has("first_index"):
-            out(f"{self.registers.first_index('q')} = idx")
         # there is no gap between it and the event
         for name, now in (("last_row", "row"), ("last_index", "idx")):
             if self.registers.runs.has(name):
@@ -154,7 +143,7 @@ class TableDrivenWriter(RunsWriter):
         """Writes the code for each state or edge, equal pieces once."""
         cases = SharedCases(self.frame, table, place)
         for item in all_:
-            cases.add(partial(_write_item, write, item))
+            cases.add(write, item)
         self.tables |= cases.tables()
         return cases
 
@@ -166,8 +155,7 @@ class TableDrivenWriter(RunsWriter):
             with out.block("if late:"):
                 over = lambda into, state: self._over(into, state, "r")
                 self._cases("OVERS", "state", states, over).write(out)
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
+                self.lists.remove(out, place)
                 out("r = nx", "continue")
         if self.tally.on:
             with out.block("if state > 0:"):
@@ -227,8 +215,9 @@ class TableDrivenWriter(RunsWriter):
             body = self.frame.source()
             judged = self.gaps.judge(body, state, self._flags(edges))
             stay, closed = judged.stay, judged.closed
-            plain = dict(zip(judged.goes, self._flags(edges), strict=True))
-            if not state.lasting and all(line in _assignments(plain) for line in body.lines):
+            pairs = zip(judged.goes, self._flags(edges), strict=True)
+            plain = {f"{goes} = {flag}" for goes, flag in pairs}
+            if not state.lasting and plain.issuperset(body.lines):
                 follows = "takes"
             else:
                 out(*map(_merge_tests, body.lines))
@@ -254,7 +243,7 @@ class TableDrivenWriter(RunsWriter):
         out("target = TARGETS[edge]")
         if any(self.tables["COMPLETES"]):
             with out.block("if COMPLETES[target] != 0:"):
-                self._emit(out, "r", None)
+                self.emit(out, "r", None)
                 self._cases("LAST", "edge", self._edges(), self._emit_last).write(out)
             with out.block("else:"):
                 self._move_along(out)
@@ -281,7 +270,6 @@ class TableDrivenWriter(RunsWriter):
         with out.block("if spare and follows == 1:"):
             out("q = r", "spare = False", "live[k] -= 1", "alive -= 1")
         with out.block("else:"):
-            self.lists.allocate(out, "q")
             self.lists.copy(out, "r", "q")
         take = lambda into, edge: self.registers.take(into, edge.variable, "q")
         self._cases("TAKES", "edge", self._edges(), take).write(out)
@@ -326,20 +314,12 @@ class _Lists(RunLists):
     def list(self, state: NfaState, *, pending: bool = False) -> str:  # noqa: ARG002
         return f"2 * {self._state} + 1" if pending else f"2 * {self._state}"
 
-    def of(self, name: str) -> "_Lists":
-        """Inside a `with`, the lists are those of another state."""
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """In this context, the lists are those of another state."""
         self._state = name
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
+        yield
         self._state = "state"
-
-
-def _assignments(names: Mapping[str, str]) -> set[str]:
-    return {f"{name} = {text}" for name, text in names.items()}
 
 
 def _merge_tests(text: str) -> str:
@@ -354,16 +334,12 @@ def _merge_tests(text: str) -> str:
     return text
 
 
-def _write_item(write: Callable[[SourceWriter, T], None], item: T, out: SourceWriter) -> None:
-    write(out, item)
-
-
 def write_runs_kernel(frame: KernelContext) -> RunsKernel:
     """Writes the kernel of an automaton, with code per edge or with tables."""
     structure = frame.plan.structure
     assert isinstance(structure, Nfa)
     shared = should_share_code(structure, frame.plan.query.strategy)
-    return (TableDrivenWriter if shared else RunsWriter)(frame).written()
+    return (TableDrivenWriter if shared else RunsWriter)(frame).write()
 
 
 RUNS = Structure(write_runs_kernel, RunsState)

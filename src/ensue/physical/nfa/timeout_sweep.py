@@ -1,75 +1,48 @@
-"""Expiry of runs: expired ones are dropped, and those that waited for the time are emitted."""
+"""Expiry of runs: drops expired runs, and emits matches that waited for the time."""
 
-from collections.abc import Callable
-from functools import partial
+from typing import TYPE_CHECKING
 
 from ensue.codegen.kernel_text import SharedCases
 from ensue.codegen.state_layout import SourceWriter
 from ensue.ir.selection import Strategy
-from ensue.physical.nfa.arena_lists import RunLists
-from ensue.physical.nfa.contiguity import EMITTED, ContiguityWriter
-from ensue.physical.nfa.edge_guards import EdgeGuards, NegatedEventAccess
-from ensue.planner.physical_plan import NegationCheck, Nfa, NfaState
+from ensue.physical.nfa.contiguity import EMITTED
+from ensue.physical.nfa.edge_guards import NegatedEventAccess
+from ensue.planner.physical_plan import NfaState
 from ensue.printing.expression_printer import format_condition, format_name
 
+if TYPE_CHECKING:
+    from ensue.physical.nfa.nfa_writer import RunsWriter
+
 SWEEP_REGISTERS = {"free": "FREE", "frees": "FREE_COUNT", "otop": "OUT_TOP", "alive": "LIVE"}
-SWEEP_PARAMETERS = (
-    "now",
-    "flush",
-    "head",
-    "live",
-    "nxt",
-    "I",
-    "F",
-    "N",
-    "NF",
-    "counts",
-    "O",
-    "meta",
-)
 
 
 class TimeoutWriter:
-    """Writes the effect of time on runs.
+    """Writes the effect of time on runs."""
 
-    `deliver` writes the match of the run `r`, `complete` the same if it is one in a state.
-    """
-
-    def __init__(
-        self,
-        automaton: Nfa,
-        guards: EdgeGuards,
-        gaps: ContiguityWriter,
-        lists: RunLists,
-        deliver: Callable[[SourceWriter], None],
-        complete: Callable[[SourceWriter, NfaState], None],
-    ) -> None:
-        self.automaton = automaton
-        self.guards = guards
-        self.frame = guards.frame
-        self.registers = guards.registers
-        self.gaps = gaps
-        self.lists = lists
-        self.deliver = deliver
-        self.complete = complete
+    def __init__(self, writer: "RunsWriter") -> None:
+        self.writer = writer
+        self.automaton, self.gaps, self.guards = writer.automaton, writer.gaps, writer.guards
+        self.frame, self.registers = writer.frame, writer.registers
 
     def visit(self, out: SourceWriter, state: NfaState) -> None:
         """Writes how a negated event discards a waiting match, and time emits it."""
-        place = self.lists.list(state, pending=True)
+        lists = self.writer.lists
+        place = lists.list(state, pending=True)
         roles = self.frame.any_role(self.frame.role(a.variable) for a in state.pending)
 
         def visit() -> None:
             expired = self.guards.expired(state.number)
             assert expired is not None
             with out.block(f"if {expired}:"):
-                self.deliver(out)
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
+                self.writer.emit(out, "r", None)
+                lists.remove(out, place)
                 out("r = nx", "continue")
             out("gone = False")
             for absence in state.pending:
                 if absence.variable in self.guards.instances.complexes:
-                    self._search_nested(out, absence)
+                    # the current event may complete a nested match that a waiting run forbids
+                    with out.block(f"if {self.frame.test(absence.variable)}:"):
+                        self.guards.look(out, absence, "r", None, "gone = True", newest="row")
                     continue
                 tests = [self.frame.test(absence.variable)]
                 if self.frame.intervals:
@@ -81,24 +54,14 @@ class TimeoutWriter:
                 with out.when(*tests):
                     out("gone = True")
             with out.block("if gone:"):
-                self.lists.unlink(out, place)
-                self.lists.release(out, "r")
+                lists.remove(out, place)
             with out.block("else:"):
                 out("p = r")
 
         names = ", ".join(format_name(a.variable) for a in state.pending)
         out.note("", f"state {state.number}, matches that wait for a window without {names}")
         with out.block(f"if roles & {roles}:"):
-            self.lists.walk(out, place, visit, loops=False)
-
-    def _search_nested(self, out: SourceWriter, absence: NegationCheck) -> None:
-        """Whether the current event completes a nested match that a waiting run forbids."""
-
-        def found() -> None:
-            out("gone = True")
-
-        with out.block(f"if {self.frame.test(absence.variable)}:"):
-            self.guards.look(out, absence, "r", None, found, newest="row")
+            lists.walk(out, place, visit, loops=False)
 
     def sweep(self) -> SourceWriter:
         """Writes the body of `sweep`, which expires runs."""
@@ -122,10 +85,10 @@ class TimeoutWriter:
         else:
             over = f"now - {self.registers.first_time('r')} > {window}"
         pending = any(state.pending for state in self.automaton.states)
-        lasting = SharedCases(self.frame, "", "")
+        lasting = SharedCases(self.frame)
         states = [state for state in self.automaton.states if state.lasting]
         for state in states:
-            lasting.add(partial(self._emit_lasting, state, over))
+            lasting.add(self._emit_lasting, state, over)
         paused: dict[str, list[NfaState]] = {}  # tests of time alone, with the states they expire
         for state in self.automaton.states[1:]:
             if not state.lasting and self.automaton.out_of(state.number):
@@ -150,18 +113,17 @@ class TimeoutWriter:
             with out.block(f"if {' or '.join(expired)}:"):
                 if pending:
                     with out.block("if waits:"):
-                        self.deliver(out)
-                self.lists.unlink(out, "place")
-                self.lists.release(out, "r")
+                        self.writer.emit(out, "r", None)
+                self.writer.lists.remove(out, "place")
             with out.block("else:"):
                 out("p = r")
 
         with out.block("for place in range(head.shape[1]):"):
             if pending:
                 out("waits = place % 2 == 1")
-            self.lists.walk(out, "place", visit, loops=False)
+            self.writer.lists.walk(out, "place", visit, loops=False)
 
-    def _emit_lasting(self, state: NfaState, over: str | None, out: SourceWriter) -> None:
+    def _emit_lasting(self, out: SourceWriter, state: NfaState, over: str | None) -> None:
         """Emits a run whose last loop does not continue."""
         out.note("matches whose last loop does not continue")
         ended = ["flush", *([over] if over else []), *self.gaps.has_loop_ended(state)]
@@ -172,13 +134,13 @@ class TimeoutWriter:
             f"if {self.registers.passed('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"
         ):
             counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
-            self.complete(out, state)
+            self.writer.complete(out, state, "r")
             self.frame.tally.on = counting
             out(f"{self.registers.passed('r')} |= {EMITTED}")
 
     def _is_of(self, states: list[NfaState]) -> str:
         """Whether the current list is that of one of some states."""
-        return " or ".join(f"place == {self.lists.place(state)}" for state in states)
+        return " or ".join(f"place == {self.writer.lists.place(state)}" for state in states)
 
     def _is_contiguous(self, state: NfaState) -> bool:
         """Whether its runs wait for the next event of their partition only."""
