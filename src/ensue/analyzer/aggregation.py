@@ -1,6 +1,6 @@
 """Checks GROUP BY, ORDER BY and ALL EVENTS, and splits a query into matches and their result."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -143,13 +143,8 @@ def _find_column(
     expr: Expr, returns: Sequence[ReturnItem], others: Sequence[str] = ()
 ) -> FieldRef | None:
     """Finds the column that a key names, by its name or its expression."""
-    names = [column.name for column in returns]
-    known = (*names, *others)
-    if (
-        isinstance(expr, FieldRef)
-        and expr == FieldRef(expr.variable, None)
-        and expr.variable in known
-    ):
+    known = (*(column.name for column in returns), *others)
+    if isinstance(expr, FieldRef) and expr in [FieldRef(name, None) for name in known]:
         return FieldRef(expr.variable, None, span=expr.span)
     shown = "COUNT(*)" if is_count_all(expr) else format_expr(expr)
     for column in returns:
@@ -220,18 +215,18 @@ def split_result_modifiers(query: AnyQuery) -> tuple[AnyQuery, ResultAggregation
 def _groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query with GROUP BY; the matches have only the columns that groups need."""
     counted = _counted(query) if isinstance(query, Query) else None
-    names = _Names()
+    taken = set(STANDARD_COLUMNS)
     returns, columns = [], []
     for column in query.returns:
-        if counted is not None and column.over is not None:
-            columns.append(replace(_column(column), source="count(*)"))
-            continue
-        name = names.free(column.name if column.over is None else get_default_name(column.expr))
-        returns.append(ReturnItem(column.expr, name, span=column.span))
-        columns.append(replace(_column(column), source=name))
+        name = "count(*)"
+        if counted is None or column.over is None:
+            name = column.name if column.over is None else get_default_name(column.expr)
+            name = _free(name, taken)
+            returns.append(ReturnItem(column.expr, name, span=column.span))
+        columns.append(ResultColumn(column.name, name, column.over))
     if counted is not None:
         returns.append(counted)
-    order = tuple(_by(key, _name(key.expr)) for key in whole.order)
+    order = tuple(_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef))
     return replace(query, returns=tuple(returns)), ResultAggregation(
         whole, tuple(columns), order, None if counted is None else counted.name
     )
@@ -258,22 +253,21 @@ def _counted(query: Query) -> ReturnItem | None:
 
 def _rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query without GROUP BY; the matches have all columns and the keys of ORDER BY."""
-    names = _Names()
+    taken = set(STANDARD_COLUMNS)
     returns = list(query.returns)
-    named = {column.name: names.free(column.name) for column in returns}
+    named = {column.name: _free(column.name, taken) for column in returns}
     hidden: list[ReturnItem] = []
     order = []
     for key in whole.order:
         if isinstance(key.expr, FieldRef) and key.expr.name is None:
             order.append(_by(key, named.get(key.expr.variable, key.expr.variable)))
         else:
-            hidden.append(
-                ReturnItem(key.expr, names.free(get_default_name(key.expr)), span=key.span)
-            )
-            order.append(_by(key, hidden[-1].name))
+            name = _free(get_default_name(key.expr), taken)
+            hidden.append(ReturnItem(key.expr, name, span=key.span))
+            order.append(_by(key, name))
     if hidden and not returns:
-        returns = list(_variables(query))
-        named = {column.name: names.free(column.name) for column in returns}
+        returns = list(build_variable_columns(query))
+        named = {column.name: _free(column.name, taken) for column in returns}
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
@@ -282,38 +276,23 @@ def _rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggr
     )
 
 
-def _variables(query: Query | ArchiveJoinQuery) -> Iterable[ReturnItem]:
+def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnItem]:
+    """Yields a column for each variable, which a query without RETURN returns."""
     sides = get_output_sides(query) if isinstance(query, ArchiveJoinQuery) else (query,)
     for side in sides:
         lists = get_kleene_variables(side.pattern)
         for name in iterate_bound_variables(side.pattern):
-            yield ReturnItem(
-                FieldRef(name, None, EventPosition.ALL if name in lists else EventPosition.ONLY),
-                name,
-            )
+            at = EventPosition.ALL if name in lists else EventPosition.ONLY
+            yield ReturnItem(FieldRef(name, None, at), name)
 
 
-class _Names:
-    """Allocates unique names for columns of the matches."""
-
-    def __init__(self) -> None:
-        self.taken = set(STANDARD_COLUMNS)
-
-    def free(self, name: str) -> str:
-        while name in self.taken:
-            name = f" {name}"
-        self.taken.add(name)
-        return name
-
-
-def _column(returned: ReturnItem) -> ResultColumn:
-    return ResultColumn(returned.name, "", returned.over)
+def _free(name: str, taken: set[str]) -> str:
+    """Allocates a unique name for a column of the matches."""
+    while name in taken:
+        name = f" {name}"
+    taken.add(name)
+    return name
 
 
 def _by(key: SortKey, source: str) -> ResultSortKey:
     return ResultSortKey(source, key.descending, key.nulls_first)
-
-
-def _name(expr: Expr) -> str:
-    assert isinstance(expr, FieldRef)
-    return expr.variable

@@ -8,7 +8,7 @@ refined by the text in which it occurs. Variables with equal colours are individ
 the other, and the smallest text is the canonical one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +35,7 @@ from ensue.ir.subscription import (
     TimePoint,
     VariableField,
     VariableUse,
+    flatten_parts,
     get_subexpressions,
 )
 
@@ -187,9 +188,13 @@ class _Rewriter:
             case SpatialCondition():
                 return self.placed(expression)
             case Conjunction(parts):
-                return Conjunction(Unordered(_spliced(map(self.expression, parts), Conjunction)))
+                return Conjunction(
+                    Unordered(flatten_parts(map(self.expression, parts), Conjunction))
+                )
             case Disjunction(parts):
-                return Disjunction(Unordered(_spliced(map(self.expression, parts), Disjunction)))
+                return Disjunction(
+                    Unordered(flatten_parts(map(self.expression, parts), Disjunction))
+                )
 
     def interval(self, interval: SubscriptionInterval) -> SubscriptionInterval:
         match interval:
@@ -216,16 +221,6 @@ class _Rewriter:
             comparison=comparison,
             number=None if number is None else float(number),
         )
-
-
-def _spliced(
-    parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]
-) -> Iterator[Expression]:
-    for part in parts:
-        if isinstance(part, Conjunction | Disjunction) and type(part) is kind:
-            yield from part.parts
-        else:
-            yield part
 
 
 def _predicate(predicate: Predicate) -> Predicate:

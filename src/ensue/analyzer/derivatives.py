@@ -31,6 +31,7 @@ from ensue.ir.traits import (
     is_negation,
     is_optional,
     is_positional_negation,
+    is_repetition,
     is_sequence,
     is_then,
 )
@@ -92,19 +93,17 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
         case Atom():
             yield PatternStep(pattern.variable, DONE)
         case Kleene(atom=atom):
+            loop = (LoopPosition(place, pattern.leave),)
             more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
             if not pattern.begun:
-                begins, stops = (
-                    (LoopPosition(place, pattern.leave),),
-                    _until(pattern, GuardScope.TAKEN),
-                )
-                yield PatternStep(atom.variable, more, begins=begins, guards=stops)
+                stops = _until(pattern, GuardScope.TAKEN)
+                yield PatternStep(atom.variable, more, begins=loop, guards=stops)
                 return
             yield PatternStep(
                 atom.variable,
                 more,
-                inside=(LoopPosition(place, pattern.leave),),
-                again=(LoopPosition(place, pattern.leave),),
+                inside=loop,
+                again=loop,
                 how=pattern.inner,
                 pause=pattern.pause,
                 guards=_until(pattern, GuardScope.UP_TO),
@@ -222,11 +221,7 @@ def _closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loo
         yield LoopPosition(place, pattern.leave)
     elif is_then(pattern) or get_form(pattern) is NodeForm.OPTION:
         yield from _closed_loops(inner[0], (*place, 0))
-    elif is_optional(pattern) and get_form(pattern) in (
-        NodeForm.SEQUENCE,
-        NodeForm.TOGETHER,
-        NodeForm.CHOICE,
-    ):
+    elif is_optional(pattern) and not is_negation(pattern) and not is_repetition(pattern):
         for k, part in enumerate(inner):
             if is_optional(part):
                 yield from _closed_loops(part, (*place, k))
@@ -279,7 +274,7 @@ def remove_loop_bounds(pattern: Pattern) -> Pattern:
     """Removes the upper bounds of all loops."""
 
     def unlimited(node: Pattern) -> Pattern:
-        if is_list(node) or is_loop(node):
+        if is_repetition(node):
             return replace(node, least=min(node.least, 1), most=None)
         return node
 

@@ -59,33 +59,6 @@ class InliningError(Exception):
 # --- times
 
 
-def build_start(pattern: Pattern, column: Mapping[str, str]) -> Expr:
-    """Builds the start of a match; `column` names the start column of each variable.
-
-    >>> from ensue.ir.pattern import And, Atom, Seq
-    >>> a, b, c = (Atom("T", name) for name in "abc")
-    >>> from collections import defaultdict
-    >>> format_expr(build_start(And((Seq((a, b)), c)), defaultdict(lambda: "t")))
-    'least(a.t, c.t)'
-    """
-    expr, _ = _edge(pattern, column, first=True)
-    assert expr is not None  # a pattern that binds nothing is rejected earlier
-    return expr
-
-
-def build_end(pattern: Pattern, column: Mapping[str, str]) -> Expr:
-    """Builds the end of a match; `column` names the end column of each variable.
-
-    >>> from ensue.ir.pattern import Atom, Seq
-    >>> k = Kleene(Atom("T", "k"), 0, None)
-    >>> format_expr(build_end(Seq((Atom("T", "a"), k)), {"a": "t", "k": "t"}))
-    'coalesce(last(k.t), a.t)'
-    """
-    expr, _ = _edge(pattern, column, first=False)
-    assert expr is not None
-    return expr
-
-
 def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[Expr | None, bool]:
     """Builds the start or end of a match, and tells whether it is never NULL."""
     if is_event(pattern):
@@ -93,9 +66,8 @@ def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[
     if is_list(pattern):
         name = pattern.atom.variable
         if pattern.least:
-            return FieldRef(
-                name, column[name], EventPosition.NTH if first else EventPosition.LAST
-            ), True
+            at = EventPosition.NTH if first else EventPosition.LAST
+            return FieldRef(name, column[name], at), True
         every = FieldRef(name, column[name], EventPosition.ALL)
         return Aggregate("first" if first else "last", name, every), False
     inner = get_parts(pattern)
@@ -115,15 +87,8 @@ def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[
             return _one_of("least" if first else "greatest", times), certain
         case NodeForm.ABSENCE:
             return None, False
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.LOOP
-            | NodeForm.RESULT
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-        ):
-            raise AssertionError(f"{get_form(pattern)} cannot be inlined")
+        case form:
+            raise AssertionError(f"{form} cannot be inlined")
 
 
 def _one_of(function: str, times: list[Expr]) -> Expr | None:
@@ -152,8 +117,10 @@ def get_inlined_fields(
 ) -> dict[str, Expr]:
     """Returns the fields of a complex event: its columns, its start and its end."""
     own = {r.name.removesuffix("@own"): r.expr for r in query.returns}
-    pattern = query.pattern
-    return {"start": build_start(pattern, starts), "end": build_end(pattern, ends)} | own
+    start, _ = _edge(query.pattern, starts, first=True)
+    end, _ = _edge(query.pattern, ends, first=False)
+    assert start is not None and end is not None  # noqa: PT018  a match binds events
+    return {"start": start, "end": end} | own
 
 
 def substitute_fields(
@@ -207,11 +174,7 @@ def _certain(expr: Expr, lists: Mapping[str, Kleene]) -> Expr:
 
 
 def rename_variables(expr: Expr, names: Mapping[str, str]) -> Expr:
-    """Renames the variables of an expression.
-
-    >>> format_expr(rename_variables(FieldRef("a", "price"), {"a": "x_a"}))
-    'x_a.price'
-    """
+    """Renames the variables of an expression."""
     inside = replace_operands(expr, tuple(rename_variables(e, names) for e in get_operands(expr)))
     if isinstance(inside, FieldRef | Aggregate):
         return replace(inside, variable=names.get(inside.variable, inside.variable))
@@ -347,10 +310,8 @@ def _why_not_timed(below: Layer, known: Mapping[str, Layer]) -> str | None:
     """Checks that the start and end of members are not hidden by fields of these names."""
     for atom in iterate_positive_atoms(below.query.pattern):
         inner = known.get(atom.type) if isinstance(atom.type, str) else None
-        if inner is not None and {r.name for r in get_returned_columns(inner.meaning)} & {
-            "start",
-            "end",
-        }:
+        names = {r.name for r in get_returned_columns(inner.meaning)} if inner else set()
+        if inner and names & {"start", "end"}:
             return f"{inner.name} returns its own fields called start or end"
     return None
 
@@ -515,16 +476,8 @@ class _Inlining:
         starts, ends = (self._times(inside.pattern, side) for side in (0, 1))
         fields = get_inlined_fields(inside, starts, ends)
         timeless = get_inlined_fields(replace(inside, returns=()), starts, ends)
-        outer = InlinedEvent(
-            (x,),
-            layer.name,
-            x,
-            tuple(a.variable for a in iterate_positive_atoms(inside.pattern)),
-            inside.within,
-            2,
-            None,
-            fields,
-        )
+        bound = tuple(a.variable for a in iterate_positive_atoms(inside.pattern))
+        outer = InlinedEvent((x,), layer.name, x, bound, inside.within, 2, None, fields)
         inner = [
             replace(
                 b,

@@ -10,24 +10,23 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 
+from ensue.analyzer.aggregation import build_variable_columns
 from ensue.analyzer.interval_negation import iterate_interval_negations, rewrite_interval_ends
+from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
-from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, FunctionCall
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import (
-    NodeForm,
-    get_form,
     get_parts,
     is_event,
     is_input,
     is_list,
     is_loop,
     is_operator_call,
-    is_optional,
     is_sequence,
 )
 from ensue.ir.traversal import (
@@ -197,32 +196,21 @@ class _Layering:
             reject_column(definition.query, MEMBERS, why)
 
 
-@dataclass(frozen=True, slots=True)
 class _Scope:
     """The expressions of one layer."""
 
-    layering: _Layering
-    definition: Definition
-    types: dict[str, str] = field(init=False)  # of the variables that are defined events
-    attributes: dict[str, Collection[str]] = field(init=False)  # of operator results
-    lists: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        pattern = self.definition.query.pattern
-        known = self.layering.known
-        types = {a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in known}
-        for variable, source in map_results_to_events(
-            pattern
-        ).items():  # a result has the fields of its event
-            if source in types:
-                types[variable] = types[source]
-        own = {
-            applied.variable: dict(applied.operator.z)
-            for applied in iterate_operator_calls(pattern)
+    def __init__(self, layering: _Layering, definition: Definition) -> None:
+        pattern = definition.query.pattern
+        self.layering = layering
+        self.definition = definition
+        self.types = {  # of the variables that are defined events
+            a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in layering.known
         }
-        object.__setattr__(self, "attributes", own)
-        object.__setattr__(self, "types", types)
-        object.__setattr__(self, "lists", frozenset(get_kleene_variables(pattern)))
+        for variable, source in map_results_to_events(pattern).items():
+            if source in self.types:  # a result has the fields of its event
+                self.types[variable] = self.types[source]
+        self.attributes = {r.variable: dict(r.operator.z) for r in iterate_operator_calls(pattern)}
+        self.lists = frozenset(get_kleene_variables(pattern))
 
     def rewritten(self, expr: Expr) -> Expr:
         """Rewrites an expression over the fields that lower layers return."""
@@ -259,25 +247,13 @@ class _Scope:
                     expr,
                 )
             inner = self._path(below, name, argument, aggregated=True)
-            column = f"{expr.function}({name})"
-            if expr.parameter is not None:
-                parameter = expr.parameter
-                shown = repr(parameter) if isinstance(parameter, str) else f"{parameter:g}"
-                column = f"{expr.function}({name}, {shown})"
+            parameter = expr.parameter
+            shown = repr(parameter) if isinstance(parameter, str) else f"{parameter or 0:g}"
+            column = f"{expr.function}({name}{'' if parameter is None else f', {shown}'})"
             owner = inner.variable
-            at = (
-                EventPosition.ALL
-                if owner in get_kleene_variables(below.query.pattern)
-                else EventPosition.ONLY
-            )
-            inside = Aggregate(
-                expr.function,
-                owner,
-                replace(inner, at=at),
-                EventPosition.ALL,
-                expr.parameter,
-                expr.span,
-            )
+            several = owner in get_kleene_variables(below.query.pattern)
+            inner = replace(inner, at=EventPosition.ALL if several else EventPosition.ONLY)
+            inside = replace(expr, variable=owner, argument=inner, at=EventPosition.ALL)
             self._returned(below, column, inside)
             return FieldRef(expr.variable, column, span=expr.span)
         self._need(argument)
@@ -306,7 +282,7 @@ class _Scope:
         if name in STANDARD_FIELDS:
             return None
         if name in {e.field_name for e in query.equivalence}:
-            return _of_key(query.pattern, name)
+            return build_key_value(query.pattern, name)
         if "." in name:
             return self._path(below, name, named)
         own = _own_fields(query)
@@ -337,10 +313,9 @@ class _Scope:
             )
         if name in get_kleene_variables(query.pattern):
             if index is not None:
-                at, nth = (
-                    (EventPosition.LAST, 1) if index == "last" else (EventPosition.NTH, int(index))
-                )
-                return FieldRef(name, rest, at, nth, span=span)
+                if index == "last":
+                    return FieldRef(name, rest, EventPosition.LAST, span=span)
+                return FieldRef(name, rest, EventPosition.NTH, int(index), span=span)
             if not aggregated:
                 raise _pointing(
                     f"{name} in {below.name} stands for several events: which one do you mean?",
@@ -367,22 +342,13 @@ class _Scope:
 
 def get_returned_columns(query: Query) -> Iterable[ReturnItem]:
     """Returns the columns of RETURN, by default one per variable."""
-    if query.returns:
-        return query.returns
-    lists = get_kleene_variables(query.pattern)
-    return [
-        ReturnItem(FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY), v)
-        for v in iterate_bound_variables(query.pattern)
-    ]
+    return query.returns or tuple(build_variable_columns(query))
 
 
 def _own_fields(query: Query) -> tuple[str, ...]:
     """Returns the fields of a definition's events without those of members."""
-    own = [
-        *(r.name for r in get_returned_columns(query)),
-        *(e.field_name for e in query.equivalence),
-    ]
-    return tuple(dict.fromkeys(own))
+    keys = (equivalence.field_name for equivalence in query.equivalence)
+    return tuple(dict.fromkeys([*(r.name for r in get_returned_columns(query)), *keys]))
 
 
 def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]]:
@@ -404,48 +370,9 @@ def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
         return False
     if step["name"] in get_kleene_variables(query.pattern):
         return step["index"] is None
-    inside = next(
-        (a.type for a in iterate_atoms(query.pattern) if a.variable == step["name"]), None
-    )
+    types = {a.variable: a.type for a in iterate_atoms(query.pattern)}
+    inside = types.get(step["name"])
     return inside in known and _is_list(known[inside].query, step["rest"], known)
-
-
-def _of_key(pattern: Pattern, name: str) -> Expr:
-    """Builds the value of a field that all events of a match share."""
-    lists = get_kleene_variables(pattern)
-
-    def get_field(variable: str) -> FieldRef:
-        return FieldRef(
-            variable, name, EventPosition.NTH if variable in lists else EventPosition.ONLY
-        )
-
-    certain = next(_certain(pattern), None)
-    if certain is not None:
-        return get_field(certain)
-    return FunctionCall("coalesce", tuple(get_field(v) for v in iterate_bound_variables(pattern)))
-
-
-def _certain(pattern: Pattern) -> Iterator[str]:
-    """Yields variables that every match binds."""
-    match get_form(pattern):
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            for part in get_parts(pattern):
-                yield from _certain(part)
-        case NodeForm.LOOP:
-            if not is_optional(pattern):
-                for part in get_parts(pattern):
-                    yield from _certain(part)
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.RESULT
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-            | NodeForm.ABSENCE
-        ):
-            names = list(iterate_bound_variables(pattern))
-            if len(names) == 1 and not is_optional(pattern):
-                yield names[0]
 
 
 def _number_of_members(pattern: Pattern) -> Expr:
@@ -535,11 +462,8 @@ def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
     for position, variable in enumerate(order):
         if variable in complex_ and len(order) == len(events):
             # the last event of an iteration precedes the first of the next one
-            left = FieldRef(
-                order[position - 1],
-                LAST_POSITION,
-                EventPosition.CURRENT if position else EventPosition.PREVIOUS,
-            )
+            at = EventPosition.CURRENT if position else EventPosition.PREVIOUS
+            left = FieldRef(order[position - 1], LAST_POSITION, at)
             yield Binary("<", left, FieldRef(variable, FIRST_POSITION, EventPosition.CURRENT))
     if len(order) < len(events) and {a.variable for a in iterate_atoms(loop.part)} & {*complex_}:
         raise QueryError(
@@ -574,21 +498,13 @@ def _standing(pattern: Pattern) -> Iterator[SequenceItem]:
             yield from _standing(part)
 
 
-def _before(left_name: str, right_name: str, lists: frozenset[str]) -> Expr:
-    if left_name == right_name:
-        left, right = (
-            FieldRef(left_name, LAST_POSITION, EventPosition.PREVIOUS),
-            FieldRef(right_name, FIRST_POSITION, EventPosition.CURRENT),
-        )
+def _before(left: str, right: str, lists: frozenset[str]) -> Expr:
+    if left == right:
+        ends = EventPosition.PREVIOUS, EventPosition.CURRENT
     else:
-        left = FieldRef(
-            left_name,
-            LAST_POSITION,
-            EventPosition.LAST if left_name in lists else EventPosition.ONLY,
+        ends = (
+            EventPosition.LAST if left in lists else EventPosition.ONLY,
+            EventPosition.NTH if right in lists else EventPosition.ONLY,
         )
-        right = FieldRef(
-            right_name,
-            FIRST_POSITION,
-            EventPosition.NTH if right_name in lists else EventPosition.ONLY,
-        )
-    return Binary("<", left, right)
+    earlier = FieldRef(left, LAST_POSITION, ends[0])
+    return Binary("<", earlier, FieldRef(right, FIRST_POSITION, ends[1]))

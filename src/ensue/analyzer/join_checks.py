@@ -12,6 +12,7 @@ from ensue.analyzer.query import (
     check_equivalence_kinds,
     check_query,
     check_structure,
+    check_unit,
     drop_duplicate_equivalences,
     expand_field_stars,
     expand_star,
@@ -184,10 +185,9 @@ class _Types:
 
 def _named(query: JoinSide) -> list[tuple[str, Span | None]]:
     """Returns all variables of a side, including negated ones."""
+    calls = iterate_operator_calls(query.pattern)
     named = [(atom.variable, atom.span) for atom in iterate_atoms(query.pattern)]
-    return named + [
-        (result.variable, result.span) for result in iterate_operator_calls(query.pattern)
-    ]
+    return named + [(call.variable, call.span) for call in calls]
 
 
 def _check_variables(query: ArchiveJoinQuery) -> None:
@@ -306,9 +306,7 @@ def _check_answer(query: ArchiveJoinQuery) -> None:
         if is_count_all(node):
             raise build_no_summary_error("COUNT(*)", node.span)
     limit = query.limit
-    if limit is None:
-        return
-    if limit.count < 1:
+    if limit is not None and limit.count < 1:
         raise QueryError(
             "LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span
         )
@@ -451,21 +449,8 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
             hint="convert the time columns to one type first",
             span=join.span,
         )
-    numbers = live.time_kind.numeric
     for length in (join.range.far, join.range.near):
-        match length:
-            case ByUnits(amount=amount) if not numbers:
-                raise QueryError(
-                    f"RANGE {amount} of what? The time column {live.end} holds timestamps",
-                    hint=f"did you mean RANGE {amount} days, or {amount} seconds?",
-                    span=length.span,
-                )
-            case ByTime() if numbers:
-                raise QueryError(
-                    f"the time column {live.end} holds numbers, which have no unit",
-                    hint="give the range in the same numbers, as in RANGE 300 BEFORE START",
-                    span=length.span,
-                )
+        check_unit(length, live, "RANGE", "days")
 
 
 def _check_equivalence(
@@ -473,13 +458,9 @@ def _check_equivalence(
 ) -> None:
     """Checks that `[attr]` of ON is a comparable field of all events of both sides."""
     archive = f" of archive '{join.archive}'"
-    owners = [(atom.variable, "") for atom in iterate_positive_atoms(live.pattern)]
-    owners += [(atom.variable, archive) for atom in iterate_positive_atoms(join.query.pattern)]
-    field = equivalence.field_name
-    check_equivalence_kinds(
-        equivalence,
-        (
-            (f"{variable}{side}", types.kind(FieldRef(variable, field, span=equivalence.span)))
-            for variable, side in owners
-        ),
-    )
+    kinds = []
+    for side, pattern in (("", live.pattern), (archive, join.query.pattern)):
+        for atom in iterate_positive_atoms(pattern):
+            field = FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
+            kinds.append((f"{atom.variable}{side}", types.kind(field)))
+    check_equivalence_kinds(equivalence, kinds)

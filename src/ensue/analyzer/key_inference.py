@@ -17,13 +17,13 @@ from ensue.ir.traits import (
     get_parts,
     is_event,
     is_operator_call,
-    is_optional,
     is_plain,
     is_sequence,
 )
 from ensue.ir.traversal import (
-    get_kleene_variables,
+    get_first_field,
     iterate_atoms,
+    iterate_certain_variables,
     iterate_negations,
     iterate_operator_calls,
     iterate_positive_atoms,
@@ -80,25 +80,13 @@ def add_equivalence(query: Query, field: str) -> Query:
 
 def binds_each_once(pattern: Pattern) -> bool:
     """Whether every match, and every match of a negation, binds every variable to one event."""
-    inner = get_parts(pattern)
     if is_operator_call(pattern):
         # the result of a repeat depends on the partition, which must not change
-        return pattern.operator.over is not OperatorInputs.REPEAT and all(
-            map(binds_each_once, inner)
-        )
-    if not is_plain(pattern):
-        return False
-    match get_form(pattern):
-        case (
-            NodeForm.EVENT
-            | NodeForm.RESULT
-            | NodeForm.SEQUENCE
-            | NodeForm.TOGETHER
-            | NodeForm.ABSENCE
-        ):
-            return all(map(binds_each_once, inner))
-        case NodeForm.LIST | NodeForm.LOOP | NodeForm.OPTION | NodeForm.CHOICE:
-            return False
+        single = pattern.operator.over is not OperatorInputs.REPEAT
+    else:
+        several = (NodeForm.LIST, NodeForm.LOOP, NodeForm.OPTION, NodeForm.CHOICE)
+        single = is_plain(pattern) and get_form(pattern) not in several
+    return single and all(map(binds_each_once, get_parts(pattern)))
 
 
 def infer_partition_keys(query: Query) -> tuple[str, ...]:
@@ -209,11 +197,9 @@ def find_join_keys(join: ArchiveJoin, live: JoinSide) -> tuple[JoinKey, ...]:
     >>> from ensue.ir.archive_join import LookbackRange
     >>> from ensue.ir.pattern import Atom
     >>> from ensue.ir.selection import ByUnits
-    >>> same = (Equivalence("tag"),)
-    >>> join = ArchiveJoin(
-    ...     "passes", Query(Atom("Pass", "q")), LookbackRange(ByUnits(6)), equivalence=same
-    ... )
-    >>> [(key.field, key.live.variable) for key in find_join_keys(join, Query(Atom("Pass", "p")))]
+    >>> live, old = (Query(Atom("Pass", name)) for name in "pq")
+    >>> join = ArchiveJoin("old", old, LookbackRange(ByUnits(6)), (), (Equivalence("tag"),))
+    >>> [(key.field, key.live.variable) for key in find_join_keys(join, live)]
     [('tag', 'p')]
     """
     keys: dict[str, JoinKey] = {}
@@ -242,9 +228,9 @@ def _candidates(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
         if isinstance(join.query, RowPatternSide):
             continue  # SQL has no [attr]
         if is_separable(join.query, field):
-            yield JoinKey(field, _value(live.pattern, field))
+            yield JoinKey(field, build_key_value(live.pattern, field))
         elif _may_be_added(join.query):
-            yield JoinKey(field, _value(live.pattern, field), added=True)
+            yield JoinKey(field, build_key_value(live.pattern, field), added=True)
     archived_variables = {atom.variable for atom in iterate_positive_atoms(join.query.pattern)}
     live_variables = {atom.variable for atom in iterate_positive_atoms(live.pattern)}
     for left, right in filter(None, map(_equal, join.on)):
@@ -308,32 +294,9 @@ def _may_be_added(query: Query) -> bool:
     )
 
 
-def _value(pattern: Pattern, field: str) -> Expr:
-    """Builds the value that all events of a live match have in a field."""
-    sure = next(_surely_bound(pattern), None)
-    if sure is not None:
-        return _of(pattern, sure, field)
-    either = tuple(_of(pattern, atom.variable, field) for atom in iterate_positive_atoms(pattern))
-    return either[0] if len(either) == 1 else FunctionCall("coalesce", either)
-
-
-def _of(pattern: Pattern, variable: str, field: str) -> FieldRef:
-    return FieldRef(
-        variable,
-        field,
-        EventPosition.NTH if variable in get_kleene_variables(pattern) else EventPosition.ONLY,
-    )
-
-
-def _surely_bound(pattern: Pattern) -> Iterator[str]:
-    """Yields variables that every match binds."""
-    if is_optional(pattern):
-        return
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
-            yield from (atom.variable for atom in iterate_positive_atoms(pattern))
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
-            for part in get_parts(pattern):
-                yield from _surely_bound(part)
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
-            return
+def build_key_value(pattern: Pattern, field: str) -> Expr:
+    """Builds the value that all events of a match have in a field."""
+    certain = next(iterate_certain_variables(pattern), None)
+    names = [certain] if certain else [a.variable for a in iterate_positive_atoms(pattern)]
+    values = tuple(get_first_field(pattern, name, field) for name in names)
+    return values[0] if len(values) == 1 else FunctionCall("coalesce", values)

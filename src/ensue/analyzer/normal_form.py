@@ -107,9 +107,8 @@ class AbsentPart:
     until: TimeAnchor
     length: Length | None  # added to `until`
     absent: tuple["SubscriptionAlternative", ...]  # none of them may have happened
-    asks: tuple[
-        tuple[int, FieldComparison], ...
-    ] = ()  # (index in `absent`, comparison with our part)
+    # (index in `absent`, comparison with our part)
+    asks: tuple[tuple[int, FieldComparison], ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -223,22 +222,13 @@ class _Flattening:
             case Concurrent(first, second, tolerance):
                 by = tolerance or self.subscription.concurrent
                 for after, (a, b) in self._each((first, second), way):
-                    touching = (
-                        TimeConstraint(
-                            TimeAnchor(a),
-                            TimeAnchor(b, end=False),
-                            by,
-                            most=True,
-                            span=expression.span,
-                        ),
-                        TimeConstraint(
-                            TimeAnchor(b),
-                            TimeAnchor(a, end=False),
-                            by,
-                            most=True,
-                            span=expression.span,
-                        ),
-                    )
+                    touching = [
+                        TimeConstraint(x, y, by, most=True, span=expression.span)
+                        for x, y in (
+                            (TimeAnchor(a), TimeAnchor(b, end=False)),
+                            (TimeAnchor(b), TimeAnchor(a, end=False)),
+                        )
+                    ]
                     yield _joined(_with(after, *touching), a | b)
             case SpatialCondition(place=Region() as region, part=part):
                 for after, group in self._ways(part, way):

@@ -20,6 +20,7 @@ from ensue.ir.traits import (
     is_operator_call,
     is_optional,
     is_positional_negation,
+    is_repetition,
     is_sequence,
     is_then,
     precedes_then,
@@ -30,6 +31,7 @@ from ensue.ir.traversal import (
     iterate_operator_calls,
     iterate_positive_atoms,
     iterate_strategies,
+    iterate_subpatterns,
 )
 from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_separator, format_types
@@ -108,7 +110,7 @@ def _guards(
 
     `inside` are the variables of the loops around it, `unbound` those that are not bound before.
     """
-    repeated = pattern if is_list(pattern) or is_loop(pattern) else None
+    repeated = pattern if is_repetition(pattern) else None
     loop_variables = (
         [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
     )
@@ -141,7 +143,7 @@ def has_bounded_gaps(pattern: Pattern, *, first: bool = True) -> bool:
         return pattern.pause is not None and has_bounded_gaps(inner, first=True)
     match get_form(pattern):
         case NodeForm.LIST | NodeForm.LOOP:
-            assert is_list(pattern) or is_loop(pattern)
+            assert is_repetition(pattern)
             once = is_list(pattern) or has_bounded_gaps(pattern.part)
             return first and once and pattern.pause is not None
         case NodeForm.SEQUENCE:
@@ -205,8 +207,12 @@ def _check_part(pattern: Pattern) -> None:
                     span=pattern.span,
                 )
         case NodeForm.CHOICE:
-            for part in inner:
-                _check_alternative(part)
+            for alternative in filter(is_negation, inner):
+                raise QueryError(
+                    "a negation cannot be an alternative by itself",
+                    hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
+                    span=alternative.span,
+                )
         case NodeForm.SEQUENCE:
             if all(map(is_negation, inner)) and not is_then(pattern):
                 raise QueryError(
@@ -225,6 +231,13 @@ def _check_part(pattern: Pattern) -> None:
         _check_part(part)
 
 
+_WITHOUT_THEN = {
+    NodeForm.ABSENCE: ("inside a negation", "join the parts with commas: !SEQ(A a, B b)"),
+    NodeForm.TOGETHER: ("inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"),
+    NodeForm.RESULT: ("inside an operator", "apply the operator to events"),
+}
+
+
 def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
     """Rejects THEN inside negations, AND and operators.
 
@@ -239,22 +252,7 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
         )
     if forbids_next_event(pattern):
         _check_not_next(pattern, pattern.part)
-    match get_form(pattern):
-        case NodeForm.ABSENCE:
-            refused = "inside a negation", "join the parts with commas: !SEQ(A a, B b)"
-        case NodeForm.TOGETHER:
-            refused = "inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"
-        case NodeForm.RESULT:
-            refused = "inside an operator", "apply the operator to events"
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.LOOP
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-            | NodeForm.SEQUENCE
-        ):
-            pass
+    refused = _WITHOUT_THEN.get(get_form(pattern), refused)
     for part in get_parts(pattern):
         _check_entries(part, refused)
 
@@ -305,7 +303,7 @@ def _check_loop(loop: Repeat) -> None:
             hint="put it before an event of the group: (!C c, A a, B b)+, or after the group",
             span=last.span,
         )
-    for inside in _inside(loop.part):
+    for inside in iterate_subpatterns(loop.part):
         match get_form(inside):
             case NodeForm.TOGETHER:
                 what, hint = "AND", "write in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
@@ -318,12 +316,6 @@ def _check_loop(loop: Repeat) -> None:
         raise QueryError(
             f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
         )
-
-
-def _inside(pattern: Pattern) -> Iterator[Pattern]:
-    yield pattern
-    for part in get_parts(pattern):
-        yield from _inside(part)
 
 
 def _check_negated(pattern: Pattern) -> None:
@@ -355,15 +347,6 @@ def _check_negated(pattern: Pattern) -> None:
                 _check_negated(part)
 
 
-def _check_alternative(part: Pattern) -> None:
-    if is_negation(part):
-        raise QueryError(
-            "a negation cannot be an alternative by itself",
-            hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
-            span=part.span,
-        )
-
-
 def _check_together(pattern: Pattern) -> None:
     bound = len(get_positive_parts(pattern))
     if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
@@ -377,8 +360,8 @@ def _check_together(pattern: Pattern) -> None:
 
 def _check_applied(applied: OperatorCall) -> None:
     operator, count = applied.operator, len(applied.inputs)
+    example = ", ".join(["A a", "B b"][: operator.over.inputs])
     if count != operator.over.inputs:
-        example = ", ".join(["A a", "B b"][: operator.over.inputs])
         raise QueryError(
             f"{operator.name} takes {_number(operator.over.inputs, 'event')}, not {count}",
             hint=f"as in {operator.name}({example}) {applied.variable}",
@@ -389,16 +372,11 @@ def _check_applied(applied: OperatorCall) -> None:
             is_operator_call(part) and operator.over is not OperatorInputs.REPEAT
         ):
             continue
+        repeats = operator.over is OperatorInputs.REPEAT
+        others = " of the stream" if repeats else ", or results of operators"
         raise QueryError(
-            f"{operator.name} takes single events"
-            + (
-                " of the stream"
-                if operator.over is OperatorInputs.REPEAT
-                else ", or results of operators"
-            ),
-            hint=f"as in {operator.name}(A a)"
-            if operator.over.inputs == 1
-            else f"as in {operator.name}(A a, B b)",
+            f"{operator.name} takes single events{others}",
+            hint=f"as in {operator.name}({example})",
             span=part.span,
         )
     most, fewest = len(operator.parameters), operator.required

@@ -160,7 +160,8 @@ def check_query(
     query = check_structure(query)
     try:
         types = resolve_event_types(query, schema)
-        _check_window(query, schema)
+        for length in (query.within, *iterate_max_gaps(query.pattern)):
+            check_unit(length, schema, "WITHIN", "EVENTS")
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
         types |= get_result_types(query.pattern, types, schema)
@@ -353,25 +354,21 @@ def _is_of_one(pattern: Pattern) -> bool:
     return is_event(pattern)
 
 
-def _check_window(query: Query, schema: Schema) -> None:
-    for window in (query.within, *iterate_max_gaps(query.pattern)):
-        _check_unit(window, schema)
-
-
-def _check_unit(window: Window | None, schema: Schema) -> None:
+def check_unit(length: Window | None, schema: Schema, clause: str, other: str) -> None:
+    """Raises a QueryError if a length has no unit on timestamps, or one on numbers."""
     numbers = schema.time_kind.numeric
-    match window:
+    match length:
         case ByUnits(amount=amount) if not numbers:
             raise QueryError(
-                f"WITHIN {amount} of what? The time column {schema.end} holds timestamps",
-                hint=f"did you mean WITHIN {amount} seconds, or WITHIN {amount} EVENTS?",
-                span=window.span,
+                f"{clause} {amount} of what? The time column {schema.end} holds timestamps",
+                hint=f"did you mean {clause} {amount} seconds, or {clause} {amount} {other}?",
+                span=length.span,
             )
         case ByTime() if numbers:
             raise QueryError(
                 f"the time column {schema.end} holds numbers, which have no unit",
-                hint="give the window in the same numbers, as in WITHIN 300",
-                span=window.span,
+                hint=f"give the length in the same numbers, as in {clause} 300",
+                span=length.span,
             )
 
 

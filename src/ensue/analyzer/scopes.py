@@ -13,6 +13,7 @@ from ensue.functions.aggregates import AGGREGATE_ALIASES
 from ensue.ir.expression import (
     AGGREGATES,
     MATCHES,
+    MOVING_POSITIONS,
     Aggregate,
     EventPosition,
     Expr,
@@ -37,13 +38,6 @@ from ensue.ir.traversal import (
     rewrite_expr,
 )
 from ensue.printing.expression_printer import format_expr
-
-_MOVING = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
     expr = _normal(expr, roles)
     for reference in iterate_references(expr):
         _check_one_value(reference, roles)
-    moving = sorted({r.variable for r in iterate_references(expr) if r.at in _MOVING})
+    moving = sorted({r.variable for r in iterate_references(expr) if r.at in MOVING_POSITIONS})
     if len(moving) > 1 and not any({*moving} <= group for group in roles.together):
         raise QueryError(
             f"{moving[0]}[i] and {moving[1]}[i] both run in the same condition",
@@ -327,7 +321,7 @@ def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause
             hint=f"conditions on {name} belong in {where}",
             span=reference.span,
         )
-    if reference.at in _MOVING:
+    if reference.at in MOVING_POSITIONS:
         raise QueryError(
             f"a running position in {clause}",
             hint=f"use [i] only in {where}; here use avg({name}.price), {name}[1] or "

@@ -248,16 +248,7 @@ def _read(atom: EventAtom) -> Iterator[VariableField]:
 def _single(
     expression: Expression, variables: Mapping[str, Expression]
 ) -> tuple[EventAtom, ...] | None:
-    """Returns the atoms of which an expression is one; None if it is not a single event.
-
-    >>> from ensue.ir.subscription import Predicate, PredicateType
-    >>> truck = EventAtom((Predicate(PredicateType.STRING, "type", "=", "truck"),))
-    >>> (
-    ...     _single(VariableUse("x"), {"x": truck}) == (truck,),
-    ...     _single(Conjunction((truck, truck)), {}),
-    ... )
-    (True, None)
-    """
+    """Returns the atoms of which an expression is one; None if it is not a single event."""
     match expression:
         case EventAtom():
             return (expression,)

@@ -14,6 +14,7 @@ from ensue.analyzer.query import iterate_result_columns
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir.expression import (
+    MOVING_POSITIONS,
     Aggregate,
     Binary,
     EventPosition,
@@ -39,6 +40,7 @@ from ensue.ir.traits import (
     is_sequence,
 )
 from ensue.ir.traversal import (
+    get_first_field,
     get_kleene_variables,
     get_variables,
     iterate_atoms,
@@ -86,13 +88,7 @@ def _is_plain(part: Pattern) -> bool:
             return True
         case NodeForm.OPTION:
             return all(is_event(p) or is_list(p) for p in get_parts(part))
-        case (
-            NodeForm.LOOP
-            | NodeForm.RESULT
-            | NodeForm.CHOICE
-            | NodeForm.SEQUENCE
-            | NodeForm.TOGETHER
-        ):
+        case _:
             return False
 
 
@@ -222,12 +218,6 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
 
 # --- rewriting
 
-_MOVING = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
 # Aggregates that return the value of a single event unchanged.
 _OF_ONE = (
     "avg", "sum", "min", "max", "first", "last", "percentile", "any_value", "mode", "string_agg",
@@ -239,21 +229,13 @@ def build_timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     """Builds the queries whose matches are the timed-out partial matches of a checked query.
 
     `SEQ(A a, B b, C c)` becomes `SEQ(A a, !B b)` and `SEQ(A a, B b, !C c)`. Each has the
-    conditions and the columns that can be evaluated by then. `time` names a field that every
-    event has.
+    conditions and the columns that can be evaluated by then; a Kleene variable waits for one more
+    event or for the next variable. `time` names a field that every event has.
 
     >>> from ensue.ir.selection import ByUnits
-    >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
-    >>> first, second = build_timeout_queries(Query(Seq((a, b, c)), within=ByUnits(5)))
-    >>> first.pattern == Seq((a, Not(b))), second.pattern == Seq((a, b, Not(c)))
-    (True, True)
-
-    A Kleene variable waits for one more event or for the next variable:
-
-    >>> _, second = build_timeout_queries(
-    ...     Query(Seq((a, Kleene(b, 1, None), c)), within=ByUnits(5))
-    ... )
-    >>> second.pattern == Seq((a, Kleene(b, 1, None), Not(Atom("B", "b_next")), Not(c)))
+    >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None)
+    >>> first, second = build_timeout_queries(Query(Seq((a, b, a)), within=ByUnits(5)))
+    >>> second.pattern == Seq((a, b, Not(Atom("B", "b_next")), Not(a)))
     True
     """
     try:
@@ -268,7 +250,6 @@ def build_timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
 def _unfinished(query: Query, time: str) -> Query:
     """Builds the query that returns timed-out partial matches instead of matches."""
     flag = (ReturnItem(Literal(True), TIMED_OUT),) if query.returns else ()
-    lists = get_kleene_variables(query.pattern)
 
     def of_bound(returned: ReturnItem) -> ReturnItem:
         """Makes a column NULL if a variable has no event: a count would be 0."""
@@ -276,9 +257,7 @@ def _unfinished(query: Query, time: str) -> Query:
             return returned
         value = returned.expr
         for variable in sorted(get_variables(value)):
-            first = FieldRef(
-                variable, time, EventPosition.NTH if variable in lists else EventPosition.ONLY
-            )
+            first = get_first_field(query.pattern, variable, time)
             value = FunctionCall(CASE, (IsNull(first, negated=True), value))
         return replace(returned, expr=value)
 
@@ -409,7 +388,7 @@ class _Conditions:
 
     def _grows(self, ref: FieldRef | Aggregate, variable: str | None) -> bool:
         """Whether further events of a Kleene variable can change the value of a reference."""
-        if ref.variable != variable or variable not in self.kleenes or ref.at in _MOVING:
+        if ref.variable != variable or variable not in self.kleenes or ref.at in MOVING_POSITIONS:
             return False
         return not (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)
 
@@ -439,7 +418,9 @@ class _Conditions:
         running = [
             c
             for c in self.known()
-            if any(r.variable == variable and r.at in _MOVING for r in iterate_references(c))
+            if any(
+                r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c)
+            )
         ]
         return [_about(rewrite_expr(c, moved), further, self.time) for c in running]
 
@@ -489,7 +470,7 @@ class _Conditions:
 def _without(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     """Rewrites a condition for unbound variables; None if it then does not apply."""
     if any(
-        ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in _MOVING)
+        ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in MOVING_POSITIONS)
         for ref in iterate_references(condition)
     ):
         return None

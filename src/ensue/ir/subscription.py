@@ -4,7 +4,7 @@ A *value* of an expression is an event or a complex event: it has members, a sta
 location, the convex hull of its members' locations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -232,6 +232,17 @@ def _bases(interval: SubscriptionInterval) -> tuple[Expression, ...]:
     if isinstance(interval, IntervalBetween):
         return (interval.first, interval.second)
     return () if isinstance(interval.base, TimePoint) else (interval.base,)
+
+
+def flatten_parts(
+    parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]
+) -> Iterator[Expression]:
+    """Yields the operands of `A && (B && C)`, with those of inner groups of the same kind."""
+    for part in parts:
+        if isinstance(part, Conjunction | Disjunction) and type(part) is kind:
+            yield from part.parts
+        else:
+            yield part
 
 
 # --- tests of single events, by which events are routed to subscriptions

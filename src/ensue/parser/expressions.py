@@ -35,7 +35,7 @@ from ensue.parser import calls
 
 Node = Tree[Token]
 
-_OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
 _INTERVAL = re.compile(r"\s*(-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*([^\W\d]*)\s*")
 POSITIONS = "a[1], a[i], a[i-1], a[a.LEN]; in an aggregate also a[..i-1], a[..i], a[]"
 
@@ -97,7 +97,7 @@ def build_expression(node: Node) -> Expr:
         case "minus", [_, operand]:
             return Unary("-", build_expression(operand), span)
         case "binary", [left, operator, right]:
-            symbol = _OPERATORS.get(operator, str(operator))
+            symbol = OPERATORS.get(operator, str(operator))
             return Binary(symbol, build_expression(left), build_expression(right), span)
         case "is_null", [operand, negated]:
             return IsNull(build_expression(operand), negated is not None, span)
@@ -131,13 +131,8 @@ def build_expression(node: Node) -> Expr:
             inside = tuple(build_expression(option) for option in options)
             return In(build_expression(operand), inside, negated is not None, span)
         case "between", [operand, negated, low, high]:
-            return Between(
-                build_expression(operand),
-                build_expression(low),
-                build_expression(high),
-                negated is not None,
-                span,
-            )
+            ends = build_expression(low), build_expression(high)
+            return Between(build_expression(operand), *ends, negated is not None, span)
         case "like", [operand, negated, pattern]:
             return Like(build_expression(operand), _unquoted(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
@@ -262,10 +257,9 @@ def _unquoted(token: Token) -> str:
 
 def build_event_reference(variable: Token, index: Node | None, span: Span) -> FieldRef:
     """Builds a reference to a whole event; for a Kleene variable, to the one at a position."""
-    at, nth = (
-        (EventPosition.ONLY, 1) if index is None else _position(index, unquote_name(variable))
-    )
-    return FieldRef(unquote_name(variable), None, at, nth, span)
+    name = unquote_name(variable)
+    at, nth = (EventPosition.ONLY, 1) if index is None else _position(index, name)
+    return FieldRef(name, None, at, nth, span)
 
 
 def _position(index: Node, variable: str) -> tuple[EventPosition, int]:
@@ -307,9 +301,8 @@ def _field_name(field: Node | Token) -> str:
     for step in field.children:
         assert isinstance(step, Tree)
         name, index = get_children(step)
-        steps.append(
-            unquote_name(name) + ("" if index is None else _member(index, unquote_name(name)))
-        )
+        member = unquote_name(name)
+        steps.append(member if index is None else member + _member(index, member))
     return ".".join(steps)
 
 
@@ -334,11 +327,8 @@ def _nth(digits: Token, variable: str) -> int:
             "a position must be a whole number", hint=f"as in {variable}[1]", span=span
         )
     if int(digits) == 0:
-        raise QueryError(
-            "positions count from 1",
-            hint=f"the first event is {variable}[1]",
-            span=span,
-        )
+        hint = f"the first event is {variable}[1]"
+        raise QueryError("positions count from 1", hint=hint, span=span)
     return int(digits)
 
 
@@ -357,16 +347,13 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
             calls.build_match_count(unquote_name(function).lower(), span)
             value: Expr = Literal(True, span)
             aggregate = calls.build_aggregate("count", [_GROUP_VALUE], span)
-        case "distinct_call", [function, first, *others]:
+        case "distinct_call" | "call" as form, [function, first, *others] if first:
+            name = unquote_name(function).lower()
+            if form == "call" and not calls.is_aggregate_name(name):
+                return None
+            build = calls.build_aggregate if form == "call" else calls.build_distinct_count
             value = build_expression(first)
-            arguments = [_GROUP_VALUE, *(build_expression(other) for other in others)]
-            aggregate = calls.build_distinct_count(unquote_name(function).lower(), arguments, span)
-        case "call", [function, first, *others] if first and calls.is_aggregate_name(
-            unquote_name(function)
-        ):
-            value = build_expression(first)
-            arguments = [_GROUP_VALUE, *(build_expression(other) for other in others)]
-            aggregate = calls.build_aggregate(unquote_name(function).lower(), arguments, span)
+            aggregate = build(name, [_GROUP_VALUE, *map(build_expression, others)], span)
         case _:
             return None
     if isinstance(value, FieldRef) and value.name is None:

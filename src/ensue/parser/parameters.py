@@ -146,13 +146,11 @@ def to_constant(value: object) -> Constant:
             return str(value)
         case int():
             return int(value)
+        case float() | Decimal() if not math.isfinite(value):
+            raise ValueError(f"is {value}, which the language has no constant for")
         case float():
-            if not math.isfinite(value):
-                raise ValueError(f"is {value}, which the language has no constant for")
             return float(value)
         case Decimal():
-            if not value.is_finite():
-                raise ValueError(f"is {value}, which the language has no constant for")
             return int(value) if value.as_tuple().exponent == 0 else float(value)
         case datetime():
             if value != value:  # pandas' NaT is a datetime

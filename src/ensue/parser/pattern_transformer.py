@@ -27,7 +27,15 @@ from ensue.ir.pattern import (
     Then,
 )
 from ensue.ir.selection import Strategy, convert_length
-from ensue.ir.traits import NodeForm, build_group, get_form, is_event, is_input, is_list, is_loop
+from ensue.ir.traits import (
+    NodeForm,
+    build_group,
+    get_form,
+    is_event,
+    is_input,
+    is_list,
+    is_repetition,
+)
 from ensue.ir.traversal import (
     iterate_atoms,
     iterate_operator_calls,
@@ -89,7 +97,7 @@ def transform_pattern(
             words, pause = get_children(again)
             how = Strategy[(words.split()[1:] or ["PARTITION"])[-1].upper()]
             repeated = _repeated(build_group(Seq, map(inner, parts), span), quantifier, span)
-            assert is_list(repeated) or is_loop(repeated)
+            assert is_repetition(repeated)
             repeated = replace(repeated, inner=how, pause=_pause(pause))
             return _add_until(repeated, until, conditions)
         case "applied", [name, *arguments, variable]:
@@ -135,7 +143,7 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
     """Adds the event that ends a loop."""
     if until is None:
         return part
-    if not (is_list(part) or is_loop(part)):
+    if not is_repetition(part):
         raise QueryError(
             "UNTIL ends a loop, and this is not one",
             hint="repeat it: B+ b[] UNTIL C c",

@@ -304,16 +304,22 @@ def explain_syntax_error(
     )
 
 
-def _error_span(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
+def find_error_start(error: UnexpectedInput, text: str) -> int:
+    """Returns the position where the parser stopped; the end of the text without blanks."""
     if isinstance(error, UnexpectedCharacters):
-        start = cast(int, error.pos_in_stream)
-        run = _UNKNOWN.match(text, start)
-        assert run is not None
-        return Span(start, run.end())
-    if error.token.type == "$END" or error.token.start_pos is None:
-        end = len(text.rstrip())
-        return Span(end, end)
-    return Span(error.token.start_pos, error.token.end_pos or error.token.start_pos)
+        return cast(int, error.pos_in_stream)
+    assert isinstance(error, UnexpectedToken)
+    at_end = error.token.type == "$END" or error.token.start_pos is None
+    return len(text.rstrip()) if at_end else cast(int, error.token.start_pos)
+
+
+def _error_span(error: UnexpectedInput, text: str) -> Span:
+    start = find_error_start(error, text)
+    if isinstance(error, UnexpectedToken):
+        return Span(start, max(start, error.token.end_pos or 0) if error.token else start)
+    run = _UNKNOWN.match(text, start)
+    assert run is not None
+    return Span(start, run.end())
 
 
 def _parameter_error(

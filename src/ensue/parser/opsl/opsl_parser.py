@@ -17,7 +17,6 @@ from ensue.errors import QueryError, did_you_mean
 from ensue.ir.subscription import Select, Subscription
 from ensue.parser.expressions import Node, get_children, span_of
 from ensue.parser.grammar import load_grammar
-from ensue.parser.language import NO_REGIONS
 from ensue.parser.opsl.opsl_errors import explain_opsl_error
 from ensue.parser.opsl.opsl_transformer import (
     NameExpansion,
@@ -26,6 +25,7 @@ from ensue.parser.opsl.opsl_transformer import (
     parse_distance,
     parse_variable,
 )
+from ensue.parser.registry import NO_REGIONS
 
 MAX_CACHED_TREES = 1_024  # parse trees per thread
 MAX_CACHED_LENGTH = 4_096  # characters of a text whose parse tree is cached

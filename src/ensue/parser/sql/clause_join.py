@@ -123,10 +123,7 @@ def _bounds(condition: Expr, live: RowPatternSide, archived: RowPatternSide) -> 
             yield from _bounds(Binary(">=", operand, low), live, archived)
             yield from _bounds(Binary("<=", operand, high), live, archived)
         case Binary(operator=operator, left=left, right=right) if operator in _MIRRORED:
-            left_sum, right_sum = _linearize(left), _linearize(right)
-            difference = (
-                None if left_sum is None or right_sum is None else left_sum.plus(right_sum, -1)
-            )
+            difference = _linearize(Binary("-", left, right))
             if difference is None:
                 return
             fields = {field: times for field, times in difference.fields.items() if times}
@@ -192,9 +189,8 @@ _KINDS = {
 }
 _NAME = "__ensue_match_"
 
-ResolveClause = Callable[
-    [MatchClause], RowPatternQuery
-]  # parses a clause, with the columns of its table
+# Parses a clause, with the columns of its table.
+ResolveClause = Callable[[MatchClause], RowPatternQuery]
 
 
 class UnsupportedJoinError(QueryError):
@@ -218,7 +214,7 @@ def read_archive_join(
     resolve: ResolveClause,
     dialect: Dialect = Dialect.DUCKDB,
 ) -> ArchiveJoinQuery:
-    """Parses a live clause that is joined with archives, or raises a MisfitError.
+    """Parses a live clause that is joined with archives, or raises an UnsupportedJoinError.
 
     `archives` maps names in lower case to the names of the archives.
     """
@@ -233,7 +229,7 @@ def read_archive_join(
 
 
 def parse_archive_join_text(text: str) -> ArchiveJoinQuery:
-    """Parses a text that `show_joined` has printed."""
+    """Parses a text that `format_archive_join` has printed."""
     from ensue.parser.row_pattern.clause import read_clause
 
     query = parse_sql(text)
