@@ -139,9 +139,6 @@ def _individualize(colours: Mapping[str, int], name: str) -> dict[str, int]:
     return {other: 2 * colour + (other != name) for other, colour in colours.items()}
 
 
-# --- variables
-
-
 def _occurrences(
     expression: Expression, variables: Mapping[str, Expression]
 ) -> tuple[dict[str, int], set[str]]:

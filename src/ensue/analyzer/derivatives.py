@@ -281,9 +281,6 @@ def remove_loop_bounds(pattern: Pattern) -> Pattern:
     return rewrite_pattern(pattern, unlimited)
 
 
-# --- greedy and reluctant loops
-
-
 def get_mandatory_steps(
     candidates: Sequence[PatternStep], open_: Iterable[LoopPosition]
 ) -> list[PatternStep]:

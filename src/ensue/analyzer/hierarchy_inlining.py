@@ -56,9 +56,6 @@ class InliningError(Exception):
     """An expression over a complex event cannot be expressed over its events."""
 
 
-# --- times
-
-
 def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[Expr | None, bool]:
     """Builds the start or end of a match, and tells whether it is never NULL."""
     if is_event(pattern):
@@ -107,9 +104,6 @@ def build_window_condition(window: Window | None, start: Expr, end: Expr) -> tup
         case _:
             return ()
     return (Binary("<=", Binary("-", end, start), length),)
-
-
-# --- fields
 
 
 def get_inlined_fields(
@@ -181,8 +175,6 @@ def rename_variables(expr: Expr, names: Mapping[str, str]) -> Expr:
     return inside
 
 
-# --- conditions for inlining
-
 InlinedVariable = tuple[str, str]  # the name of a layer, and its variable for a complex event
 
 
@@ -228,9 +220,6 @@ def explain_not_inlinable(
         or _why_not_timed(below, known)
         or _why_not_said(above.query, variable, below.query)
     )
-
-
-# --- conditions on the layers
 
 
 def _why_not_types(query: Query) -> str | None:
@@ -397,8 +386,6 @@ def get_base_types(name: str, known: Mapping[str, Layer]) -> set[str]:
             types |= get_base_types(inner, known)
     return types
 
-
-# --- inlining
 
 Path = tuple[str, ...]  # the variables of nested complex events, outermost first
 

@@ -337,9 +337,6 @@ class _Scope:
         self.layering.needed[below.name].setdefault(name, expr)
 
 
-# --- fields
-
-
 def get_returned_columns(query: Query) -> Iterable[ReturnItem]:
     """Returns the columns of RETURN, by default one per variable."""
     return query.returns or tuple(build_variable_columns(query))

@@ -180,9 +180,6 @@ class _Types:
         return None if schema is None else get_field_zone(field, self.of, schema)
 
 
-# --- structure
-
-
 def _named(query: JoinSide) -> list[tuple[str, Span | None]]:
     """Returns all variables of a side, including negated ones."""
     calls = iterate_operator_calls(query.pattern)
@@ -425,9 +422,6 @@ def _no_such_event(name: str, join: ArchiveJoin, span: Span | None) -> QueryErro
         "JOIN or LEFT JOIN ARCHIVE return archived matches",
         span=span,
     )
-
-
-# --- schema
 
 
 def _check_known(join: ArchiveJoin, schemas: Mapping[str, Schema]) -> None:

@@ -149,8 +149,6 @@ def add_inferred_equivalence(query: Query) -> Query:
     return query
 
 
-# --- keys of subscriptions
-
 PartField = tuple[int, str]  # a part, and its field that has the key's value
 
 

@@ -15,11 +15,7 @@ from ensue.ir.traversal import ends_greedily, get_variables, iterate_operator_ca
 
 
 def is_count_all(expr: Expr) -> bool:
-    """Whether an expression is `COUNT(*)`.
-
-    >>> is_count_all(Aggregate("count", MATCHES, None))
-    True
-    """
+    """Whether an expression is `COUNT(*)`."""
     return isinstance(expr, Aggregate) and expr.variable == MATCHES
 
 

@@ -220,9 +220,6 @@ def check_query(
         raise error.at(None, query.text) from None
 
 
-# --- structure
-
-
 def _check_definition(query: Query) -> None:
     for atom in iterate_atoms(query.pattern):
         if query.name in get_type_names(atom.type):
@@ -291,9 +288,6 @@ def drop_duplicate_equivalences(equivalence: tuple[Equivalence, ...]) -> tuple[E
     for test in equivalence:
         by_name.setdefault(test.field_name, test)
     return tuple(by_name.values())
-
-
-# --- schema
 
 
 def resolve_event_types(query: Query, schema: Schema) -> dict[str, EventType]:
@@ -457,8 +451,6 @@ def check_condition(
             span=expr.span,
         )
 
-
-# --- names of result columns
 
 _HINT = "give the column another name with AS, or rename its variable"
 

@@ -77,9 +77,6 @@ def get_output_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str,
     return _output(check_row_pattern(clause, columns), columns)
 
 
-# --- columns
-
-
 class _Names:
     """Resolves names in a clause to columns of the table."""
 
@@ -110,13 +107,9 @@ class _Names:
 
     def resolved(self, expr: Expr) -> Expr:
         def change(node: Expr) -> Expr:
-            if (
-                isinstance(node, FieldRef)
-                and node.name is not None
-                and node.name not in MATCH_COLUMNS
-            ):
-                return replace(node, name=self.meant(node.name, node.span))
-            return node
+            if not isinstance(node, FieldRef) or node.name in (None, *MATCH_COLUMNS):
+                return node
+            return replace(node, name=self.meant(str(node.name), node.span))
 
         cast = add_implicit_casts(
             rewrite_expr(expr, change), lambda field: _column_kind(field, self.columns)
@@ -204,9 +197,6 @@ def _reach(reach: RowOperand, names: _Names) -> RowOperand:
             )
         case MatchNumber():
             return reach
-
-
-# --- kinds
 
 
 def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
@@ -332,9 +322,6 @@ def _check_within(clause: RowPatternQuery, columns: ColumnKinds) -> None:
         )
 
 
-# --- output
-
-
 class _OutputColumn(NamedTuple):
     """An output column; with `folds` it conflicts with names that differ only in case."""
 
@@ -401,8 +388,6 @@ def is_single_row(clause: RowPatternQuery) -> bool:
     """Whether a match is one row and independent of all others.
 
     >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> is_single_row(read_clause_text("(PATTERN (A) DEFINE A AS A.x > 1)"))
-    True
     >>> is_single_row(read_clause_text("(PATTERN (A) DEFINE A AS A.x > PREV(A.x))"))
     False
     """
@@ -420,12 +405,10 @@ def _bare(term: RowTerm) -> RowTerm:
 
 
 def _of_one_row(value: RowExpression) -> bool:
-    return all(
-        (
-            isinstance(operand, RowAggregate)
-            or (isinstance(operand, Navigation) and not operand.shift)
-        )
-        and not reads_match_columns(operand)
+    return not any(
+        isinstance(operand, MatchNumber)
+        or (isinstance(operand, Navigation) and operand.shift)
+        or reads_match_columns(operand)
         for operand in value.operands
     )
 

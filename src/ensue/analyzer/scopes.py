@@ -141,9 +141,6 @@ def normalize_returns(
     return tuple(columns)
 
 
-# --- normal form
-
-
 def _normal(expr: Expr, roles: VariableRoles) -> Expr:
     """Normalizes an expression, and checks its names and calls.
 
@@ -198,9 +195,6 @@ def _is_length(name: str | None) -> bool:
     return name is not None and name.upper() == "LEN"
 
 
-# --- names and calls
-
-
 def _check_known(reference: FieldRef | Aggregate, roles: VariableRoles) -> None:
     name = reference.variable
     if name in roles.known:
@@ -233,17 +227,23 @@ def _check_call(call: FunctionCall, function: str) -> None:
             hint=suggest_function(function, _names()),
             span=call.span,
         )
-    least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
-    count = len(call.arguments)
+    least, most, count = FUNCTIONS[function].least, FUNCTIONS[function].most, len(call.arguments)
     if count < least or (most is not None and count > most):
-        if most is None:
-            expected = f"at least {least}"
-        else:
-            expected = str(least) if least == most else f"{least} or {most}"
-        plural = "" if expected in ("1", "at least 1") else "s"
-        raise QueryError(
-            f"{function} takes {expected} argument{plural}, not {count}", span=call.span
-        )
+        expected = describe_argument_count(least, most)
+        raise QueryError(f"{function} takes {expected}, not {count}", span=call.span)
+
+
+def describe_argument_count(least: int, most: int | None) -> str:
+    """Describes the arguments of a function.
+
+    >>> describe_argument_count(1, 2), describe_argument_count(1, None)
+    ('1 or 2 arguments', 'at least 1 argument')
+    """
+    if most is None:
+        return f"at least {describe_argument_count(least, least)}"
+    if least == most:
+        return f"{least} argument" if least == 1 else f"{least} arguments"
+    return f"{least} {'or' if most == least + 1 else 'to'} {most} arguments"
 
 
 def _names() -> list[str]:
@@ -269,9 +269,6 @@ def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
             hint=f"as in percentile({name}.price, 90)",
             span=aggregate.span,
         )
-
-
-# --- positions
 
 
 def _which(name: str, field: str | None) -> str:

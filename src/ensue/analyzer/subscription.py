@@ -270,8 +270,6 @@ def _single(
             return None
 
 
-# --- fields and locations
-
 _TIMES = (ValueKind.TIMESTAMP, ValueKind.DATE)
 _FITS = {
     PredicateType.ARITH: ("a number", (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),

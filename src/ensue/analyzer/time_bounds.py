@@ -96,9 +96,6 @@ def _rounded_up(length: Fraction) -> int | float:
     return nearest if Fraction(nearest) >= length else nextafter(nearest, inf)
 
 
-# --- alternatives
-
-
 @dataclass(frozen=True, slots=True)
 class BoundVariables:
     """Variables that a match may bind together, and pairs of which one precedes the other."""
@@ -150,9 +147,6 @@ def _together(chosen: list[BoundVariables], ordered: bool) -> BoundVariables:
     return BoundVariables(tuple(v for part in chosen for v in part.events), tuple(order))
 
 
-# --- differences
-
-
 @dataclass(frozen=True, slots=True)
 class TimeSum:
     """A linear sum of times and a constant; `slack` bounds the rounding error."""
@@ -187,19 +181,17 @@ class TimeFields:
 
     def node(self, field: FieldRef, last: bool) -> Node | None:
         """Returns the time that a field holds, or None; `last` selects the event of `[i]`."""
-        if field.name not in (self.schema.start, self.schema.end):
+        positions = {
+            EventPosition.ONLY: False,
+            EventPosition.NTH: False,
+            EventPosition.LAST: True,
+            EventPosition.CURRENT: last,
+        }
+        if field.name not in (self.schema.start, self.schema.end) or field.nth != 1:
             return None
-        match field.at:
-            case EventPosition.ONLY:
-                later = False
-            case EventPosition.NTH if field.nth == 1:
-                later = False
-            case EventPosition.LAST:
-                later = True
-            case EventPosition.CURRENT:
-                later = last
-            case _:
-                return None
+        later = positions.get(field.at)
+        if later is None:
+            return None
         return self.of(field.variable, later, field.name == self.schema.end)
 
     def of(self, variable: str, last: bool, end: bool) -> Node:
@@ -310,8 +302,6 @@ def _left(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
     return plus, minus
 
 
-# --- intervals of negations
-
 Offsets = tuple[Fraction, Fraction]
 
 
@@ -363,9 +353,6 @@ def _offsets(end: Expr, times: TimeFields) -> Offsets | None:
             return inside[0] + by - slack, inside[1] + by + slack
         case _:
             return None
-
-
-# --- shortest paths
 
 
 def _span(alternative: BoundVariables, query: Query, times: TimeFields) -> Fraction | None:
@@ -438,16 +425,7 @@ class ReadRange:
     after: ReadDistance = None
 
     def __str__(self) -> str:
-        """Formats the ranges for explain.
-
-        >>> print(
-        ...     ReadRange(),
-        ...     ReadRange(ByUnits(5)),
-        ...     ReadRange(UnboundedRead.OBJECT, ByUnits(5)),
-        ...     sep="; ",
-        ... )
-        0; 5 before; from the first event of the key, 5 after
-        """
+        """Formats the ranges for explain: `from the first event of the key, 5 after`."""
         words = [*_words(self.before, "before"), *_words(self.after, "after")]
         return ", ".join(words) or "0"
 
@@ -508,30 +486,17 @@ def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
     and on later rows until no longer match is preferred.
 
     >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> print(
-    ...     compute_row_pattern_read_range(read_clause_text("(PATTERN (A) DEFINE A AS A.x > 1)"))
-    ... )
-    0
-    >>> print(
-    ...     compute_row_pattern_read_range(
-    ...         read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
-    ...     )
-    ... )
+    >>> clause = read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
+    >>> print(compute_row_pattern_read_range(clause))
     from the first event of the key, 5 after
     """
     if is_single_row(clause):
         return ReadRange()
-    ahead = any(
-        isinstance(operand, Navigation) and operand.shift > 0
-        for value in clause.values
-        for operand in value.operands
-    )
-    ahead |= any(
-        isinstance(t, PartitionAnchor) and t.at == "end" for t in iterate_terms(clause.pattern)
-    )
-    return ReadRange(
-        UnboundedRead.OBJECT, UnboundedRead.OBJECT if ahead else _lasting(clause.within)
-    )
+    operands = [operand for value in clause.values for operand in value.operands]
+    ahead = any(isinstance(operand, Navigation) and operand.shift > 0 for operand in operands)
+    ahead |= PartitionAnchor("end") in iterate_terms(clause.pattern)
+    after = UnboundedRead.OBJECT if ahead else _lasting(clause.within)
+    return ReadRange(UnboundedRead.OBJECT, after)
 
 
 def _lasting(within: timedelta | int | float | None) -> ReadDistance:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.output_mode import is_summarized
-from ensue.analyzer.query import iterate_result_columns
+from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir.expression import (
@@ -118,7 +118,7 @@ def check_timeouts(query: Query, column: str) -> None:
             hint="emit_timeouts works with skip_till_next_match and skip_till_any_match",
             span=query.pattern.span,
         )
-    _check_names(query, column)
+    reject_column(query, column, "emit_timeouts adds a column of that name")
     steps = get_sequence_steps(query.pattern)
     for part in steps:
         if not is_negation(part):
@@ -155,16 +155,6 @@ def _check_window(query: Query) -> None:
             hint="as in WITHIN 5 minutes",
             span=query.within.span,
         )
-
-
-def _check_names(query: Query, column: str) -> None:
-    for name, span in iterate_result_columns(query):
-        if name == column:
-            raise QueryError(
-                f"emit_timeouts adds a column '{column}', but the query already has one",
-                hint="rename the query's column",
-                span=span,
-            )
 
 
 def _check_part(part: Pattern) -> None:
@@ -215,8 +205,6 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
                     span=condition.span,
                 )
 
-
-# --- rewriting
 
 # Aggregates that return the value of a single event unchanged.
 _OF_ONE = (
@@ -273,9 +261,6 @@ def _unfinished(query: Query, time: str) -> Query:
     )
 
 
-# --- states
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """The bound parts of a partial match, and the parts that it waits for."""
@@ -315,9 +300,6 @@ def _present(part: Pattern) -> Atom | Kleene:
         return replace(inner, least=max(inner.least, 1))
     assert is_event(inner)
     return inner
-
-
-# --- queries
 
 
 def _query(query: Query, state: _State, time: str) -> Query:

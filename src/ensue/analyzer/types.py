@@ -138,11 +138,8 @@ def _kept(value: int) -> bool:
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
     """Whether values of two kinds can be compared.
 
-    >>> (
-    ...     are_comparable(ValueKind.DATE, ValueKind.TIMESTAMP),
-    ...     are_comparable(ValueKind.STRING, ValueKind.INTEGER),
-    ... )
-    (True, False)
+    >>> are_comparable(ValueKind.DATE, ValueKind.TIMESTAMP)
+    True
     """
     if not {left, right}.isdisjoint(_WITHOUT_ORDER):
         return False
@@ -156,15 +153,11 @@ def _a(kind: ValueKind) -> str:
     return names.get(kind, f"a {kind.value}")
 
 
-# --- logic and comparison
-
-
 def _logical(operator: str, operand: Expr, kind: ValueKind) -> ValueKind:
     if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
+        does = "negates a condition" if operator == "not" else "joins conditions"
         raise QueryError(
-            f"'{operator}' joins conditions, and this is {_a(kind)}"
-            if operator != "not"
-            else f"'not' negates a condition, and this is {_a(kind)}",
+            f"'{operator}' {does}, and this is {_a(kind)}",
             hint="compare it with something, as in a.price > 3",
             span=operand.span,
         )
@@ -180,10 +173,7 @@ def _compared(
             hint=_way_to_compare(left, right, kinds),
             span=span,
         )
-    if kinds != (ValueKind.FLOAT, ValueKind.INTEGER) and kinds != (
-        ValueKind.INTEGER,
-        ValueKind.FLOAT,
-    ):
+    if set(kinds) != {ValueKind.FLOAT, ValueKind.INTEGER}:
         _as_written(left, right)  # integers compare correctly with constants beyond 64 bits
     return ValueKind.BOOLEAN
 
@@ -216,9 +206,6 @@ def _each_compared(operand: Expr, others: Sequence[Expr], kind_of_field: KindLoo
     return ValueKind.BOOLEAN
 
 
-# --- arithmetic
-
-
 def _number(kind: ValueKind) -> ValueKind:
     """Returns the kind of a computed number: decimals become doubles."""
     return ValueKind.FLOAT if kind is ValueKind.DECIMAL else kind
@@ -239,11 +226,9 @@ def _computed(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -
         whole = left is right is ValueKind.INTEGER and operator != "/"
         return ValueKind.INTEGER if whole else ValueKind.FLOAT
     match operator:
-        case "+" if left in _INSTANTS and right is ValueKind.DURATION:
+        case "+" | "-" if left in _INSTANTS and right is ValueKind.DURATION:
             return ValueKind.TIMESTAMP
         case "+" if left is ValueKind.DURATION and right in _INSTANTS:
-            return ValueKind.TIMESTAMP
-        case "-" if left in _INSTANTS and right is ValueKind.DURATION:
             return ValueKind.TIMESTAMP
         case "-" if left in _INSTANTS and right in _INSTANTS:
             return ValueKind.DURATION
@@ -278,16 +263,13 @@ def _joined(expr: Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
     return ValueKind.STRING
 
 
-# --- aggregates and functions
-
-
 def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
     match function:
         case "count":
             return ValueKind.INTEGER
         case "first" | "last" if kind is not ValueKind.PLACE:
             return kind
-        case "min" | "max" if kind not in _WITHOUT_ORDER:
+        case "min" | "max" | "any_value" | "mode" if kind not in _WITHOUT_ORDER:
             return kind
         case "sum" if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
             return _number(kind)
@@ -301,8 +283,6 @@ def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
             return ValueKind.FLOAT
         case "count_distinct" if kind not in _WITHOUT_ORDER:
             return ValueKind.INTEGER
-        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
-            return kind
         case "string_agg" if kind in (ValueKind.STRING, ValueKind.NULL):
             return kind
         case "bool_and" | "bool_or" if kind in (ValueKind.BOOLEAN, ValueKind.NULL):
@@ -409,18 +389,14 @@ def _unified(
     return common
 
 
-# --- implicit casts of SQL
-
 _JOINING = ("concat", "concat_ws")
 
 
 def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
     """Makes the implicit casts of SQL explicit: numbers to strings, integers to floats.
 
-    >>> expr = add_implicit_casts(
-    ...     Binary("||", FieldRef("", "n"), Literal("x")), lambda _: ValueKind.INTEGER
-    ... )
-    >>> expr.left.function
+    >>> expr = Binary("||", FieldRef("", "n"), Literal("x"))
+    >>> add_implicit_casts(expr, lambda _: ValueKind.INTEGER).left.function
     'to_string'
     """
 
@@ -468,12 +444,11 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         """Casts arguments to their common kind."""
         if kind(node) is not ValueKind.FLOAT:
             return node
+        cast = (ValueKind.INTEGER, ValueKind.DECIMAL)
         return replace(
             node,
             arguments=tuple(
-                FunctionCall("to_float", (a,), a.span)
-                if kind(a) in (ValueKind.INTEGER, ValueKind.DECIMAL)
-                else a
+                FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a
                 for a in node.arguments
             ),
         )

@@ -62,9 +62,6 @@ class VariableUse:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-# --- time
-
-
 @dataclass(frozen=True, slots=True)
 class TimePoint:
     """A point in time: a number in the units of the time column, or a timestamp."""
@@ -120,9 +117,6 @@ class Concurrent:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-# --- space
-
-
 class SpatialRelation(Enum):
     """The spatial relation of two locations."""
 
@@ -151,9 +145,6 @@ class SpatialCondition:
     comparison: str | None = None  # of a distance: "<", "=", ">"
     number: float | None = None  # the distance, or the threshold of SAME. None: the subscription's
     span: Span | None = field(default=None, compare=False, repr=False)
-
-
-# --- logic
 
 
 @dataclass(frozen=True, slots=True)

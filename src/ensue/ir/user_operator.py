@@ -176,8 +176,6 @@ def _code(code: CodeType) -> Iterator[str]:
             yield repr(constant)
 
 
-# --- operators
-
 ATTRIBUTE_KINDS = {
     kind.value: kind
     for kind in (
@@ -367,8 +365,6 @@ def _attributes(
         )
     return tuple(attributes)
 
-
-# --- the registry
 
 _KNOWN: dict[str, UserOperator] = {}
 

@@ -65,8 +65,6 @@ class PatternBuilder(TextRepr):
     conditions: tuple[StepCondition, ...] = ()
     clauses: Query = field(default=Query(Atom("", "")))  # without the pattern
 
-    # ------------------------------------------------------------------------------- parts
-
     def then(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Appends the very next event of the partition; with `strict`, of the whole stream."""
         how = Strategy.STRICT if strict else Strategy.PARTITION
@@ -104,8 +102,6 @@ class PatternBuilder(TextRepr):
         step, conditions = _step(call, part, type, self._variables())
         steps = (*self.steps, replace(step, how=how, negated=negated))
         return replace(self, steps=steps, conditions=(*self.conditions, *conditions))
-
-    # ------------------------------------------------------------------- settings of a part
 
     def where(self, *conditions: str, **values: Any) -> Self:
         """Adds conditions that must all hold: `where("b.price > a.price", "b.kind = 'x'")`.
@@ -396,8 +392,6 @@ class PatternBuilder(TextRepr):
     def _set(self, **changes: Any) -> Self:
         return replace(self, clauses=replace(self.clauses, **changes))
 
-    # ---------------------------------------------------------------------------- results
-
     @property
     def pattern(self) -> Pattern:
         """The pattern in the IR, without conditions and clauses."""
@@ -481,9 +475,6 @@ def _combine(call: str, kind: type[And] | type[Or], parts: tuple["Part", ...]) -
         operands.append(step.part)
         conditions += step_conditions
     return PatternBuilder((BuilderStep(build_group(kind, operands)),), tuple(conditions))
-
-
-# ------------------------------------------------------------------------------ arguments
 
 
 def _step(

@@ -64,9 +64,6 @@ def build_distinct_count(name: str, arguments: Arguments, span: Span) -> Expr:
     return _aggregate("count_distinct", arguments, span)
 
 
-# ------------------------------------------------------------------ derived aggregates
-
-
 def _quantile(arguments: Arguments, span: Span) -> Expr:
     example = "quantile(a.price, 0.9), which is percentile(a.price, 90)"
     fraction = _read_number(arguments[1], "quantile", 1, example)
@@ -94,9 +91,6 @@ _DERIVED: dict[str, Builder] = {
     "countif": _count_if,
     **dict.fromkeys(_FRACTIONS, _quantile),
 }
-
-
-# ------------------------------------------------------------------ plain aggregates
 
 
 def build_match_count(function: str, span: Span) -> Aggregate:
@@ -251,8 +245,6 @@ def build_ilike(operand: Expr, negated: bool, pattern: str, span: Span) -> Expr:
     """Builds ILIKE, which ignores case."""
     return Like(FunctionCall("lower", (operand,), span), pattern.lower(), negated, span)
 
-
-# ------------------------------------------------------------------ function calls
 
 _PARTS = {"doy": "dayofyear", "dow": "dayofweek", "weekday": "", "isoweek": "week"}
 _LENGTHS = LENGTHS | {"week": timedelta(weeks=1)}

@@ -77,8 +77,6 @@ def parse_whole_number(digits: Token) -> int:
     raise QueryError("this must be a whole number", hint="below a billion", span=span_of(digits))
 
 
-# ------------------------------------------------------------------ clauses
-
 _CLAUSES = {
     "using": ("using",),
     "where": ("where", "selecting"),
@@ -223,9 +221,6 @@ def build_limit(node: Node) -> Limit:
     sign, amount = get_children(node)
     count = parse_whole_number(amount)
     return Limit(-count if sign else count, span_of(node))
-
-
-# ------------------------------------------------------------------ JOIN ARCHIVE
 
 
 def build_archive_join(

@@ -166,9 +166,6 @@ def _alternatives(node: Node) -> Expr:
     return build_chain("or", [build_expression(alternative) for alternative in get_children(node)])
 
 
-# ---------------------------------------------------------------------------------- constants
-
-
 def _constant(node: Node, span: Span) -> bool | int | float | str | datetime | timedelta | None:
     match node.data, get_children(node):
         case "true", _:
@@ -252,9 +249,6 @@ def _unquoted(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-# --------------------------------------------------------------------------------- references
-
-
 def build_event_reference(variable: Token, index: Node | None, span: Span) -> FieldRef:
     """Builds a reference to a whole event; for a Kleene variable, to the one at a position."""
     name = unquote_name(variable)
@@ -330,9 +324,6 @@ def _nth(digits: Token, variable: str) -> int:
         hint = f"the first event is {variable}[1]"
         raise QueryError("positions count from 1", hint=hint, span=span)
     return int(digits)
-
-
-# ------------------------------------------------------------------ aggregates over matches
 
 
 def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:

@@ -54,8 +54,6 @@ def _digest(text: str, options: dict[str, Any]) -> str:
     return hashlib.sha256(repr(inputs).encode()).hexdigest()[:32]
 
 
-# ------------------------------------------------------------------ parameters in texts
-
 PARAMETER = "PARAMETER"
 DATE = "BARE_DATE"
 

@@ -129,9 +129,6 @@ def describe_constant(value: Constant) -> str:
             return f"the time {value}"
 
 
-# -------------------------------------------------------------------------------------- values
-
-
 def to_constant(value: object) -> Constant:
     """Converts a value of Python, NumPy, pandas or Arrow to a constant, or raises a ValueError.
 

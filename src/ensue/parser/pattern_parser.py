@@ -63,11 +63,9 @@ def parse_statement(
 ) -> Query | ArchiveJoinQuery:
     """Parses a query, also one with JOIN ARCHIVE; `parameters` hold the values of its `:names`.
 
-    >>> found = parse_statement(
-    ...     "Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]"
-    ... )
-    >>> [join.archive for join in found.joins]
-    ['passes']
+    >>> text = "Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]"
+    >>> parse_statement(text).joins[0].archive
+    'passes'
     """
     if parameters.values:
         return _read(text, tuple(operators), parameters)

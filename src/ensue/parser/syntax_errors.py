@@ -214,8 +214,6 @@ def _ends(place: SyntaxErrorContext) -> Iterator[str]:
         yield "an event is missing at the end: A a -> B b"
 
 
-# ------------------------------------------------------------------ error messages
-
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
 _WORDS = {
@@ -363,9 +361,6 @@ def name_terminals(expected: set[str], groups: TerminalGroups, names: Mapping[st
         words[names.get(terminal, terminal.lstrip("_"))] = None
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
-
-
-# ------------------------------------------------------------------ hints
 
 
 def _sql_clause_hints(before: str, found: str) -> Iterator[str]:

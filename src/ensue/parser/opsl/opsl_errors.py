@@ -70,9 +70,6 @@ def explain_opsl_error(error: UnexpectedInput, text: str) -> QueryError:
     )
 
 
-# ------------------------------------------------------------------ hints
-
-
 def _hints(text: str, span: Span, found: str, expected: set[str]) -> Iterator[str]:
     """Yields possible causes of an error, the most likely first."""
     before = text[: span.start].rstrip()

@@ -60,9 +60,6 @@ def parse_variable(token: Token) -> tuple[str, Span]:
     return parsed["name"], Span(start, start + parsed.end())
 
 
-# --------------------------------------------------------------------------------- predicates
-
-
 def _predicate(node: Node) -> Predicate:
     type_name, field, *rest = get_children(node)
     type, name, span = _type_of(type_name), unquote_name(field), span_of(node)
@@ -179,9 +176,6 @@ def _plain(node: Node) -> Constant:
     return literal.value
 
 
-# ------------------------------------------------------------------------ lengths and moments
-
-
 def build_length(node: Node) -> Length:
     """Builds `25 minutes`, or a number in the units of the time column."""
     amount, unit = get_children(node)
@@ -209,8 +203,6 @@ def parse_distance(token: Token, what: str, *, positive: bool = False) -> float:
         )
     return value
 
-
-# ------------------------------------------------------------------ names
 
 MAX_ATOMS = 64  # of a subscription, with names expanded
 MAX_LEAVES = 1_024  # atoms and uses of variables, with names expanded
@@ -384,9 +376,6 @@ def _region_error(what: str, span: Span) -> QueryError:
     )
 
 
-# ------------------------------------------------------------------------------------- places
-
-
 def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
     comparison, number = None, None
     if node.data == "placed":
@@ -452,9 +441,6 @@ def _region_of(token: Token, names: NameExpansion) -> Region | None:
         chain.append(name)
     names.used.update(chain)
     return Region(names.regions[name], name, span_of(token))
-
-
-# ---------------------------------------------------------------------------------- intervals
 
 
 def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:

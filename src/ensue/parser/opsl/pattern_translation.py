@@ -197,8 +197,6 @@ class _AlternativeWriter:
             if isinstance(part, AbsentPart):
                 yield from self.absences(part)
 
-    # ------------------------------------------------------------------------- conditions
-
     def condition(self, condition: Condition) -> str:
         match condition:
             case TimeConstraint(strict=strict, most=most):
@@ -260,8 +258,6 @@ class _AlternativeWriter:
     def place(self, group: Group) -> str:
         places = [f"{self.names[n]}.location" for n in sorted(group) if n in self.names]
         return _call_over("hull", places)
-
-    # ------------------------------------------------------------------------- absences
 
     def absences(self, absence: AbsentPart) -> Iterator[str]:
         """Writes the absence of alternatives as the absence of each of them."""
@@ -330,9 +326,6 @@ def _call_over(function: str, values: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"{function}({', '.join(distinct)})"
 
 
-# -------------------------------------------------------------------------------------- times
-
-
 def show_duration(length: Length) -> str:
     """Prints a length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
@@ -361,9 +354,6 @@ def add_length(at: Time, by: Length | None) -> Any:
             )
 
 
-# ------------------------------------------------------------------------------------- places
-
-
 def show_region(region: Region) -> str:
     """Prints a region as a constant of the pattern language."""
     match read_wkt(region.text):
@@ -387,9 +377,6 @@ def show_near(near: SpatialConstraint | RegionTest, p: str, q: str) -> str:
             return f"abs(distance({p}, {q}) - {number}) <= {format_number(near.tolerance)}"
         case SpatialRelation.DISTANCE:
             return f"distance({p}, {q}) {near.comparison} {number}"
-
-
-# --------------------------------------------------------------------------------- predicates
 
 
 def show_predicate(predicate: Predicate, variable: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
 from ensue.ir.expression import Expr, FieldRef, Literal
@@ -22,14 +23,8 @@ from ensue.ir.row_pattern import (
     RowSortKey,
 )
 from ensue.parser.row_pattern.clause_splitter import ClauseToken, ClauseTokens, PatternVariables
-from ensue.parser.row_pattern.sql_expressions import (
-    TreePositions,
-    build_sql_expression,
-    describe_argument_count,
-)
+from ensue.parser.row_pattern.sql_expressions import TreePositions, build_sql_expression
 from ensue.parser.row_pattern.sqlglot_dialect import bind_parameters, parse_sql_expression
-
-# ------------------------------------------------------------------ navigation
 
 LOGICAL_NAVIGATION = ("first", "last")
 PHYSICAL_NAVIGATION = ("prev", "next")
@@ -140,8 +135,6 @@ class RowExpressionReader:
                 span=span,
             )
         return lower, semantics
-
-    # ---- rows
 
     def _column(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
         owner = node.args.get("table")
@@ -273,8 +266,6 @@ class RowExpressionReader:
             self._inside(key.this, scope), descending, nulls_first, self.place.span(key)
         )
 
-    # ---- navigation
-
     def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
         name, semantics = self._called(node)
         inner, count = self._arguments(node, name, span)
@@ -378,8 +369,6 @@ def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
         span=span,
     )
 
-
-# ------------------------------------------------------------------ expressions
 
 _SEMANTICS = ("RUNNING", "FINAL")
 _AFTER_COLUMNS = (

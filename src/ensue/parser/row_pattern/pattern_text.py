@@ -165,9 +165,6 @@ class _TermBuilder:
         return int(digits)
 
 
-# ------------------------------------------------------------------------------------- limits
-
-
 def _check_size(term: RowTerm) -> None:
     size = _expanded_size(term)
     if size <= MAX_EXPANDED_VARIABLES:
@@ -201,9 +198,6 @@ def _expanded_size(term: RowTerm) -> int:
             return _expanded_size(part) * max(least + 1 if most is None else most, 1)
         case Exclusion(part=part):
             return _expanded_size(part)
-
-
-# ------------------------------------------------------------------------------------- errors
 
 
 def _syntax_error(error: UnexpectedInput, text: str, start: int, stop: int) -> QueryError:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions import FUNCTIONS, resolve_function_name
 from ensue.functions.aliases import suggest_function
@@ -73,8 +74,6 @@ def _compound_interval(text: str, unit: str, to: str, span: Span) -> int:
             return sign * sum(convert_to_nanoseconds(str(Decimal(f)), u, span) for f, u in pairs)
     raise QueryError("this interval cannot be read", hint=f"write {_FORMS}", span=span)
 
-
-# ------------------------------------------------------------------ expressions
 
 _DEEPEST = 200  # levels of an expression, since later passes recurse
 
@@ -248,9 +247,6 @@ def _links(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return [node, *reversed(links)]
 
 
-# ---------------------------------------------------------------------------------- constants
-
-
 def _constant(node: exp.Expr, span: Span) -> Literal:
     match node:
         case exp.Boolean():
@@ -274,9 +270,6 @@ def _interval(node: exp.Interval, span: Span) -> timedelta:
             span=span,
         )
     return parse_sql_interval(amount.name, unit.name if unit is not None else None, to, span)
-
-
-# --------------------------------------------------------------------------------- conditions
 
 
 def _negate(operand: Expr, span: Span) -> Expr:
@@ -343,9 +336,6 @@ def _escaped(text: str, escape: str, span: Span) -> str:
             out.append("\\\\" if text[at] == "\\" else text[at])
         at += 1
     return "".join(out)
-
-
-# ---------------------------------------------------------------------------------- functions
 
 
 def _case(node: exp.Case, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
@@ -419,16 +409,6 @@ def _build_call(name: str, arguments: Sequence[Expr], span: Span) -> FunctionCal
             span=span,
         )
     if len(arguments) < record.least or (record.most is not None and len(arguments) > record.most):
-        raise QueryError(
-            f"{name} takes {describe_argument_count(record.least, record.most)}, not {len(arguments)}",
-            span=span,
-        )
+        expected = describe_argument_count(record.least, record.most)
+        raise QueryError(f"{name} takes {expected}, not {len(arguments)}", span=span)
     return FunctionCall(function, tuple(arguments), span)
-
-
-def describe_argument_count(least: int, most: int | None) -> str:
-    if most is None:
-        return f"{least} or more arguments"
-    if least == most:
-        return f"{least} argument" if least == 1 else f"{least} arguments"
-    return f"{least} to {most} arguments"

@@ -135,9 +135,6 @@ def _syntax_error(error: ParseError, text: str, start: int) -> QueryError:
     return QueryError(f"'{word}' does not belong here", hint=hint, span=span)
 
 
-# ------------------------------------------------------------------ parameters
-
-
 def bind_parameters(tree: exp.Expr, parameters: Parameters, offset: int) -> exp.Expr:
     """Replaces parameters by constants; a list is allowed after IN.
 

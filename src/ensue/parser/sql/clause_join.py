@@ -170,8 +170,6 @@ def _linearize(expr: Expr) -> _Linear | None:
             return None
 
 
-# ------------------------------------------------------------------ the statement
-
 MATCH_ID = "match_id"
 JOIN_FORM = (
     "the form is SELECT L.x, A.y AS z FROM live MATCH_RECOGNIZE (...) AS L JOIN archive "
@@ -272,8 +270,6 @@ class _JoinParser:
         returns, columns = self._returned(tree)
         return ArchiveJoinQuery(live, joins, returns, having, columns=columns, text=query.text)
 
-    # ---- the SELECT
-
     def _tree(self) -> exp.Select:
         """Parses the query with names in place of its clauses, so that positions stay."""
         query = self.query
@@ -356,8 +352,6 @@ class _JoinParser:
                 self._span(join.args["on"]),
             )
         return ArchiveJoin(archive, side, range_, on, kind=kind, span=clause.input)
-
-    # ---- values
 
     def _returned(self, tree: exp.Select) -> tuple[tuple[ReturnItem, ...], tuple[str, ...]]:
         returns: list[ReturnItem] = []
