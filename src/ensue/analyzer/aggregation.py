@@ -77,7 +77,7 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     keys = None
     if whole.keys is not None:
         keys = tuple(_find_column(key, query.returns) or key for key in whole.keys)
-    order = tuple(_sorted(key, query.returns, whole, normal) for key in whole.order)
+    order = tuple(_resolve_sort_key(key, query.returns, whole, normal) for key in whole.order)
     return replace(query, whole=replace(whole, keys=keys, order=order))
 
 
@@ -95,7 +95,7 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         if column is None:
             raise QueryError(
                 "GROUP BY takes columns of RETURN, and this is not one",
-                hint=_hint(key, returns) or f"add it: RETURN {format_expr(key)} AS name, ...",
+                hint=_suggest(key, returns) or f"add it: RETURN {format_expr(key)} AS name, ...",
                 span=key.span,
             )
         names.add(column.variable)
@@ -123,7 +123,7 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         )
 
 
-def _sorted(
+def _resolve_sort_key(
     key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal
 ) -> SortKey:
     column = _find_column(key.expr, returns, () if whole.grouped else STANDARD_COLUMNS)
@@ -134,7 +134,7 @@ def _sorted(
         return replace(key, expr=normal(key.expr))
     raise QueryError(
         f"ORDER BY takes columns of the result, and '{format_expr(key.expr)}' is none",
-        hint=_hint(key.expr, returns) or "name the column with AS in RETURN",
+        hint=_suggest(key.expr, returns) or "name the column with AS in RETURN",
         span=key.span,
     )
 
@@ -153,7 +153,7 @@ def _find_column(
     return None
 
 
-def _hint(expr: Expr, returns: Sequence[ReturnItem]) -> str | None:
+def _suggest(expr: Expr, returns: Sequence[ReturnItem]) -> str | None:
     return did_you_mean(format_expr(expr), [column.name for column in returns])
 
 
@@ -209,30 +209,36 @@ def split_result_modifiers(query: AnyQuery) -> tuple[AnyQuery, ResultAggregation
     if query.whole is None:
         return query, None
     plain = replace(query, whole=None)
-    return _groups(plain, query.whole) if query.whole.grouped else _rows(plain, query.whole)
+    return (
+        _split_groups(plain, query.whole)
+        if query.whole.grouped
+        else _split_rows(plain, query.whole)
+    )
 
 
-def _groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
+def _split_groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query with GROUP BY; the matches have only the columns that groups need."""
-    counted = _counted(query) if isinstance(query, Query) else None
+    counted = _build_count(query) if isinstance(query, Query) else None
     taken = set(STANDARD_COLUMNS)
     returns, columns = [], []
     for column in query.returns:
         name = "count(*)"
         if counted is None or column.over is None:
             name = column.name if column.over is None else get_default_name(column.expr)
-            name = _free(name, taken)
+            name = _reserve(name, taken)
             returns.append(ReturnItem(column.expr, name, span=column.span))
         columns.append(ResultColumn(column.name, name, column.over))
     if counted is not None:
         returns.append(counted)
-    order = tuple(_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef))
+    order = tuple(
+        _sort_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef)
+    )
     return replace(query, returns=tuple(returns)), ResultAggregation(
         whole, tuple(columns), order, None if counted is None else counted.name
     )
 
 
-def _counted(query: Query) -> ReturnItem | None:
+def _build_count(query: Query) -> ReturnItem | None:
     """Returns COUNT(*) per last event if groups need nothing else; it enumerates no matches."""
     keys = {name for c in query.returns if c.over is None for name in get_variables(c.expr)}
     counts = [column for column in query.returns if column.over is not None]
@@ -251,23 +257,23 @@ def _counted(query: Query) -> ReturnItem | None:
     return counted
 
 
-def _rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
+def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query without GROUP BY; the matches have all columns and the keys of ORDER BY."""
     taken = set(STANDARD_COLUMNS)
     returns = list(query.returns)
-    named = {column.name: _free(column.name, taken) for column in returns}
+    named = {column.name: _reserve(column.name, taken) for column in returns}
     hidden: list[ReturnItem] = []
     order = []
     for key in whole.order:
         if isinstance(key.expr, FieldRef) and key.expr.name is None:
-            order.append(_by(key, named.get(key.expr.variable, key.expr.variable)))
+            order.append(_sort_by(key, named.get(key.expr.variable, key.expr.variable)))
         else:
-            name = _free(get_default_name(key.expr), taken)
+            name = _reserve(get_default_name(key.expr), taken)
             hidden.append(ReturnItem(key.expr, name, span=key.span))
-            order.append(_by(key, name))
+            order.append(_sort_by(key, name))
     if hidden and not returns:
         returns = list(build_variable_columns(query))
-        named = {column.name: _free(column.name, taken) for column in returns}
+        named = {column.name: _reserve(column.name, taken) for column in returns}
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
@@ -286,7 +292,7 @@ def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnIt
             yield ReturnItem(FieldRef(name, None, at), name)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _reserve(name: str, taken: set[str]) -> str:
     """Allocates a unique name for a column of the matches."""
     while name in taken:
         name = f" {name}"
@@ -294,5 +300,5 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _by(key: SortKey, source: str) -> ResultSortKey:
+def _sort_by(key: SortKey, source: str) -> ResultSortKey:
     return ResultSortKey(source, key.descending, key.nulls_first)

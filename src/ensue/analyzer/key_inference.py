@@ -109,11 +109,11 @@ def find_equality_keys(query: Query) -> tuple[str, ...]:
     if not binds_each_once(query.pattern):
         return ()
     return tuple(
-        field for field, pairs in get_equal_fields(query).items() if _tie_all(query, pairs)
+        field for field, pairs in get_equal_fields(query).items() if _connects_all(query, pairs)
     )
 
 
-def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
+def _connects_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
     order = [a.variable for a in iterate_positive_atoms(query.pattern)]
     if len(order) < 2:
         return False  # an equality with a negated event does not exclude NULL
@@ -201,7 +201,7 @@ def find_join_keys(join: ArchiveJoin, live: JoinSide) -> tuple[JoinKey, ...]:
     [('tag', 'p')]
     """
     keys: dict[str, JoinKey] = {}
-    for key in _candidates(join, live):
+    for key in _iterate_keys(join, live):
         name = key.live.name if isinstance(key.live, FieldRef) else None
         if isinstance(live, RowPatternSide):
             column = get_key_columns(live.row_pattern).get(name or "")
@@ -220,37 +220,37 @@ def add_join_keys(join: ArchiveJoin, keys: tuple[JoinKey, ...]) -> ArchiveJoin:
     return replace(join, query=query)
 
 
-def _candidates(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
+def _iterate_keys(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
     for equivalence in join.equivalence:
         field = equivalence.field_name
         if isinstance(join.query, RowPatternSide):
             continue  # SQL has no [attr]
         if is_separable(join.query, field):
             yield JoinKey(field, build_key_value(live.pattern, field))
-        elif _may_be_added(join.query):
+        elif _can_add_key(join.query):
             yield JoinKey(field, build_key_value(live.pattern, field), added=True)
     archived_variables = {atom.variable for atom in iterate_positive_atoms(join.query.pattern)}
     live_variables = {atom.variable for atom in iterate_positive_atoms(live.pattern)}
-    for left, right in filter(None, map(_equal, join.on)):
+    for left, right in filter(None, map(_match_equality, join.on)):
         for archived, value in ((left, right), (right, left)):
             if (
                 archived.variable in archived_variables
                 and value.variable in live_variables
                 and archived.name is not None
                 and archived.at in _ONE_EVENT
-                and (column := _column(join.query, archived.name)) is not None
+                and (column := _find_key_column(join.query, archived.name)) is not None
             ):
                 yield JoinKey(column, value, shown=archived.name)
 
 
-def _column(side: JoinSide, name: str) -> str | None:
+def _find_key_column(side: JoinSide, name: str) -> str | None:
     """Returns the field of events whose values separate matches by a field of theirs."""
     if isinstance(side, RowPatternSide):
         return get_key_columns(side.row_pattern).get(name)
     return name if is_separable(side, name) else None
 
 
-def _equal(condition: Expr) -> tuple[FieldRef, FieldRef] | None:
+def _match_equality(condition: Expr) -> tuple[FieldRef, FieldRef] | None:
     match condition:
         case Binary(operator="=", left=FieldRef() as left, right=FieldRef() as right):
             return left, right
@@ -281,7 +281,7 @@ def is_separable(query: Query, field: str) -> bool:
     return field in tested or field in infer_partition_keys(query)
 
 
-def _may_be_added(query: Query) -> bool:
+def _can_add_key(query: Query) -> bool:
     """Whether adding `[field]` only drops matches with different values of the field."""
     return (
         query.strategy is Strategy.ANY

@@ -47,7 +47,7 @@ def check_pattern(pattern: Pattern) -> None:
             "!B b FROM ... TO ...",
             span=pattern.span,
         )
-    _check_entries(pattern)
+    _check_then(pattern)
     _check_part(pattern)
     if is_interval_negation(pattern):
         return
@@ -92,7 +92,7 @@ def check_guard_conditions(pattern: Pattern, conditions: Iterable[Expr]) -> None
     conditions = [c for c in conditions if get_variables(c) & negated]
     if not conditions:
         return
-    later = {a.variable: names for a, names in _guards(pattern, (), known)}
+    later = {a.variable: names for a, names in _iterate_guards(pattern, (), known)}
     for condition in conditions:
         for name in get_variables(condition) & later.keys():
             if unknown := sorted(get_variables(condition) & {*later[name]}):
@@ -103,7 +103,7 @@ def check_guard_conditions(pattern: Pattern, conditions: Iterable[Expr]) -> None
                 )
 
 
-def _guards(
+def _iterate_guards(
     pattern: Pattern, inside: tuple[str, ...], unbound: Sequence[str]
 ) -> Iterator[tuple[Atom, tuple[str, ...]]]:
     """Yields the events of UNTIL, THEN ! and negations in loops, each with the later variables.
@@ -121,11 +121,11 @@ def _guards(
         for atom in iterate_atoms(pattern):
             yield atom, tuple(v for v in unbound if v not in inside)
     elif is_loop(pattern):
-        yield from _guards(pattern.part, (*inside, *loop_variables), unbound)
+        yield from _iterate_guards(pattern.part, (*inside, *loop_variables), unbound)
     else:
         remaining = list(unbound)
         for part in get_parts(pattern):
-            yield from _guards(part, inside, remaining)
+            yield from _iterate_guards(part, inside, remaining)
             if is_sequence(pattern):
                 now_bound = {a.variable for a in iterate_positive_atoms(part)}
                 remaining = [v for v in remaining if v not in now_bound]
@@ -202,9 +202,7 @@ def _check_part(pattern: Pattern) -> None:
         case NodeForm.OPTION:
             if any(map(is_negation, inner)):
                 raise QueryError(
-                    "an absence cannot be optional",
-                    hint="leave out the ?",
-                    span=pattern.span,
+                    "an absence cannot be optional", hint="leave out the ?", span=pattern.span
                 )
         case NodeForm.CHOICE:
             for alternative in filter(is_negation, inner):
@@ -221,10 +219,10 @@ def _check_part(pattern: Pattern) -> None:
                     span=pattern.span,
                 )
         case NodeForm.TOGETHER:
-            _check_together(pattern)
+            _check_and(pattern)
         case NodeForm.RESULT:
             assert is_operator_call(pattern)
-            _check_applied(pattern)
+            _check_operator_call(pattern)
         case NodeForm.EVENT:
             pass
     for part in inner:
@@ -238,7 +236,7 @@ _WITHOUT_THEN = {
 }
 
 
-def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
+def _check_then(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
     """Rejects THEN inside negations, AND and operators.
 
     `refused` describes the unsupported context and a hint.
@@ -254,7 +252,7 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
         _check_not_next(pattern, pattern.part)
     refused = _WITHOUT_THEN.get(get_form(pattern), refused)
     for part in get_parts(pattern):
-        _check_entries(part, refused)
+        _check_then(part, refused)
 
 
 def _check_not_next(entry: Then, absence: Pattern) -> None:
@@ -347,7 +345,7 @@ def _check_negated(pattern: Pattern) -> None:
                 _check_negated(part)
 
 
-def _check_together(pattern: Pattern) -> None:
+def _check_and(pattern: Pattern) -> None:
     bound = len(get_positive_parts(pattern))
     if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
         raise QueryError(
@@ -358,12 +356,12 @@ def _check_together(pattern: Pattern) -> None:
         )
 
 
-def _check_applied(applied: OperatorCall) -> None:
+def _check_operator_call(applied: OperatorCall) -> None:
     operator, count = applied.operator, len(applied.inputs)
     example = ", ".join(["A a", "B b"][: operator.over.inputs])
     if count != operator.over.inputs:
         raise QueryError(
-            f"{operator.name} takes {_number(operator.over.inputs, 'event')}, not {count}",
+            f"{operator.name} takes {_format_count(operator.over.inputs, 'event')}, not {count}",
             hint=f"as in {operator.name}({example}) {applied.variable}",
             span=applied.span,
         )
@@ -381,7 +379,9 @@ def _check_applied(applied: OperatorCall) -> None:
         )
     most, fewest = len(operator.parameters), operator.required
     if not fewest <= len(applied.parameters) <= most:
-        expected = _number(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        expected = (
+            _format_count(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        )
         names = f" ({', '.join(operator.parameters)})" if most else ""
         raise QueryError(
             f"{operator.name} takes {expected} after its events{names}, "
@@ -391,7 +391,7 @@ def _check_applied(applied: OperatorCall) -> None:
         )
 
 
-def _number(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     numbers = ("no", "one", "two")
     number = numbers[count] if count < len(numbers) else str(count)
     return f"{number} {what}{'' if count == 1 else 's'}"

@@ -140,9 +140,7 @@ def check_structure(query: Query) -> Query:
             where=tuple(normalize_where(expr, roles) for expr in split),
             equivalence=drop_duplicate_equivalences(query.equivalence),
             returns=normalize_returns(query.returns, roles),
-            having=None
-            if query.having is None
-            else normalize_clause(query.having, roles, "HAVING"),
+            having=query.having and normalize_clause(query.having, roles, "HAVING"),
         )
     except QueryError as error:
         raise error.at(None, query.text) from None
@@ -186,7 +184,7 @@ def check_query(
 
         query = replace(query, pattern=rewrite_interval_ends(query.pattern, bound))
         for end in get_interval_ends(query.pattern):
-            _check_moment(end, kind, schema, alone=is_interval_negation(query.pattern))
+            _check_interval_end(end, kind, schema, alone=is_interval_negation(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
         named = expand_field_stars(
             query.returns,
@@ -195,7 +193,7 @@ def check_query(
         )
         check_columns(named)
         returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
-        having = None if query.having is None else bound(query.having)
+        having = query.having and bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
         for column in returns:
@@ -320,12 +318,10 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     if (
         query.within is not None
         or is_interval_negation(query.pattern)
-        or _is_of_one(query.pattern)
+        or _is_single_event(query.pattern)
+        or has_bounded_gaps(query.pattern)
+        or (derived and compute_window_bound(query, schema) is not None)
     ):
-        return
-    if has_bounded_gaps(query.pattern):
-        return
-    if derived and compute_window_bound(query, schema) is not None:
         return
     numbers = schema.time_kind.numeric
     hint = "add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes"
@@ -340,11 +336,11 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     )
 
 
-def _is_of_one(pattern: Pattern) -> bool:
+def _is_single_event(pattern: Pattern) -> bool:
     """Whether a match is one event, or the result of operators over one."""
     if is_operator_call(pattern):
         inner = get_parts(pattern)
-        return len(inner) == 1 and _is_of_one(inner[0])
+        return len(inner) == 1 and _is_single_event(inner[0])
     return is_event(pattern)
 
 
@@ -366,7 +362,7 @@ def check_unit(length: Window | None, schema: Schema, clause: str, other: str) -
             )
 
 
-def _check_moment(
+def _check_interval_end(
     end: Expr, kind_of_field: Callable[[FieldRef], ValueKind], schema: Schema, *, alone: bool
 ) -> None:
     """Raises a QueryError if an end of an interval is not a point in time."""

@@ -74,7 +74,7 @@ def collect_roles(pattern: Pattern, text: str | None = None) -> VariableRoles:
 
 def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
     """Checks and normalizes a condition of WHERE."""
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     for reference in iterate_references(expr):
         _check_one_value(reference, roles)
     moving = sorted({r.variable for r in iterate_references(expr) if r.at in MOVING_POSITIONS})
@@ -97,7 +97,7 @@ def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
 
 def normalize_clause(expr: Expr, roles: VariableRoles, clause: str) -> Expr:
     """Checks and normalizes an expression of HAVING, ON, or FROM and TO of an interval."""
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     for reference in iterate_references(expr):
         _check_settled(reference, roles, clause)
         _check_one_value(reference, roles)
@@ -108,7 +108,7 @@ def normalize_return(expr: Expr, roles: VariableRoles) -> Expr:
     """Checks and normalizes a column of RETURN, which may be an event or a list `a[].price`."""
     if is_count_all(expr):
         return expr
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     if isinstance(expr, FieldRef) and expr.variable in roles.lists:
         if expr.name is None and expr.at is EventPosition.ONLY:
             expr = replace(expr, at=EventPosition.ALL)
@@ -141,7 +141,7 @@ def normalize_returns(
     return tuple(columns)
 
 
-def _normal(expr: Expr, roles: VariableRoles) -> Expr:
+def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     """Normalizes an expression, and checks its names and calls.
 
     `a.LEN` becomes `count(a)`, `-5` a literal; inside an aggregate the fields of a Kleene
@@ -168,22 +168,24 @@ def _normal(expr: Expr, roles: VariableRoles) -> Expr:
                 if not isinstance(node, FieldRef):
                     return node
                 if node.name is None:
-                    raise _whole_event(node)
+                    raise _event_error(node)
                 return replace(node, at=EventPosition.ONLY if plain else expr.at)
 
-            return replace(expr, argument=_normal(rewrite_expr(argument, settled), roles))
+            return replace(expr, argument=_normalize(rewrite_expr(argument, settled), roles))
         case FunctionCall(function=function):
             _check_call(expr, function)
         case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
-    folded = _folded(replace_operands(expr, tuple(_normal(e, roles) for e in get_operands(expr))))
+    folded = _fold_sign(
+        replace_operands(expr, tuple(_normalize(e, roles) for e in get_operands(expr)))
+    )
     if isinstance(folded, FunctionCall):
         check_constant_location(folded)
         check_spatial_call(folded)
     return folded
 
 
-def _folded(expr: Expr) -> Expr:
+def _fold_sign(expr: Expr) -> Expr:
     match expr:
         case Unary(operator="-", operand=Literal(value=value)) if not isinstance(value, bool):
             if isinstance(value, int | float | timedelta):
@@ -224,7 +226,7 @@ def _check_call(call: FunctionCall, function: str) -> None:
 
         raise QueryError(
             f"unknown function '{function}'",
-            hint=suggest_function(function, _names()),
+            hint=suggest_function(function, _list_functions()),
             span=call.span,
         )
     least, most, count = FUNCTIONS[function].least, FUNCTIONS[function].most, len(call.arguments)
@@ -246,7 +248,7 @@ def describe_argument_count(least: int, most: int | None) -> str:
     return f"{least} {'or' if most == least + 1 else 'to'} {most} arguments"
 
 
-def _names() -> list[str]:
+def _list_functions() -> list[str]:
     """Returns the names of all functions and aggregates."""
     known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
     return [*(name for name in known if name.isidentifier()), *AGGREGATES, *AGGREGATE_ALIASES]
@@ -261,7 +263,7 @@ def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
             span=aggregate.span,
         )
     if name not in roles.lists and aggregate.at is not EventPosition.ALL:
-        raise _no_positions(name, aggregate)
+        raise _position_error(name, aggregate)
     percent = aggregate.parameter if aggregate.function == "percentile" else None
     if isinstance(percent, int | float) and not 0 <= percent <= 100:
         raise QueryError(
@@ -271,7 +273,7 @@ def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
         )
 
 
-def _which(name: str, field: str | None) -> str:
+def _suggest_index(name: str, field: str | None) -> str:
     """Builds the hint for a variable of several events that needs an index."""
     if field is None or field.lower() in ("length", "len", "count", "size"):
         return f"count({name}), or {name}.LEN, is their number; {name}[1].price is of the first"
@@ -290,22 +292,22 @@ def _check_one_value(
     name, field = reference.variable, reference.name
     if name not in roles.lists:
         if reference.at is not EventPosition.ONLY:
-            raise _no_positions(name, reference)
+            raise _position_error(name, reference)
     elif reference.at is EventPosition.ONLY:
         raise QueryError(
             f"{name} stands for several events: which one do you mean?",
-            hint=_which(name, field),
+            hint=_suggest_index(name, field),
             span=reference.span,
         )
     elif reference.at in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
         raise QueryError(
             "several events where one value is needed",
-            hint=f"use an aggregate, as in avg({_spelled(reference)}), "
+            hint=f"use an aggregate, as in avg({_spell(reference)}), "
             f"or {name}[i].{field or 'price'} for each of them",
             span=reference.span,
         )
     if field is None and not whole:
-        raise _whole_event(reference)
+        raise _event_error(reference)
 
 
 def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause: str) -> None:
@@ -327,12 +329,12 @@ def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause
         )
 
 
-def _spelled(field: FieldRef) -> str:
+def _spell(field: FieldRef) -> str:
     position = {EventPosition.BEFORE: "[..i-1]", EventPosition.THROUGH: "[..i]"}.get(field.at, "")
     return f"{field.variable}{position}.{field.name or 'price'}"
 
 
-def _no_positions(name: str, reference: FieldRef | Aggregate) -> QueryError:
+def _position_error(name: str, reference: FieldRef | Aggregate) -> QueryError:
     field = reference.name if isinstance(reference, FieldRef) else None
     return QueryError(
         f"{name} is a single event and has no positions",
@@ -341,7 +343,7 @@ def _no_positions(name: str, reference: FieldRef | Aggregate) -> QueryError:
     )
 
 
-def _whole_event(field: FieldRef) -> QueryError:
+def _event_error(field: FieldRef) -> QueryError:
     return QueryError(
         f"{field.variable} is a whole event, and a value is needed here",
         hint=f"use one of its fields, as in {field.variable}.price",

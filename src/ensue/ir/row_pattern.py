@@ -251,15 +251,6 @@ def iterate_operand_expressions(reach: RowOperand) -> Iterator[Expr]:
             return
 
 
-def iterate_row_columns(value: RowExpression) -> Iterator[FieldRef]:
-    """Yields the columns that an expression reads."""
-    for reach in value.operands:
-        for expr in iterate_operand_expressions(reach):
-            for node in iterate_nodes(expr):
-                if isinstance(node, FieldRef) and node.name not in MATCH_COLUMNS:
-                    yield node
-
-
 def reads_match_columns(reach: RowOperand) -> bool:
     """Whether an operand reads CLASSIFIER() or MATCH_NUMBER()."""
     return any(

@@ -115,13 +115,13 @@ def get_kleene_variables(pattern: Pattern) -> dict[str, Kleene]:
     >>> lists["a"] == Kleene(a, 2, None), lists["b"] == Kleene(b, 0, None)
     (True, True)
     """
-    return dict(_kleenes(pattern))
+    return dict(_iterate_kleenes(pattern))
 
 
 @cache_on_node
-def _kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
+def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
     if is_loop(pattern):
-        always = () if pattern.least == 0 else {*_once(pattern.part)}
+        always = () if pattern.least == 0 else {*_iterate_once(pattern.part)}
         inside = {
             atom.variable: Kleene(atom, int(atom.variable in always), None)
             for atom in iterate_positive_atoms(pattern)
@@ -251,15 +251,15 @@ def iterate_aligned_variables(pattern: Pattern) -> Iterator[frozenset[str]]:
     ['a', 'b']
     """
     for loop in iterate_loops(pattern):
-        yield frozenset(_once(loop.part))
+        yield frozenset(_iterate_once(loop.part))
 
 
-def _once(pattern: Pattern) -> Iterator[str]:
+def _iterate_once(pattern: Pattern) -> Iterator[str]:
     if is_event(pattern):
         yield pattern.variable
     elif get_form(pattern) in (NodeForm.SEQUENCE, NodeForm.TOGETHER):
         for part in get_parts(pattern):
-            yield from _once(part)
+            yield from _iterate_once(part)
 
 
 @cache_on_node
@@ -402,10 +402,10 @@ def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
     if len(operands) > _STRAIGHT:
         half = len(operands) // 2
         left, right = operands[:half], operands[half:]
-        return _joined(operator, build_chain(operator, left), build_chain(operator, right))
+        return _combine(operator, build_chain(operator, left), build_chain(operator, right))
     joined = operands[0]
     for operand in operands[1:]:
-        joined = _joined(operator, joined, operand)
+        joined = _combine(operator, joined, operand)
     return joined
 
 
@@ -420,5 +420,5 @@ def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
     return [expr]
 
 
-def _joined(operator: str, left: Expr, right: Expr) -> Binary:
+def _combine(operator: str, left: Expr, right: Expr) -> Binary:
     return Binary(operator, left, right, left.span.to(right.span) if left.span else None)

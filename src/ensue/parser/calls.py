@@ -230,11 +230,6 @@ def build_is_true(operand: Expr, negated: bool, span: Span) -> Expr:
     return Unary("not", truth, span) if negated else truth
 
 
-def build_is_false(operand: Expr, negated: bool, span: Span) -> Expr:
-    """Builds `x IS FALSE` and `x IS NOT FALSE`."""
-    return build_is_true(Unary("not", operand, span), negated, span)
-
-
 def build_is_distinct(left: Expr, negated: bool, right: Expr, span: Span) -> Expr:
     """Builds `x IS DISTINCT FROM y`, for which two NULLs are equal."""
     distinct = FunctionCall("is_distinct", (left, right), span)

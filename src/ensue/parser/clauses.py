@@ -146,7 +146,7 @@ def build_match_query(
         where=(*inline, *conjuncts),
         equivalence=equivalence,
         within=build_window(get_children(within)[0]) if within else None,
-        after=_after_of(after) if after else None,
+        after=_build_after(after) if after else None,
         text=text,
     )
 
@@ -180,7 +180,7 @@ def _expect_all(members: Sequence[Node], pattern: Pattern, clause: Span) -> None
         )
 
 
-def _after_of(node: Node) -> AfterMatch:
+def _build_after(node: Node) -> AfterMatch:
     *variable, order_node = get_children(node)
     order = MatchOrder(get_children(order_node)[0].upper()) if order_node else MatchOrder.END
     to = SkipTarget[node.data.upper().removeprefix("TO_")]
@@ -242,7 +242,7 @@ def build_archive_join(
     return ArchiveJoin(
         archive=archive,
         query=build_match_query(shape, collect_clauses(get_children(selections)), text, inline),
-        range=_range(range_),
+        range=_build_range(range_),
         on=conjuncts,
         equivalence=equivalence,
         last=None if last is None else last.count,
@@ -251,17 +251,17 @@ def build_archive_join(
     )
 
 
-def _range(node: Node) -> LookbackRange:
+def _build_range(node: Node) -> LookbackRange:
     far, *near, anchor = get_children(node)
     return LookbackRange(
-        _length(far),
+        _build_length(far),
         RangeAnchor(anchor.upper()),
-        _length(near[0]) if near else None,
+        _build_length(near[0]) if near else None,
         span_of(node),
     )
 
 
-def _length(node: Node) -> ByTime | ByUnits:
+def _build_length(node: Node) -> ByTime | ByUnits:
     match build_window(node):
         case ByEvents(count=count, span=span):
             raise QueryError(
@@ -303,7 +303,7 @@ def build_whole_result(
         )
     keys: tuple[Expr, ...] | None = () if total is not None else None
     if grouping is not None:
-        keys = _keys(grouping, returns)
+        keys = _build_keys(grouping, returns)
     order = tuple(build_sort_key(node) for node in get_children(ordering)) if ordering else ()
     row_limit = None
     if limit is not None and (limit.data == "fetch" or order or keys is not None):
@@ -316,7 +316,7 @@ def build_whole_result(
     return ResultModifiers(keys, order, row_limit, span_of(nodes[0]))
 
 
-def _keys(grouping: Node, returns: Sequence[ReturnItem]) -> tuple[Expr, ...]:
+def _build_keys(grouping: Node, returns: Sequence[ReturnItem]) -> tuple[Expr, ...]:
     match grouping.data:
         case "one_group":
             return ()

@@ -115,14 +115,10 @@ def describe_constant(value: Constant) -> str:
     ("the text 'x'", 'true', 'the number 3')
     """
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f"the text {value!r}"
-        case int() | float():
-            return f"the number {value!r}"
+        case None | bool():
+            return {None: "NULL", True: "true", False: "false"}[value]
+        case str() | int() | float():
+            return f"the {'text' if isinstance(value, str) else 'number'} {value!r}"
         case timedelta():
             return f"a length of time, {value}"
         case _:

@@ -227,18 +227,12 @@ def _require_used(
 ) -> None:
     """Refuses unused definitions: they are mistakes, and would wait for events in vain."""
     used = get_used_variables(subscription) if variables else frozenset[str]()
-    for name, node in variables.items():
-        if name not in used:
-            raise _unused_error(f"${name};", node)
-    for name, node in abbreviations.items():
-        if name not in names.used:
-            raise _unused_error(f"'{name}'", node)
-
-
-def _unused_error(shown: str, node: Node) -> QueryError:
-    return QueryError(
-        f"{shown} is defined and never used", hint="delete its definition", span=span_of(node)
-    )
+    unused = [(f"${name};", node) for name, node in variables.items() if name not in used]
+    unused += [(f"'{n}'", node) for n, node in abbreviations.items() if n not in names.used]
+    for shown, node in unused:
+        raise QueryError(
+            f"{shown} is defined and never used", hint="delete its definition", span=span_of(node)
+        )
 
 
 def _options(node: Node | None) -> dict[str, Any]:
