@@ -23,7 +23,6 @@ KNOW_NODES = {
     "ir/traits.py",  # what it is
     "analyzer/derivatives.py",  # what remains of it after an event: the states of runs
     "printing/pattern_printer.py",  # how it is written
-    "parser/pattern_transformer.py",  # how it is read
     "planner/capabilities.py",  # which structures know it
     "reference/arrangements.py",  # what it means
 }

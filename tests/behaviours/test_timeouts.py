@@ -419,8 +419,8 @@ def test_after_match_and_having_speak_of_matches_only(timed_out):
         ),
         ("SEQ(A a, !N n, B b) WHERE n.x > b.x WITHIN 5", "compares n, which must not occur, to b"),
         ("SEQ(A a, B+ b[], C c) WHERE b[i].x < sum(b[..i].x) WITHIN 5", "use a running aggregate"),
-        ("SEQ(A a, B timed_out) WITHIN 5", "adds a column 'timed_out'"),
-        ("SEQ(A a, B b) WITHIN 5 RETURN a.x AS timed_out", "adds a column 'timed_out'"),
+        ("SEQ(A a, B timed_out) WITHIN 5", "emit_timeouts adds a column"),
+        ("SEQ(A a, B b) WITHIN 5 RETURN a.x AS timed_out", "emit_timeouts adds a column"),
     ],
 )
 def test_what_cannot_be_judged_exactly_is_refused(query, problem):

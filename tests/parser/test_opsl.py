@@ -438,12 +438,12 @@ def test_calls_that_take_queries_say_where_subscriptions_go():
 
 
 def test_what_belongs_to_the_other_language_is_refused():
-    with pytest.raises(QueryError, match="regions= is for OPSL"):
+    with pytest.raises(QueryError, match="regions= is for the language opsl"):
         ensue.parse("SEQ(A a, B b)", regions={"R": DEPOT})
     with pytest.raises(QueryError, match="patterns cannot be converted to OPSL"):
         ensue.show(ensue.parse("SEQ(A a, B b)"), "opsl")
     hot = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)
-    with pytest.raises(QueryError, match="definitions= is for patterns"):
+    with pytest.raises(QueryError, match="definitions= is for the language patterns"):
         ensue.parse("(ARITH:id = 1)", definitions=hot)
 
 

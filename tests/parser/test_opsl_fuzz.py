@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from ensue.analyzer.canonical_subscription import canonical_subscription
 from ensue.analyzer.normal_form import build_alternatives
 from ensue.errors import QueryError
-from ensue.parser.opsl.opsl_language import claims_opsl
 from ensue.parser.opsl.opsl_parser import parse_subscription
+from ensue.parser.registry import claims_opsl
 from ensue.printing.opsl_printer import format_subscription
 from support.subscriptions import SMALL, subscriptions
 

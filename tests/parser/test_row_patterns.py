@@ -23,11 +23,11 @@ from ensue.ir.row_pattern import (
     RowSortKey,
     RowsPerMatch,
     RowVariable,
-    iterate_row_columns,
 )
 from ensue.parser.registry import detect_language, parse, show
 from ensue.parser.row_pattern.clause import read_clause, read_clause_text
 from ensue.parser.row_pattern.pattern_text import read_pattern
+from support.row_patterns import iterate_row_columns
 
 PRICE = FieldRef(ROW, "price")
 KIND = FieldRef(ROW, CLASSIFIER)

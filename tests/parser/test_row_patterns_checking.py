@@ -5,9 +5,10 @@ import pytest
 from ensue.analyzer.row_pattern_checks import check_row_pattern, get_output_kinds
 from ensue.errors import QueryError
 from ensue.ir.expression import FieldRef
-from ensue.ir.row_pattern import OPERAND, ROW, Navigation, iterate_row_columns
+from ensue.ir.row_pattern import OPERAND, ROW, Navigation
 from ensue.parser.row_pattern.clause import read_clause_text
 from ensue.schema import ValueKind
+from support.row_patterns import iterate_row_columns
 
 TICKS = {
     "symbol": ValueKind.STRING,

@@ -12,9 +12,8 @@ from ensue.ir.pattern import Atom, Seq
 from ensue.ir.query import Query
 from ensue.ir.selection import ByUnits
 from ensue.ir.traversal import iterate_atoms
-from ensue.parser.language import Language
 from ensue.parser.parameters import NO_PARAMETERS
-from ensue.parser.registry import LANGUAGES, detect_language
+from ensue.parser.registry import LANGUAGES, Language, detect_language
 
 _CHAIN = re.compile(r"(?P<types>\w+(?: then \w+)*) in (?P<length>\d+)")
 

@@ -14,6 +14,7 @@ from ensue.errors import SkipError
 from ensue.ir.expression import Binary, Expr, FieldRef, IsNull, Literal
 from ensue.ir.row_pattern import (
     CLASSIFIER,
+    MATCH_COLUMNS,
     OPERAND,
     ROW,
     Alternation,
@@ -39,7 +40,9 @@ from ensue.ir.row_pattern import (
     RowTerm,
     RowVariable,
     collect_variables,
+    iterate_operand_expressions,
 )
+from ensue.ir.traversal import iterate_nodes
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import RowPatternProjection
 from ensue.reference.row_pattern_matches import build_output_rows
@@ -314,3 +317,12 @@ def outcome(call: Callable[..., list[tuple[Any, ...]]], *given: Any) -> Any:
         return sorted(call(*given), key=repr)
     except SkipError:
         return "no way on"
+
+
+def iterate_row_columns(value):
+    """Yields the columns that an expression of MEASURES or DEFINE reads."""
+    for operand in value.operands:
+        for expr in iterate_operand_expressions(operand):
+            for node in iterate_nodes(expr):
+                if isinstance(node, FieldRef) and node.name not in MATCH_COLUMNS:
+                    yield node

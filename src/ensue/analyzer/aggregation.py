@@ -1,6 +1,6 @@
 """Checks GROUP BY, ORDER BY and ALL EVENTS, and splits a query into matches and their result."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -77,7 +77,7 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
     keys = None
     if whole.keys is not None:
         keys = tuple(_find_column(key, query.returns) or key for key in whole.keys)
-    order = tuple(_sorted(key, query.returns, whole, normal) for key in whole.order)
+    order = tuple(_resolve_sort_key(key, query.returns, whole, normal) for key in whole.order)
     return replace(query, whole=replace(whole, keys=keys, order=order))
 
 
@@ -95,7 +95,7 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         if column is None:
             raise QueryError(
                 "GROUP BY takes columns of RETURN, and this is not one",
-                hint=_hint(key, returns) or f"add it: RETURN {format_expr(key)} AS name, ...",
+                hint=_suggest(key, returns) or f"add it: RETURN {format_expr(key)} AS name, ...",
                 span=key.span,
             )
         names.add(column.variable)
@@ -123,7 +123,7 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
         )
 
 
-def _sorted(
+def _resolve_sort_key(
     key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal
 ) -> SortKey:
     column = _find_column(key.expr, returns, () if whole.grouped else STANDARD_COLUMNS)
@@ -134,7 +134,7 @@ def _sorted(
         return replace(key, expr=normal(key.expr))
     raise QueryError(
         f"ORDER BY takes columns of the result, and '{format_expr(key.expr)}' is none",
-        hint=_hint(key.expr, returns) or "name the column with AS in RETURN",
+        hint=_suggest(key.expr, returns) or "name the column with AS in RETURN",
         span=key.span,
     )
 
@@ -143,13 +143,8 @@ def _find_column(
     expr: Expr, returns: Sequence[ReturnItem], others: Sequence[str] = ()
 ) -> FieldRef | None:
     """Finds the column that a key names, by its name or its expression."""
-    names = [column.name for column in returns]
-    known = (*names, *others)
-    if (
-        isinstance(expr, FieldRef)
-        and expr == FieldRef(expr.variable, None)
-        and expr.variable in known
-    ):
+    known = (*(column.name for column in returns), *others)
+    if isinstance(expr, FieldRef) and expr in [FieldRef(name, None) for name in known]:
         return FieldRef(expr.variable, None, span=expr.span)
     shown = "COUNT(*)" if is_count_all(expr) else format_expr(expr)
     for column in returns:
@@ -158,7 +153,7 @@ def _find_column(
     return None
 
 
-def _hint(expr: Expr, returns: Sequence[ReturnItem]) -> str | None:
+def _suggest(expr: Expr, returns: Sequence[ReturnItem]) -> str | None:
     return did_you_mean(format_expr(expr), [column.name for column in returns])
 
 
@@ -214,30 +209,36 @@ def split_result_modifiers(query: AnyQuery) -> tuple[AnyQuery, ResultAggregation
     if query.whole is None:
         return query, None
     plain = replace(query, whole=None)
-    return _groups(plain, query.whole) if query.whole.grouped else _rows(plain, query.whole)
+    return (
+        _split_groups(plain, query.whole)
+        if query.whole.grouped
+        else _split_rows(plain, query.whole)
+    )
 
 
-def _groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
+def _split_groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query with GROUP BY; the matches have only the columns that groups need."""
-    counted = _counted(query) if isinstance(query, Query) else None
-    names = _Names()
+    counted = _build_count(query) if isinstance(query, Query) else None
+    taken = set(STANDARD_COLUMNS)
     returns, columns = [], []
     for column in query.returns:
-        if counted is not None and column.over is not None:
-            columns.append(replace(_column(column), source="count(*)"))
-            continue
-        name = names.free(column.name if column.over is None else get_default_name(column.expr))
-        returns.append(ReturnItem(column.expr, name, span=column.span))
-        columns.append(replace(_column(column), source=name))
+        name = "count(*)"
+        if counted is None or column.over is None:
+            name = column.name if column.over is None else get_default_name(column.expr)
+            name = _reserve(name, taken)
+            returns.append(ReturnItem(column.expr, name, span=column.span))
+        columns.append(ResultColumn(column.name, name, column.over))
     if counted is not None:
         returns.append(counted)
-    order = tuple(_by(key, _name(key.expr)) for key in whole.order)
+    order = tuple(
+        _sort_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef)
+    )
     return replace(query, returns=tuple(returns)), ResultAggregation(
         whole, tuple(columns), order, None if counted is None else counted.name
     )
 
 
-def _counted(query: Query) -> ReturnItem | None:
+def _build_count(query: Query) -> ReturnItem | None:
     """Returns COUNT(*) per last event if groups need nothing else; it enumerates no matches."""
     keys = {name for c in query.returns if c.over is None for name in get_variables(c.expr)}
     counts = [column for column in query.returns if column.over is not None]
@@ -256,24 +257,23 @@ def _counted(query: Query) -> ReturnItem | None:
     return counted
 
 
-def _rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
+def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
     """Splits a query without GROUP BY; the matches have all columns and the keys of ORDER BY."""
-    names = _Names()
+    taken = set(STANDARD_COLUMNS)
     returns = list(query.returns)
-    named = {column.name: names.free(column.name) for column in returns}
+    named = {column.name: _reserve(column.name, taken) for column in returns}
     hidden: list[ReturnItem] = []
     order = []
     for key in whole.order:
         if isinstance(key.expr, FieldRef) and key.expr.name is None:
-            order.append(_by(key, named.get(key.expr.variable, key.expr.variable)))
+            order.append(_sort_by(key, named.get(key.expr.variable, key.expr.variable)))
         else:
-            hidden.append(
-                ReturnItem(key.expr, names.free(get_default_name(key.expr)), span=key.span)
-            )
-            order.append(_by(key, hidden[-1].name))
+            name = _reserve(get_default_name(key.expr), taken)
+            hidden.append(ReturnItem(key.expr, name, span=key.span))
+            order.append(_sort_by(key, name))
     if hidden and not returns:
-        returns = list(_variables(query))
-        named = {column.name: names.free(column.name) for column in returns}
+        returns = list(build_variable_columns(query))
+        named = {column.name: _reserve(column.name, taken) for column in returns}
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
@@ -282,38 +282,23 @@ def _rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggr
     )
 
 
-def _variables(query: Query | ArchiveJoinQuery) -> Iterable[ReturnItem]:
+def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnItem]:
+    """Yields a column for each variable, which a query without RETURN returns."""
     sides = get_output_sides(query) if isinstance(query, ArchiveJoinQuery) else (query,)
     for side in sides:
         lists = get_kleene_variables(side.pattern)
         for name in iterate_bound_variables(side.pattern):
-            yield ReturnItem(
-                FieldRef(name, None, EventPosition.ALL if name in lists else EventPosition.ONLY),
-                name,
-            )
+            at = EventPosition.ALL if name in lists else EventPosition.ONLY
+            yield ReturnItem(FieldRef(name, None, at), name)
 
 
-class _Names:
-    """Allocates unique names for columns of the matches."""
-
-    def __init__(self) -> None:
-        self.taken = set(STANDARD_COLUMNS)
-
-    def free(self, name: str) -> str:
-        while name in self.taken:
-            name = f" {name}"
-        self.taken.add(name)
-        return name
+def _reserve(name: str, taken: set[str]) -> str:
+    """Allocates a unique name for a column of the matches."""
+    while name in taken:
+        name = f" {name}"
+    taken.add(name)
+    return name
 
 
-def _column(returned: ReturnItem) -> ResultColumn:
-    return ResultColumn(returned.name, "", returned.over)
-
-
-def _by(key: SortKey, source: str) -> ResultSortKey:
+def _sort_by(key: SortKey, source: str) -> ResultSortKey:
     return ResultSortKey(source, key.descending, key.nulls_first)
-
-
-def _name(expr: Expr) -> str:
-    assert isinstance(expr, FieldRef)
-    return expr.variable

@@ -8,7 +8,7 @@ refined by the text in which it occurs. Variables with equal colours are individ
 the other, and the smallest text is the canonical one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +35,7 @@ from ensue.ir.subscription import (
     TimePoint,
     VariableField,
     VariableUse,
+    flatten_parts,
     get_subexpressions,
 )
 
@@ -62,7 +63,7 @@ def canonical_subscription(subscription: Subscription) -> str:
 class _Canonical:
     def __init__(self, subscription: Subscription) -> None:
         defined = subscription.variables
-        uses, read = _occurrences(subscription.root, defined)
+        uses, read = _count_uses(subscription.root, defined)
         once = {n: defined[n] for n, count in uses.items() if count == 1 and n not in read}
         rewriter = _Rewriter(subscription, once)
         self.root = rewriter.expression(subscription.root)
@@ -72,37 +73,37 @@ class _Canonical:
 
     def text(self) -> str:
         if not self.variables:
-            return self._written({})
-        return min(self._least(self._refined(dict.fromkeys(self.variables, 0))))
+            return self._write({})
+        return min(self._find_texts(self._refine(dict.fromkeys(self.variables, 0))))
 
-    def _least(self, colours: dict[str, int]) -> set[str]:
+    def _find_texts(self, colours: dict[str, int]) -> set[str]:
         """Returns texts for these colours, including the smallest one.
 
         Two choices that share a text are isomorphic, so one of them is enough.
         """
-        if (alike := _first_alike(colours)) is None:
-            return {self._written({name: str(colour) for name, colour in colours.items()})}
-        texts = self._least(self._refined(_individualize(colours, alike[0])))
+        if (alike := _find_alike(colours)) is None:
+            return {self._write({name: str(colour) for name, colour in colours.items()})}
+        texts = self._find_texts(self._refine(_individualize(colours, alike[0])))
         for name in alike[1:]:
             if self._effort > _EFFORT:
                 break
-            other = self._refined(_individualize(colours, name))
-            if self._one(other) not in texts:
-                texts |= self._least(other)
+            other = self._refine(_individualize(colours, name))
+            if self._find_text(other) not in texts:
+                texts |= self._find_texts(other)
         return texts
 
-    def _one(self, colours: dict[str, int]) -> str:
+    def _find_text(self, colours: dict[str, int]) -> str:
         """Returns one of the texts for these colours."""
-        while (alike := _first_alike(colours)) is not None:
-            colours = self._refined(_individualize(colours, alike[0]))
-        return self._written({name: str(colour) for name, colour in colours.items()})
+        while (alike := _find_alike(colours)) is not None:
+            colours = self._refine(_individualize(colours, alike[0]))
+        return self._write({name: str(colour) for name, colour in colours.items()})
 
-    def _refined(self, colours: dict[str, int]) -> dict[str, int]:
+    def _refine(self, colours: dict[str, int]) -> dict[str, int]:
         """Refines colours until variables of one colour occur in equal texts."""
         while True:
             labels = {name: str(colour) for name, colour in colours.items()}
             keys = {
-                name: (colour, self._written({**labels, name: "*"}))
+                name: (colour, self._write({**labels, name: "*"}))
                 for name, colour in colours.items()
             }
             ranks = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
@@ -110,7 +111,7 @@ class _Canonical:
                 return {name: ranks[key] for name, key in keys.items()}
             colours = {name: ranks[key] for name, key in keys.items()}
 
-    def _written(self, labels: Labels) -> str:
+    def _write(self, labels: Labels) -> str:
         self._effort += 1
 
         def labelled(node: Any) -> Any:
@@ -126,7 +127,7 @@ class _Canonical:
         return canonical_form((self.root, defined), labelled if labels else None)
 
 
-def _first_alike(colours: Mapping[str, int]) -> list[str] | None:
+def _find_alike(colours: Mapping[str, int]) -> list[str] | None:
     """Returns the variables of the smallest colour that several share."""
     cells: dict[int, list[str]] = {}
     for name, colour in colours.items():
@@ -138,10 +139,7 @@ def _individualize(colours: Mapping[str, int], name: str) -> dict[str, int]:
     return {other: 2 * colour + (other != name) for other, colour in colours.items()}
 
 
-# --- variables
-
-
-def _occurrences(
+def _count_uses(
     expression: Expression, variables: Mapping[str, Expression]
 ) -> tuple[dict[str, int], set[str]]:
     """Counts the uses of each variable, and returns the variables whose fields are read."""
@@ -187,9 +185,13 @@ class _Rewriter:
             case SpatialCondition():
                 return self.placed(expression)
             case Conjunction(parts):
-                return Conjunction(Unordered(_spliced(map(self.expression, parts), Conjunction)))
+                return Conjunction(
+                    Unordered(flatten_parts(map(self.expression, parts), Conjunction))
+                )
             case Disjunction(parts):
-                return Disjunction(Unordered(_spliced(map(self.expression, parts), Disjunction)))
+                return Disjunction(
+                    Unordered(flatten_parts(map(self.expression, parts), Disjunction))
+                )
 
     def interval(self, interval: SubscriptionInterval) -> SubscriptionInterval:
         match interval:
@@ -216,16 +218,6 @@ class _Rewriter:
             comparison=comparison,
             number=None if number is None else float(number),
         )
-
-
-def _spliced(
-    parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]
-) -> Iterator[Expression]:
-    for part in parts:
-        if isinstance(part, Conjunction | Disjunction) and type(part) is kind:
-            yield from part.parts
-        else:
-            yield part
 
 
 def _predicate(predicate: Predicate) -> Predicate:

@@ -31,6 +31,7 @@ from ensue.ir.traits import (
     is_negation,
     is_optional,
     is_positional_negation,
+    is_repetition,
     is_sequence,
     is_then,
 )
@@ -92,25 +93,23 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
         case Atom():
             yield PatternStep(pattern.variable, DONE)
         case Kleene(atom=atom):
-            more = DONE if pattern.most == 1 else replace(_once_less(pattern), begun=True)
+            loop = (LoopPosition(place, pattern.leave),)
+            more = DONE if pattern.most == 1 else replace(_decrement(pattern), begun=True)
             if not pattern.begun:
-                begins, stops = (
-                    (LoopPosition(place, pattern.leave),),
-                    _until(pattern, GuardScope.TAKEN),
-                )
-                yield PatternStep(atom.variable, more, begins=begins, guards=stops)
+                stops = _build_until_guard(pattern, GuardScope.TAKEN)
+                yield PatternStep(atom.variable, more, begins=loop, guards=stops)
                 return
             yield PatternStep(
                 atom.variable,
                 more,
-                inside=(LoopPosition(place, pattern.leave),),
-                again=(LoopPosition(place, pattern.leave),),
+                inside=loop,
+                again=loop,
                 how=pattern.inner,
                 pause=pattern.pause,
-                guards=_until(pattern, GuardScope.UP_TO),
+                guards=_build_until_guard(pattern, GuardScope.UP_TO),
             )
         case Repeat():
-            yield from _rounds(pattern, place)
+            yield from _derive_repeat(pattern, place)
         case Maybe(part=part):
             yield from derive_steps(part, (*place, 0))
         case Then(part=part, how=how, pause=pause):
@@ -126,7 +125,7 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
                 for step in derive_steps(part, (*place, k)):
                     yield replace(
                         step,
-                        rest=_seq((step.rest, *inner[k + 1 :])),
+                        rest=_build_sequence((step.rest, *inner[k + 1 :])),
                         left=(*left, *step.left),
                         skips=(*skips, *step.skips),
                         guards=(*guards, *step.guards),
@@ -149,7 +148,7 @@ def derive_steps(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Patt
             yield from derive_steps(And(inputs), place)
 
 
-def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep]:
+def _derive_repeat(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep]:
     """Yields the steps that continue the current iteration of a group, or start the next one."""
     open_loop: tuple[LoopPosition, ...] = ()
     left: tuple[LoopPosition, ...] = ()
@@ -158,7 +157,7 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep]:
         open_loop, here = (LoopPosition(place, loop.leave),), (*place, 0)
         for step in derive_steps(loop.begun, here):
             more = replace(loop, begun=step.rest)
-            inside, stops = (*open_loop, *step.inside), _until(loop, GuardScope.UP_TO)
+            inside, stops = (*open_loop, *step.inside), _build_until_guard(loop, GuardScope.UP_TO)
             yield replace(step, rest=more, inside=inside, guards=(*step.guards, *stops))
         if not is_optional(loop.begun):
             return
@@ -166,8 +165,8 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep]:
         guards = tuple(collect_guards(loop.begun))
     for step in derive_steps(loop.part, (*place, 1)):
         # the last iteration is no longer a loop
-        rest = step.rest if loop.most == 1 else replace(_once_less(loop), begun=step.rest)
-        stops = _until(loop, GuardScope.UP_TO if open_loop else GuardScope.TAKEN)
+        rest = step.rest if loop.most == 1 else replace(_decrement(loop), begun=step.rest)
+        stops = _build_until_guard(loop, GuardScope.UP_TO if open_loop else GuardScope.TAKEN)
         yield replace(
             step,
             rest=rest,
@@ -181,7 +180,7 @@ def _rounds(loop: Repeat, place: tuple[int, ...]) -> Iterator[PatternStep]:
         )
 
 
-def _until(loop: Kleene | Repeat, where: GuardScope) -> tuple[NegationGuard, ...]:
+def _build_until_guard(loop: Kleene | Repeat, where: GuardScope) -> tuple[NegationGuard, ...]:
     return () if loop.until is None else (NegationGuard(loop.until, where),)
 
 
@@ -199,7 +198,7 @@ def collect_guards(pattern: Pattern) -> Iterator[NegationGuard]:
         yield from collect_guards(pattern.begun)
 
 
-def _once_less(loop: Counted) -> Counted:
+def _decrement(loop: Counted) -> Counted:
     most = None if loop.most is None else loop.most - 1
     return replace(loop, least=max(loop.least - 1, 0), most=most)
 
@@ -222,11 +221,7 @@ def _closed_loops(pattern: Pattern, place: tuple[int, ...] = ()) -> Iterator[Loo
         yield LoopPosition(place, pattern.leave)
     elif is_then(pattern) or get_form(pattern) is NodeForm.OPTION:
         yield from _closed_loops(inner[0], (*place, 0))
-    elif is_optional(pattern) and get_form(pattern) in (
-        NodeForm.SEQUENCE,
-        NodeForm.TOGETHER,
-        NodeForm.CHOICE,
-    ):
+    elif is_optional(pattern) and not is_negation(pattern) and not is_repetition(pattern):
         for k, part in enumerate(inner):
             if is_optional(part):
                 yield from _closed_loops(part, (*place, k))
@@ -270,7 +265,7 @@ def derive_all(pattern: Pattern, taken: tuple[str, ...]) -> list[Pattern]:
     return patterns
 
 
-def _seq(inner: tuple[Pattern, ...]) -> Pattern:
+def _build_sequence(inner: tuple[Pattern, ...]) -> Pattern:
     left = tuple(p for p in inner if p != DONE)
     return left[0] if len(left) == 1 and not is_negation(left[0]) else Seq(left)
 
@@ -279,14 +274,11 @@ def remove_loop_bounds(pattern: Pattern) -> Pattern:
     """Removes the upper bounds of all loops."""
 
     def unlimited(node: Pattern) -> Pattern:
-        if is_list(node) or is_loop(node):
+        if is_repetition(node):
             return replace(node, least=min(node.least, 1), most=None)
         return node
 
     return rewrite_pattern(pattern, unlimited)
-
-
-# --- greedy and reluctant loops
 
 
 def get_mandatory_steps(
@@ -308,12 +300,15 @@ def continues_greedy_loop(step: PatternStep, other: PatternStep) -> bool:
 
     If two steps disagree on several loops, the innermost greedy or reluctant loop decides.
     """
-    return _decides(step, other.left) is LoopExit.GREEDY or _begins(step, other) is LoopExit.GREEDY
+    return (
+        _decide(step, other.left) is LoopExit.GREEDY
+        or _get_start_rule(step, other) is LoopExit.GREEDY
+    )
 
 
 def ends_reluctant_loop(step: PatternStep, other: PatternStep) -> bool:
     """Whether a step ends a reluctant loop that another one continues."""
-    rules = _decides(other, step.left), _begins(other, step)
+    rules = _decide(other, step.left), _get_start_rule(other, step)
     return LoopExit.RELUCTANT in rules
 
 
@@ -332,12 +327,12 @@ def is_excluded_by_end(step: PatternStep, rest: Pattern) -> bool:
     return ends_reluctant_loop(get_end_step(rest), step)
 
 
-def _begins(step: PatternStep, other: PatternStep) -> LoopExit:
+def _get_start_rule(step: PatternStep, other: PatternStep) -> LoopExit:
     """Returns the exit rule of a loop that one step starts and the other skips."""
     return next((loop.leave for loop in step.begins if loop in other.skips), LoopExit.FORK)
 
 
-def _decides(step: PatternStep, ended: Iterable[LoopPosition]) -> LoopExit:
+def _decide(step: PatternStep, ended: Iterable[LoopPosition]) -> LoopExit:
     """Returns the exit rule that decides between continuing and ending loops."""
     for loop in reversed(step.inside):
         if loop not in ended:

@@ -56,36 +56,6 @@ class InliningError(Exception):
     """An expression over a complex event cannot be expressed over its events."""
 
 
-# --- times
-
-
-def build_start(pattern: Pattern, column: Mapping[str, str]) -> Expr:
-    """Builds the start of a match; `column` names the start column of each variable.
-
-    >>> from ensue.ir.pattern import And, Atom, Seq
-    >>> a, b, c = (Atom("T", name) for name in "abc")
-    >>> from collections import defaultdict
-    >>> format_expr(build_start(And((Seq((a, b)), c)), defaultdict(lambda: "t")))
-    'least(a.t, c.t)'
-    """
-    expr, _ = _edge(pattern, column, first=True)
-    assert expr is not None  # a pattern that binds nothing is rejected earlier
-    return expr
-
-
-def build_end(pattern: Pattern, column: Mapping[str, str]) -> Expr:
-    """Builds the end of a match; `column` names the end column of each variable.
-
-    >>> from ensue.ir.pattern import Atom, Seq
-    >>> k = Kleene(Atom("T", "k"), 0, None)
-    >>> format_expr(build_end(Seq((Atom("T", "a"), k)), {"a": "t", "k": "t"}))
-    'coalesce(last(k.t), a.t)'
-    """
-    expr, _ = _edge(pattern, column, first=False)
-    assert expr is not None
-    return expr
-
-
 def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[Expr | None, bool]:
     """Builds the start or end of a match, and tells whether it is never NULL."""
     if is_event(pattern):
@@ -93,9 +63,8 @@ def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[
     if is_list(pattern):
         name = pattern.atom.variable
         if pattern.least:
-            return FieldRef(
-                name, column[name], EventPosition.NTH if first else EventPosition.LAST
-            ), True
+            at = EventPosition.NTH if first else EventPosition.LAST
+            return FieldRef(name, column[name], at), True
         every = FieldRef(name, column[name], EventPosition.ALL)
         return Aggregate("first" if first else "last", name, every), False
     inner = get_parts(pattern)
@@ -106,27 +75,20 @@ def _edge(pattern: Pattern, column: Mapping[str, str], *, first: bool) -> tuple[
                 expr, certain = _edge(part, column, first=first)
                 tried += [] if expr is None else [expr]
                 if certain:
-                    return _one_of("coalesce", tried), True
-            return _one_of("coalesce", tried), False
+                    return _combine("coalesce", tried), True
+            return _combine("coalesce", tried), False
         case NodeForm.TOGETHER:
             edges = [_edge(part, column, first=first) for part in inner]
             times = [expr for expr, _ in edges if expr is not None]
             certain = any(known for _, known in edges)
-            return _one_of("least" if first else "greatest", times), certain
+            return _combine("least" if first else "greatest", times), certain
         case NodeForm.ABSENCE:
             return None, False
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.LOOP
-            | NodeForm.RESULT
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-        ):
-            raise AssertionError(f"{get_form(pattern)} cannot be inlined")
+        case form:
+            raise AssertionError(f"{form} cannot be inlined")
 
 
-def _one_of(function: str, times: list[Expr]) -> Expr | None:
+def _combine(function: str, times: list[Expr]) -> Expr | None:
     if len(times) < 2:
         return times[0] if times else None
     return FunctionCall(function, tuple(times))
@@ -144,16 +106,15 @@ def build_window_condition(window: Window | None, start: Expr, end: Expr) -> tup
     return (Binary("<=", Binary("-", end, start), length),)
 
 
-# --- fields
-
-
 def get_inlined_fields(
     query: Query, starts: Mapping[str, str], ends: Mapping[str, str]
 ) -> dict[str, Expr]:
     """Returns the fields of a complex event: its columns, its start and its end."""
     own = {r.name.removesuffix("@own"): r.expr for r in query.returns}
-    pattern = query.pattern
-    return {"start": build_start(pattern, starts), "end": build_end(pattern, ends)} | own
+    start, _ = _edge(query.pattern, starts, first=True)
+    end, _ = _edge(query.pattern, ends, first=False)
+    assert start is not None and end is not None  # noqa: PT018  a match binds events
+    return {"start": start, "end": end} | own
 
 
 def substitute_fields(
@@ -171,7 +132,7 @@ def substitute_fields(
                     if name is not None
                     else f"{variable} as a whole is not a value of its events"
                 )
-            return _certain(fields[name], lists)
+            return _require(fields[name], lists)
         case Aggregate(variable=named, argument=None) if named == variable:
             return Literal(1)
         case Aggregate(variable=named, argument=argument) if named == variable:
@@ -184,7 +145,7 @@ def substitute_fields(
             return replace_operands(expr, tuple(inside))
 
 
-def _certain(expr: Expr, lists: Mapping[str, Kleene]) -> Expr:
+def _require(expr: Expr, lists: Mapping[str, Kleene]) -> Expr:
     """Rewrites an expression so that it is NULL if an event is missing.
 
     A condition on a missing event does not apply, but one on a complex event's field does.
@@ -203,22 +164,16 @@ def _certain(expr: Expr, lists: Mapping[str, Kleene]) -> Expr:
         case Aggregate():
             return expr
         case _:
-            return replace_operands(expr, tuple(_certain(e, lists) for e in get_operands(expr)))
+            return replace_operands(expr, tuple(_require(e, lists) for e in get_operands(expr)))
 
 
 def rename_variables(expr: Expr, names: Mapping[str, str]) -> Expr:
-    """Renames the variables of an expression.
-
-    >>> format_expr(rename_variables(FieldRef("a", "price"), {"a": "x_a"}))
-    'x_a.price'
-    """
+    """Renames the variables of an expression."""
     inside = replace_operands(expr, tuple(rename_variables(e, names) for e in get_operands(expr)))
     if isinstance(inside, FieldRef | Aggregate):
         return replace(inside, variable=names.get(inside.variable, inside.variable))
     return inside
 
-
-# --- conditions for inlining
 
 InlinedVariable = tuple[str, str]  # the name of a layer, and its variable for a complex event
 
@@ -256,27 +211,24 @@ def explain_not_inlinable(
         replace(layer, query=add_inferred_equivalence(layer.query)) for layer in (above, below)
     )
     return (
-        _why_not_types(above.query)
-        or _why_not_types(below.query)
-        or _why_not_above(above.query)
-        or _why_not_there(above.query.pattern, variable, known)
-        or _why_not_below(below, delivered_too=delivered_too)
-        or _why_not_key(above, below)
-        or _why_not_timed(below, known)
-        or _why_not_said(above.query, variable, below.query)
+        _explain_types(above.query)
+        or _explain_types(below.query)
+        or _explain_above(above.query)
+        or _explain_position(above.query.pattern, variable, known)
+        or _explain_below(below, delivered_too=delivered_too)
+        or _explain_key(above, below)
+        or _explain_times(below, known)
+        or _explain_fields(above.query, variable, below.query)
     )
 
 
-# --- conditions on the layers
-
-
-def _why_not_types(query: Query) -> str | None:
+def _explain_types(query: Query) -> str | None:
     if any(isinstance(atom.type, TypeUnion) for atom in iterate_atoms(query.pattern)):
         return "a variable of it takes events of several types"
     return None
 
 
-def _why_not_above(query: Query) -> str | None:
+def _explain_above(query: Query) -> str | None:
     for strategy in sorted(s.value for s in query.strategies - {Strategy.ANY}):
         return f"{strategy} looks at skipped events"
     if query.after is not None:
@@ -292,7 +244,7 @@ def _why_not_above(query: Query) -> str | None:
     return None
 
 
-def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
+def _explain_below(layer: Layer, *, delivered_too: bool) -> str | None:
     query, name = layer.query, layer.name
     if layer.delivered and not delivered_too:
         return f"{name} is itself delivered"
@@ -306,10 +258,10 @@ def _why_not_below(layer: Layer, *, delivered_too: bool) -> str | None:
         return f"{name} is matched WITHIN a number of events"
     if any(iterate_interval_negations(query.pattern)):
         return f"{name} has an absence with an interval"
-    return _why_not_pattern(query.pattern, name)
+    return _explain_pattern(query.pattern, name)
 
 
-def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
+def _explain_pattern(pattern: Pattern, name: str) -> str | None:
     inner = get_parts(pattern)
     match get_form(pattern):
         case NodeForm.EVENT | NodeForm.LIST | NodeForm.ABSENCE:
@@ -329,10 +281,10 @@ def _why_not_pattern(pattern: Pattern, name: str) -> str | None:
             pass
     if not is_plain(pattern):
         return f"{name} is matched with {format_head(pattern)}"
-    return next((why for p in inner if (why := _why_not_pattern(p, name))), None)
+    return next((why for p in inner if (why := _explain_pattern(p, name))), None)
 
 
-def _why_not_key(above: Layer, below: Layer) -> str | None:
+def _explain_key(above: Layer, below: Layer) -> str | None:
     if set(above.key) != set(below.key):
         return f"{below.name} has another key"
     columns = {r.name: r.expr for r in get_returned_columns(below.meaning)}
@@ -343,19 +295,17 @@ def _why_not_key(above: Layer, below: Layer) -> str | None:
     return None
 
 
-def _why_not_timed(below: Layer, known: Mapping[str, Layer]) -> str | None:
+def _explain_times(below: Layer, known: Mapping[str, Layer]) -> str | None:
     """Checks that the start and end of members are not hidden by fields of these names."""
     for atom in iterate_positive_atoms(below.query.pattern):
         inner = known.get(atom.type) if isinstance(atom.type, str) else None
-        if inner is not None and {r.name for r in get_returned_columns(inner.meaning)} & {
-            "start",
-            "end",
-        }:
+        names = {r.name for r in get_returned_columns(inner.meaning)} if inner else set()
+        if inner and names & {"start", "end"}:
             return f"{inner.name} returns its own fields called start or end"
     return None
 
 
-def _why_not_said(query: Query, variable: str, below: Query) -> str | None:
+def _explain_fields(query: Query, variable: str, below: Query) -> str | None:
     times: Mapping[str, str] = defaultdict(str)
     fields, lists = get_inlined_fields(below, times, times), get_kleene_variables(below.pattern)
     exprs = [*query.where, *(() if query.having is None else (query.having,))]
@@ -371,8 +321,8 @@ def _why_not_said(query: Query, variable: str, below: Query) -> str | None:
 # --- conditions on the position in the pattern
 
 
-def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) -> str | None:
-    for node in _around(pattern, variable):
+def _explain_position(pattern: Pattern, variable: str, known: Mapping[str, Layer]) -> str | None:
+    for node in _find_path(pattern, variable):
         match get_form(node):
             case NodeForm.LIST | NodeForm.LOOP:
                 return f"{variable} stands for several complex events"
@@ -386,7 +336,7 @@ def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) 
                 inner = get_parts(node)
                 if any(map(is_negation, inner)):
                     return f"a negation in the AND around {variable} looks at complex events"
-                own, others = _sides(inner, variable, known)
+                own, others = _split_types(inner, variable, known)
                 if own & others:
                     shared = ", ".join(sorted(own & others))
                     return f"{variable} may share events with the rest of an AND ({shared})"
@@ -397,34 +347,34 @@ def _why_not_there(pattern: Pattern, variable: str, known: Mapping[str, Layer]) 
     return None
 
 
-def _around(pattern: Pattern, variable: str) -> tuple[Pattern, ...]:
+def _find_path(pattern: Pattern, variable: str) -> tuple[Pattern, ...]:
     """Returns the nodes on the path from the pattern to the event of a variable."""
     if is_event(pattern):
         return (pattern,) if pattern.variable == variable else ()
     for part in get_parts(pattern):
-        below = _around(part, variable)
+        below = _find_path(part, variable)
         if below:
             return (pattern, *below)
     return ()
 
 
-def _sides(
+def _split_types(
     inner: Sequence[Pattern], variable: str, known: Mapping[str, Layer]
 ) -> tuple[set[str], set[str]]:
     """Returns the event types of a complex event, and those of the other parts of an AND."""
     own: set[str] = set()
     others: set[str] = set()
     for part in inner:
-        if _around(part, variable):
+        if _find_path(part, variable):
             event = next(a for a in iterate_atoms(part) if a.variable == variable)
-            own |= _made_of(event.type, known)
+            own |= _get_types(event.type, known)
         else:
             for atom in iterate_atoms(part):
-                others |= _made_of(atom.type, known)
+                others |= _get_types(atom.type, known)
     return own, others
 
 
-def _made_of(types: Types, known: Mapping[str, Layer]) -> set[str]:
+def _get_types(types: Types, known: Mapping[str, Layer]) -> set[str]:
     return {name for type_ in get_type_names(types) for name in get_base_types(type_, known)}
 
 
@@ -436,8 +386,6 @@ def get_base_types(name: str, known: Mapping[str, Layer]) -> set[str]:
             types |= get_base_types(inner, known)
     return types
 
-
-# --- inlining
 
 Path = tuple[str, ...]  # the variables of nested complex events, outermost first
 
@@ -500,31 +448,24 @@ class _Inlining:
         flat = InlinedQuery(query, (), {(): leaves})
         taken = {a.variable for a in own}
         for box in replaced:
-            flat = self._without(flat, box, taken)
-        return replace(flat, query=_told_apart(flat.query))
+            flat = self._inline_event(flat, box, taken)
+        return replace(flat, query=_separate_equalities(flat.query))
 
-    def _without(self, above: InlinedQuery, box: Atom, taken: set[str]) -> InlinedQuery:
+    def _inline_event(self, above: InlinedQuery, box: Atom, taken: set[str]) -> InlinedQuery:
         """Replaces a complex event in a query by the pattern of its layer."""
         x, layer = box.variable, self.known[str(box.type)]
         below = self.of(layer)
         names = {
-            a.variable: _new(x, a.variable, taken) for a in iterate_atoms(below.query.pattern)
+            a.variable: _create_name(x, a.variable, taken)
+            for a in iterate_atoms(below.query.pattern)
         }
-        boxes = {b.box: _new(x, b.box, taken) for b in below.boxes}
+        boxes = {b.box: _create_name(x, b.box, taken) for b in below.boxes}
         inside = _rename_query(below.query, names)
         starts, ends = (self._times(inside.pattern, side) for side in (0, 1))
         fields = get_inlined_fields(inside, starts, ends)
         timeless = get_inlined_fields(replace(inside, returns=()), starts, ends)
-        outer = InlinedEvent(
-            (x,),
-            layer.name,
-            x,
-            tuple(a.variable for a in iterate_positive_atoms(inside.pattern)),
-            inside.within,
-            2,
-            None,
-            fields,
-        )
+        bound = tuple(a.variable for a in iterate_positive_atoms(inside.pattern))
+        outer = InlinedEvent((x,), layer.name, x, bound, inside.within, 2, None, fields)
         inner = [
             replace(
                 b,
@@ -577,7 +518,7 @@ class _Inlining:
         }
 
 
-def _new(box: str, variable: str, taken: set[str]) -> str:
+def _create_name(box: str, variable: str, taken: set[str]) -> str:
     """Returns a unique name."""
     name, number = f"{box}_{variable}", 1
     while name in taken:
@@ -599,7 +540,7 @@ def _rename_query(query: Query, names: Mapping[str, str]) -> Query:
     )
 
 
-def _told_apart(query: Query) -> Query:
+def _separate_equalities(query: Query) -> Query:
     """Rewrites equalities of different layers that together would be inferred as `[attr]`."""
     if add_inferred_equivalence(query).equivalence == query.equivalence:
         return query

@@ -10,24 +10,23 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 
+from ensue.analyzer.aggregation import build_variable_columns
 from ensue.analyzer.interval_negation import iterate_interval_negations, rewrite_interval_ends
+from ensue.analyzer.key_inference import build_key_value
 from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
-from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, FunctionCall
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import (
-    NodeForm,
-    get_form,
     get_parts,
     is_event,
     is_input,
     is_list,
     is_loop,
     is_operator_call,
-    is_optional,
     is_sequence,
 )
 from ensue.ir.traversal import (
@@ -126,7 +125,7 @@ class _Layering:
         query = definition.query
         if is_summarized(query):
             if not on_top:
-                raise _pointing(
+                raise _build_error(
                     "COUNT(*) and EXISTS count matches and produce no events for other layers",
                     "define the matches, and count them in the top query",
                     definition,
@@ -134,7 +133,7 @@ class _Layering:
             visible: dict[str, Expr] = {}
         elif query.all_events:
             if not on_top or self.trace:
-                raise _pointing(
+                raise _build_error(
                     "ALL EVENTS returns rows for the events of a match, not complex events"
                     if not on_top
                     else "trace=True cannot be combined with ALL EVENTS",
@@ -147,40 +146,35 @@ class _Layering:
         called = replace(definition, name=query.name or "") if on_top else definition
         scope = _Scope(self, called)
         needed = {} if on_top else self.needed[definition.name]
-        if delivered and not is_summarized(query):
-            needed = {**visible, **needed}
         if is_summarized(query):
-            returns = tuple(replace(r, expr=scope.rewritten(r.expr)) for r in query.returns)
+            returns = tuple(replace(r, expr=scope.rewrite(r.expr)) for r in query.returns)
         else:
+            needed = {**visible, **needed} if delivered else needed
             returns = tuple(
-                ReturnItem(scope.rewritten(expr), get_layer_column(name))
+                ReturnItem(scope.rewrite(expr), get_layer_column(name))
                 for name, expr in needed.items()
             )
-        if query.all_events:
-            for variable in iterate_bound_variables(query.pattern):
-                scope.rewritten(FieldRef(variable, None))
         members = self.trace or definition.name in self.opened
         self._check_names(definition, visible, on_top=on_top, members=members)
-        if members:
+        if members or query.all_events:
             for variable in iterate_bound_variables(query.pattern):
-                scope.rewritten(FieldRef(variable, None))
+                scope.rewrite(FieldRef(variable, None))
         whole = replace(
             query,
-            pattern=rewrite_interval_ends(query.pattern, scope.rewritten),
-            where=tuple(scope.rewritten(c) for c in query.where),
-            having=None if query.having is None else scope.rewritten(query.having),
+            pattern=rewrite_interval_ends(query.pattern, scope.rewrite),
+            where=tuple(scope.rewrite(c) for c in query.where),
+            having=None if query.having is None else scope.rewrite(query.having),
             returns=returns,
         )
         for equivalence in query.equivalence:
             for atom in iterate_atoms(query.pattern):
-                scope.rewritten(
-                    FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
-                )
+                key = FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
+                scope.rewrite(key)
         uses = tuple(name for name in get_pattern_types(query) if name in self.known)
-        below = {name: _own_fields(self.known[name].query) for name in uses}
+        below = {name: _get_own_fields(self.known[name].query) for name in uses}
         for atom, names in _read_by_operators(query.pattern):
             for name in names & set(below.get(str(atom.type), ())):
-                scope.rewritten(FieldRef(atom.variable, name, span=atom.span))
+                scope.rewrite(FieldRef(atom.variable, name, span=atom.span))
         return Layer(
             definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below
         )
@@ -197,47 +191,36 @@ class _Layering:
             reject_column(definition.query, MEMBERS, why)
 
 
-@dataclass(frozen=True, slots=True)
 class _Scope:
     """The expressions of one layer."""
 
-    layering: _Layering
-    definition: Definition
-    types: dict[str, str] = field(init=False)  # of the variables that are defined events
-    attributes: dict[str, Collection[str]] = field(init=False)  # of operator results
-    lists: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        pattern = self.definition.query.pattern
-        known = self.layering.known
-        types = {a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in known}
-        for variable, source in map_results_to_events(
-            pattern
-        ).items():  # a result has the fields of its event
-            if source in types:
-                types[variable] = types[source]
-        own = {
-            applied.variable: dict(applied.operator.z)
-            for applied in iterate_operator_calls(pattern)
+    def __init__(self, layering: _Layering, definition: Definition) -> None:
+        pattern = definition.query.pattern
+        self.layering = layering
+        self.definition = definition
+        self.types = {  # of the variables that are defined events
+            a.variable: str(a.type) for a in iterate_atoms(pattern) if a.type in layering.known
         }
-        object.__setattr__(self, "attributes", own)
-        object.__setattr__(self, "types", types)
-        object.__setattr__(self, "lists", frozenset(get_kleene_variables(pattern)))
+        for variable, source in map_results_to_events(pattern).items():
+            if source in self.types:  # a result has the fields of its event
+                self.types[variable] = self.types[source]
+        self.attributes = {r.variable: dict(r.operator.z) for r in iterate_operator_calls(pattern)}
+        self.lists = frozenset(get_kleene_variables(pattern))
 
-    def rewritten(self, expr: Expr) -> Expr:
+    def rewrite(self, expr: Expr) -> Expr:
         """Rewrites an expression over the fields that lower layers return."""
         match expr:
             case FieldRef(variable=variable, name=name) if variable in self.types:
                 own = self.attributes.get(variable)
                 if own is None or (name is not None and name not in own):
-                    self._need(expr)
+                    self._require(expr)
                 return expr
             case Aggregate(variable=variable, argument=FieldRef(name=str(name)) as argument) if (
                 variable in self.types
             ):
                 return self._aggregate(expr, argument, name)
             case _:
-                inside = tuple(self.rewritten(e) for e in get_operands(expr))
+                inside = tuple(self.rewrite(e) for e in get_operands(expr))
                 return replace_operands(expr, inside)
 
     def _aggregate(self, expr: Aggregate, argument: FieldRef, name: str) -> Expr:
@@ -245,59 +228,47 @@ class _Scope:
         several = expr.variable in self.lists
         if name == MEMBERS and expr.function == "count":
             column = f"count({MEMBERS})"
-            self._returned(below, column, _number_of_members(below.query.pattern))
+            self._add_column(below, column, _count_members(below.query.pattern))
             if several:
                 inner = replace(argument, name=column)
                 return Aggregate("sum", expr.variable, inner, expr.at, span=expr.span)
             return FieldRef(expr.variable, column, span=expr.span)
         if _is_list(below.query, name, self.layering.known):
             if several:
-                raise _pointing(
+                raise _build_error(
                     f"{expr.function} over {expr.variable}[] and over members at once",
                     f"RETURN {expr.function}({name}) in the definition of {below.name}",
                     self.definition,
                     expr,
                 )
             inner = self._path(below, name, argument, aggregated=True)
-            column = f"{expr.function}({name})"
-            if expr.parameter is not None:
-                parameter = expr.parameter
-                shown = repr(parameter) if isinstance(parameter, str) else f"{parameter:g}"
-                column = f"{expr.function}({name}, {shown})"
+            parameter = expr.parameter
+            shown = repr(parameter) if isinstance(parameter, str) else f"{parameter or 0:g}"
+            column = f"{expr.function}({name}{'' if parameter is None else f', {shown}'})"
             owner = inner.variable
-            at = (
-                EventPosition.ALL
-                if owner in get_kleene_variables(below.query.pattern)
-                else EventPosition.ONLY
-            )
-            inside = Aggregate(
-                expr.function,
-                owner,
-                replace(inner, at=at),
-                EventPosition.ALL,
-                expr.parameter,
-                expr.span,
-            )
-            self._returned(below, column, inside)
+            several = owner in get_kleene_variables(below.query.pattern)
+            inner = replace(inner, at=EventPosition.ALL if several else EventPosition.ONLY)
+            inside = replace(expr, variable=owner, argument=inner, at=EventPosition.ALL)
+            self._add_column(below, column, inside)
             return FieldRef(expr.variable, column, span=expr.span)
-        self._need(argument)
+        self._require(argument)
         return expr
 
-    def _need(self, named: FieldRef) -> None:
+    def _require(self, named: FieldRef) -> None:
         below = self.layering.known[self.types[named.variable]]
         query, name = below.query, named.name
         if name is None:
             for column in get_returned_columns(query):
-                self._returned(below, column.name, column.expr)
+                self._add_column(below, column.name, column.expr)
         elif name == MEMBERS and MEMBERS not in {r.name for r in get_returned_columns(query)}:
             if not self.layering.trace:
                 self.layering.opened.add(below.name)
         else:
-            expr = self._meaning(below, named, name)
+            expr = self._resolve_field(below, named, name)
             if expr is not None:
-                self._returned(below, name, expr)
+                self._add_column(below, name, expr)
 
-    def _meaning(self, below: Definition, named: FieldRef, name: str) -> Expr | None:
+    def _resolve_field(self, below: Definition, named: FieldRef, name: str) -> Expr | None:
         """Returns the expression of a field in its layer; None for standard fields."""
         query = below.query
         for column in get_returned_columns(query):
@@ -306,11 +277,11 @@ class _Scope:
         if name in STANDARD_FIELDS:
             return None
         if name in {e.field_name for e in query.equivalence}:
-            return _of_key(query.pattern, name)
+            return build_key_value(query.pattern, name)
         if "." in name:
             return self._path(below, name, named)
-        own = _own_fields(query)
-        raise _pointing(
+        own = _get_own_fields(query)
+        raise _build_error(
             f"unknown field '{name}' of event {named.variable} ({below.name})",
             did_you_mean(name, [*own, "start", "end", MEMBERS])
             or f"add it to the RETURN of {below.name}",
@@ -329,7 +300,7 @@ class _Scope:
         span = named.span if self.definition.query.text == query.text else None
         bound = list(iterate_bound_variables(query.pattern))
         if name not in bound:
-            raise _pointing(
+            raise _build_error(
                 f"{below.name} has no member '{name}'",
                 did_you_mean(name, bound) or f"its members are {', '.join(bound)}",
                 self.definition,
@@ -337,12 +308,11 @@ class _Scope:
             )
         if name in get_kleene_variables(query.pattern):
             if index is not None:
-                at, nth = (
-                    (EventPosition.LAST, 1) if index == "last" else (EventPosition.NTH, int(index))
-                )
-                return FieldRef(name, rest, at, nth, span=span)
+                if index == "last":
+                    return FieldRef(name, rest, EventPosition.LAST, span=span)
+                return FieldRef(name, rest, EventPosition.NTH, int(index), span=span)
             if not aggregated:
-                raise _pointing(
+                raise _build_error(
                     f"{name} in {below.name} stands for several events: which one do you mean?",
                     f"{named.variable}.{name}[1].{rest} is the first, or take an aggregate: "
                     f"avg({named.variable}.{name}.{rest})",
@@ -350,7 +320,7 @@ class _Scope:
                     named,
                 )
         elif index is not None:
-            raise _pointing(
+            raise _build_error(
                 f"{name} in {below.name} is a single event and has no positions",
                 f"write {named.variable}.{name}.{rest}",
                 self.definition,
@@ -358,31 +328,19 @@ class _Scope:
             )
         return FieldRef(name, rest, span=span)
 
-    def _returned(self, below: Definition, name: str, expr: Expr) -> None:
+    def _add_column(self, below: Definition, name: str, expr: Expr) -> None:
         self.layering.needed[below.name].setdefault(name, expr)
-
-
-# --- fields
 
 
 def get_returned_columns(query: Query) -> Iterable[ReturnItem]:
     """Returns the columns of RETURN, by default one per variable."""
-    if query.returns:
-        return query.returns
-    lists = get_kleene_variables(query.pattern)
-    return [
-        ReturnItem(FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY), v)
-        for v in iterate_bound_variables(query.pattern)
-    ]
+    return query.returns or tuple(build_variable_columns(query))
 
 
-def _own_fields(query: Query) -> tuple[str, ...]:
+def _get_own_fields(query: Query) -> tuple[str, ...]:
     """Returns the fields of a definition's events without those of members."""
-    own = [
-        *(r.name for r in get_returned_columns(query)),
-        *(e.field_name for e in query.equivalence),
-    ]
-    return tuple(dict.fromkeys(own))
+    keys = (equivalence.field_name for equivalence in query.equivalence)
+    return tuple(dict.fromkeys([*(r.name for r in get_returned_columns(query)), *keys]))
 
 
 def _read_by_operators(pattern: Pattern) -> Iterator[tuple[Atom, frozenset[str]]]:
@@ -404,51 +362,12 @@ def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
         return False
     if step["name"] in get_kleene_variables(query.pattern):
         return step["index"] is None
-    inside = next(
-        (a.type for a in iterate_atoms(query.pattern) if a.variable == step["name"]), None
-    )
+    types = {a.variable: a.type for a in iterate_atoms(query.pattern)}
+    inside = types.get(step["name"])
     return inside in known and _is_list(known[inside].query, step["rest"], known)
 
 
-def _of_key(pattern: Pattern, name: str) -> Expr:
-    """Builds the value of a field that all events of a match share."""
-    lists = get_kleene_variables(pattern)
-
-    def get_field(variable: str) -> FieldRef:
-        return FieldRef(
-            variable, name, EventPosition.NTH if variable in lists else EventPosition.ONLY
-        )
-
-    certain = next(_certain(pattern), None)
-    if certain is not None:
-        return get_field(certain)
-    return FunctionCall("coalesce", tuple(get_field(v) for v in iterate_bound_variables(pattern)))
-
-
-def _certain(pattern: Pattern) -> Iterator[str]:
-    """Yields variables that every match binds."""
-    match get_form(pattern):
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER:
-            for part in get_parts(pattern):
-                yield from _certain(part)
-        case NodeForm.LOOP:
-            if not is_optional(pattern):
-                for part in get_parts(pattern):
-                    yield from _certain(part)
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.RESULT
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-            | NodeForm.ABSENCE
-        ):
-            names = list(iterate_bound_variables(pattern))
-            if len(names) == 1 and not is_optional(pattern):
-                yield names[0]
-
-
-def _number_of_members(pattern: Pattern) -> Expr:
+def _count_members(pattern: Pattern) -> Expr:
     """Builds the number of events of a match; a complex event counts as one."""
     counts: list[Expr] = [
         Aggregate("count", atom.variable, None) for atom in iterate_positive_atoms(pattern)
@@ -456,7 +375,7 @@ def _number_of_members(pattern: Pattern) -> Expr:
     return reduce(lambda total, count: Binary("+", total, count), counts)
 
 
-def _pointing(
+def _build_error(
     problem: str, hint: str | None, definition: Definition, expr: Expr | None = None
 ) -> QueryError:
     file = f" in {definition.file}" if definition.file else ""
@@ -502,21 +421,24 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
         for a in iterate_atoms(negation)
     }
     outside = dict.fromkeys(
-        _unless_apart(x, y, _before(a, b, lists))
+        _unless_separate(x, y, _build_order(a, b, lists))
         for x, y in _pairs(pattern)
         for a, b in product(_variables(x), _variables(y))
         if b in complex_
         and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
         and anywhere.isdisjoint((a, b))
     )
-    return (*outside, *(c for loop in iterate_loops(pattern) for c in _inside(loop, complex_)))
+    return (
+        *outside,
+        *(c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_)),
+    )
 
 
 def _variables(part: SequenceItem) -> list[str]:
     return [atom.variable for atom in iterate_atoms(part)]
 
 
-def _unless_apart(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
+def _unless_separate(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
     """Restricts a condition on members to results that do not already precede the other part.
 
     The times of an operator's result are computed by its F, independent of its events.
@@ -528,18 +450,15 @@ def _unless_apart(x: SequenceItem, y: SequenceItem, in_order: Expr) -> Expr:
     return Binary("or", Binary("<", end, start), in_order)
 
 
-def _inside(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
+def _order_rounds(loop: Repeat, complex_: Collection[str]) -> Iterator[Expr]:
     """Yields the conditions for a repeated group: each complex event follows the previous one."""
     events = get_parts(loop.part) if is_sequence(loop.part) else (loop.part,)
     order = [event.variable for event in events if is_event(event)]
     for position, variable in enumerate(order):
         if variable in complex_ and len(order) == len(events):
             # the last event of an iteration precedes the first of the next one
-            left = FieldRef(
-                order[position - 1],
-                LAST_POSITION,
-                EventPosition.CURRENT if position else EventPosition.PREVIOUS,
-            )
+            at = EventPosition.CURRENT if position else EventPosition.PREVIOUS
+            left = FieldRef(order[position - 1], LAST_POSITION, at)
             yield Binary("<", left, FieldRef(variable, FIRST_POSITION, EventPosition.CURRENT))
     if len(order) < len(events) and {a.variable for a in iterate_atoms(loop.part)} & {*complex_}:
         raise QueryError(
@@ -558,37 +477,29 @@ def _pairs(pattern: Pattern) -> Iterator[tuple[SequenceItem, SequenceItem]]:
     if is_sequence(pattern) or (is_operator_call(pattern) and pattern.operator.in_order):
         front: list[SequenceItem] = []
         for part in get_parts(pattern):
-            inside = list(_standing(part))
+            inside = list(_iterate_items(part))
             yield from product(front, inside)
             front += inside
     for part in get_parts(pattern):
         yield from _pairs(part)
 
 
-def _standing(pattern: Pattern) -> Iterator[SequenceItem]:
+def _iterate_items(pattern: Pattern) -> Iterator[SequenceItem]:
     """Yields the items of a sequence: events, and results instead of their inputs."""
     if is_event(pattern) or is_operator_call(pattern):
         yield pattern
     else:
         for part in get_parts(pattern):
-            yield from _standing(part)
+            yield from _iterate_items(part)
 
 
-def _before(left_name: str, right_name: str, lists: frozenset[str]) -> Expr:
-    if left_name == right_name:
-        left, right = (
-            FieldRef(left_name, LAST_POSITION, EventPosition.PREVIOUS),
-            FieldRef(right_name, FIRST_POSITION, EventPosition.CURRENT),
-        )
+def _build_order(left: str, right: str, lists: frozenset[str]) -> Expr:
+    if left == right:
+        ends = EventPosition.PREVIOUS, EventPosition.CURRENT
     else:
-        left = FieldRef(
-            left_name,
-            LAST_POSITION,
-            EventPosition.LAST if left_name in lists else EventPosition.ONLY,
+        ends = (
+            EventPosition.LAST if left in lists else EventPosition.ONLY,
+            EventPosition.NTH if right in lists else EventPosition.ONLY,
         )
-        right = FieldRef(
-            right_name,
-            FIRST_POSITION,
-            EventPosition.NTH if right_name in lists else EventPosition.ONLY,
-        )
-    return Binary("<", left, right)
+    earlier = FieldRef(left, LAST_POSITION, ends[0])
+    return Binary("<", earlier, FieldRef(right, FIRST_POSITION, ends[1]))

@@ -12,6 +12,7 @@ from ensue.analyzer.query import (
     check_equivalence_kinds,
     check_query,
     check_structure,
+    check_unit,
     drop_duplicate_equivalences,
     expand_field_stars,
     expand_star,
@@ -63,18 +64,18 @@ def check_archive_join_structure(query: ArchiveJoinQuery) -> ArchiveJoinQuery:
     """Checks and normalizes an archive join without schemas."""
     try:
         _check_variables(query)
-        _check_answer(query)
-        live = _side(query.live, query)
-        joins = tuple(replace(join, query=_side(join.query, query)) for join in query.joins)
+        _check_output(query)
+        live = _check_side(query.live, query)
+        joins = tuple(replace(join, query=_check_side(join.query, query)) for join in query.joins)
         query = replace(query, live=live, joins=joins)
-        checked = tuple(_joined(number, query) for number in range(len(joins)))
-        roles = _roles([live, *(join.query for join in get_output_joins(query))], query)
+        checked = tuple(_check_join(number, query) for number in range(len(joins)))
+        roles = _collect_roles([live, *(join.query for join in get_output_joins(query))], query)
         query = replace(
             query,
             returns=expand_star(query.returns, [side.pattern for side in get_output_sides(query)]),
         )
-        for expr in (*(r.expr for r in query.returns), *_having(query)):
-            _check_shown(expr, query)
+        for expr in (*(r.expr for r in query.returns), *_get_having(query)):
+            _check_returned(expr, query)
         check_columns(query.returns)
         query = check_result_modifiers(query, lambda expr: normalize_return(expr, roles))
         having = query.having
@@ -107,13 +108,13 @@ def check_archive_join(
             _check_range_units(join, live_schema, archive_schemas[join.archive])
         sides = [(query.live, live_schema)]
         sides += [(join.query, archive_schemas[join.archive]) for join in query.joins]
-        live = _against(query.live, live_schema, streaming=streaming)
+        live = _resolve_side(query.live, live_schema, streaming=streaming)
         types = _Types(sides, sql=query.has_row_pattern_sides)
         joins = tuple(
             replace(
                 join,
-                query=_against(join.query, archive_schemas[join.archive]),
-                on=tuple(types.bound(expr) for expr in join.on),
+                query=_resolve_side(join.query, archive_schemas[join.archive]),
+                on=tuple(types.resolve(expr) for expr in join.on),
             )
             for join in query.joins
         )
@@ -126,8 +127,8 @@ def check_archive_join(
         lists = {name for pattern in patterns for name in get_kleene_variables(pattern)}
         named = expand_field_stars(query.returns, build_field_lookup(types.of, patterns), lists)
         check_columns(named)
-        returns = tuple(replace(r, expr=types.bound(r.expr)) for r in named)
-        having = None if query.having is None else types.bound(query.having)
+        returns = tuple(replace(r, expr=types.resolve(r.expr)) for r in named)
+        having = None if query.having is None else types.resolve(query.having)
         for column in returns:
             reject_location_list(column.expr)
             infer_kind(column.expr, types.kind)
@@ -161,7 +162,7 @@ class _Types:
         assert field.name is not None
         return self.of[field.variable].kind_of(field.name, field.span, field.variable)
 
-    def bound(self, expr: Expr) -> Expr:
+    def resolve(self, expr: Expr) -> Expr:
         """Resolves `a.start`, `a.end` and `a.location` to the columns of the side of `a`."""
 
         def change(node: Expr) -> Expr:
@@ -179,22 +180,18 @@ class _Types:
         return None if schema is None else get_field_zone(field, self.of, schema)
 
 
-# --- structure
-
-
-def _named(query: JoinSide) -> list[tuple[str, Span | None]]:
+def _list_variables(query: JoinSide) -> list[tuple[str, Span | None]]:
     """Returns all variables of a side, including negated ones."""
+    calls = iterate_operator_calls(query.pattern)
     named = [(atom.variable, atom.span) for atom in iterate_atoms(query.pattern)]
-    return named + [
-        (result.variable, result.span) for result in iterate_operator_calls(query.pattern)
-    ]
+    return named + [(call.variable, call.span) for call in calls]
 
 
 def _check_variables(query: ArchiveJoinQuery) -> None:
     """Checks that sides share no variables."""
-    owner = dict.fromkeys((name for name, _ in _named(query.live)), "the live pattern")
+    owner = dict.fromkeys((name for name, _ in _list_variables(query.live)), "the live pattern")
     for join in query.joins:
-        for name, span in _named(join.query):
+        for name, span in _list_variables(join.query):
             if name in owner:
                 raise QueryError(
                     f"'{name}' is a variable of {owner[name]} already",
@@ -202,20 +199,20 @@ def _check_variables(query: ArchiveJoinQuery) -> None:
                     span=span,
                 )
         owner |= dict.fromkeys(
-            (name for name, _ in _named(join.query)), f"JOIN ARCHIVE {join.archive}"
+            (name for name, _ in _list_variables(join.query)), f"JOIN ARCHIVE {join.archive}"
         )
 
 
-def _side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
+def _check_side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
     """Checks and normalizes a side without its schema."""
     if isinstance(query, RowPatternSide):
         check_row_pattern_side(query)
         return query
-    own = {name for name, _ in _named(query)}
+    own = {name for name, _ in _list_variables(query)}
     others = {
         name
         for side in (archive_join.live, *(join.query for join in archive_join.joins))
-        for name, _ in _named(side)
+        for name, _ in _list_variables(side)
     } - own
     for expr in query.where:
         for reference in iterate_references(expr):
@@ -281,7 +278,7 @@ def get_clause_columns(schema: Schema) -> Mapping[str, ValueKind]:
     return schema.common
 
 
-def _against(side: JoinSide, schema: Schema, *, streaming: bool = False) -> JoinSide:
+def _resolve_side(side: JoinSide, schema: Schema, *, streaming: bool = False) -> JoinSide:
     """Checks and resolves a side against its schema."""
     if not isinstance(side, RowPatternSide):
         return check_query(side, schema, streaming=streaming)
@@ -300,15 +297,13 @@ def _against(side: JoinSide, schema: Schema, *, streaming: bool = False) -> Join
     return replace(side, row_pattern=clause)
 
 
-def _check_answer(query: ArchiveJoinQuery) -> None:
-    exprs = [column.expr for column in query.returns] + list(_having(query))
+def _check_output(query: ArchiveJoinQuery) -> None:
+    exprs = [column.expr for column in query.returns] + list(_get_having(query))
     for node in (node for expr in exprs for node in iterate_nodes(expr)):
         if is_count_all(node):
             raise build_no_summary_error("COUNT(*)", node.span)
     limit = query.limit
-    if limit is None:
-        return
-    if limit.count < 1:
+    if limit is not None and limit.count < 1:
         raise QueryError(
             "LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span
         )
@@ -366,7 +361,7 @@ def _amount(length: ByTime | ByUnits) -> int | float:
             return amount
 
 
-def _roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> VariableRoles:
+def _collect_roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> VariableRoles:
     """Combines the roles of the variables of several sides."""
     known: list[str] = []
     lists: set[str] = set()
@@ -380,13 +375,13 @@ def _roles(sides: Iterable[JoinSide], query: ArchiveJoinQuery) -> VariableRoles:
     return VariableRoles(tuple(known), frozenset(lists), absent, query.text)
 
 
-def _joined(number: int, query: ArchiveJoinQuery) -> ArchiveJoin:
+def _check_join(number: int, query: ArchiveJoinQuery) -> ArchiveJoin:
     """Checks and normalizes a join; ON may read the live side, its own, and earlier joins."""
     join = query.joins[number]
     check_last(1 if join.last is None else join.last, join.span)
     _check_range(join)
     before = [j for j in query.joins[:number] if j.kind is not JoinKind.ANTI]
-    roles = _roles([query.live, *(j.query for j in (*before, join))], query)
+    roles = _collect_roles([query.live, *(j.query for j in (*before, join))], query)
     parts = [part for expr in join.on for part in get_conjuncts(expr)]
     for part in parts:
         for reference in iterate_references(part):
@@ -397,7 +392,7 @@ def _joined(number: int, query: ArchiveJoinQuery) -> ArchiveJoin:
 
 def _check_reachable(name: str, span: Span | None, number: int, query: ArchiveJoinQuery) -> None:
     for position, other in enumerate(query.joins):
-        if position == number or name not in dict(_named(other.query)):
+        if position == number or name not in dict(_list_variables(other.query)):
             continue
         if position > number:
             raise QueryError(
@@ -406,30 +401,29 @@ def _check_reachable(name: str, span: Span | None, number: int, query: ArchiveJo
                 span=span,
             )
         if other.kind is JoinKind.ANTI:
-            raise _no_such_event(name, other, span)
+            raise _build_anti_error(name, other, span)
 
 
-def _having(query: ArchiveJoinQuery) -> tuple[Expr, ...]:
+def _get_having(query: ArchiveJoinQuery) -> tuple[Expr, ...]:
     return () if query.having is None else (query.having,)
 
 
-def _check_shown(expr: Expr, query: ArchiveJoinQuery) -> None:
+def _check_returned(expr: Expr, query: ArchiveJoinQuery) -> None:
     for reference in iterate_references(expr):
         for join in query.joins:
-            if join.kind is JoinKind.ANTI and reference.variable in dict(_named(join.query)):
-                raise _no_such_event(reference.variable, join, reference.span)
+            if join.kind is JoinKind.ANTI and reference.variable in dict(
+                _list_variables(join.query)
+            ):
+                raise _build_anti_error(reference.variable, join, reference.span)
 
 
-def _no_such_event(name: str, join: ArchiveJoin, span: Span | None) -> QueryError:
+def _build_anti_error(name: str, join: ArchiveJoin, span: Span | None) -> QueryError:
     return QueryError(
         f"'{name}' belongs to ANTI JOIN ARCHIVE {join.archive}: a row has no such event",
         hint="an ANTI JOIN returns live matches without an archived one; "
         "JOIN or LEFT JOIN ARCHIVE return archived matches",
         span=span,
     )
-
-
-# --- schema
 
 
 def _check_known(join: ArchiveJoin, schemas: Mapping[str, Schema]) -> None:
@@ -451,21 +445,8 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
             hint="convert the time columns to one type first",
             span=join.span,
         )
-    numbers = live.time_kind.numeric
     for length in (join.range.far, join.range.near):
-        match length:
-            case ByUnits(amount=amount) if not numbers:
-                raise QueryError(
-                    f"RANGE {amount} of what? The time column {live.end} holds timestamps",
-                    hint=f"did you mean RANGE {amount} days, or {amount} seconds?",
-                    span=length.span,
-                )
-            case ByTime() if numbers:
-                raise QueryError(
-                    f"the time column {live.end} holds numbers, which have no unit",
-                    hint="give the range in the same numbers, as in RANGE 300 BEFORE START",
-                    span=length.span,
-                )
+        check_unit(length, live, "RANGE", "days")
 
 
 def _check_equivalence(
@@ -473,13 +454,9 @@ def _check_equivalence(
 ) -> None:
     """Checks that `[attr]` of ON is a comparable field of all events of both sides."""
     archive = f" of archive '{join.archive}'"
-    owners = [(atom.variable, "") for atom in iterate_positive_atoms(live.pattern)]
-    owners += [(atom.variable, archive) for atom in iterate_positive_atoms(join.query.pattern)]
-    field = equivalence.field_name
-    check_equivalence_kinds(
-        equivalence,
-        (
-            (f"{variable}{side}", types.kind(FieldRef(variable, field, span=equivalence.span)))
-            for variable, side in owners
-        ),
-    )
+    kinds = []
+    for side, pattern in (("", live.pattern), (archive, join.query.pattern)):
+        for atom in iterate_positive_atoms(pattern):
+            field = FieldRef(atom.variable, equivalence.field_name, span=equivalence.span)
+            kinds.append((f"{atom.variable}{side}", types.kind(field)))
+    check_equivalence_kinds(equivalence, kinds)

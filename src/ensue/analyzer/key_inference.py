@@ -17,13 +17,13 @@ from ensue.ir.traits import (
     get_parts,
     is_event,
     is_operator_call,
-    is_optional,
     is_plain,
     is_sequence,
 )
 from ensue.ir.traversal import (
-    get_kleene_variables,
+    get_first_field,
     iterate_atoms,
+    iterate_certain_variables,
     iterate_negations,
     iterate_operator_calls,
     iterate_positive_atoms,
@@ -80,25 +80,13 @@ def add_equivalence(query: Query, field: str) -> Query:
 
 def binds_each_once(pattern: Pattern) -> bool:
     """Whether every match, and every match of a negation, binds every variable to one event."""
-    inner = get_parts(pattern)
     if is_operator_call(pattern):
         # the result of a repeat depends on the partition, which must not change
-        return pattern.operator.over is not OperatorInputs.REPEAT and all(
-            map(binds_each_once, inner)
-        )
-    if not is_plain(pattern):
-        return False
-    match get_form(pattern):
-        case (
-            NodeForm.EVENT
-            | NodeForm.RESULT
-            | NodeForm.SEQUENCE
-            | NodeForm.TOGETHER
-            | NodeForm.ABSENCE
-        ):
-            return all(map(binds_each_once, inner))
-        case NodeForm.LIST | NodeForm.LOOP | NodeForm.OPTION | NodeForm.CHOICE:
-            return False
+        single = pattern.operator.over is not OperatorInputs.REPEAT
+    else:
+        several = (NodeForm.LIST, NodeForm.LOOP, NodeForm.OPTION, NodeForm.CHOICE)
+        single = is_plain(pattern) and get_form(pattern) not in several
+    return single and all(map(binds_each_once, get_parts(pattern)))
 
 
 def infer_partition_keys(query: Query) -> tuple[str, ...]:
@@ -121,11 +109,11 @@ def find_equality_keys(query: Query) -> tuple[str, ...]:
     if not binds_each_once(query.pattern):
         return ()
     return tuple(
-        field for field, pairs in get_equal_fields(query).items() if _tie_all(query, pairs)
+        field for field, pairs in get_equal_fields(query).items() if _connects_all(query, pairs)
     )
 
 
-def _tie_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
+def _connects_all(query: Query, pairs: list[tuple[str, str]]) -> bool:
     order = [a.variable for a in iterate_positive_atoms(query.pattern)]
     if len(order) < 2:
         return False  # an equality with a negated event does not exclude NULL
@@ -160,8 +148,6 @@ def add_inferred_equivalence(query: Query) -> Query:
             query = add_equivalence(query, field)
     return query
 
-
-# --- keys of subscriptions
 
 PartField = tuple[int, str]  # a part, and its field that has the key's value
 
@@ -209,15 +195,13 @@ def find_join_keys(join: ArchiveJoin, live: JoinSide) -> tuple[JoinKey, ...]:
     >>> from ensue.ir.archive_join import LookbackRange
     >>> from ensue.ir.pattern import Atom
     >>> from ensue.ir.selection import ByUnits
-    >>> same = (Equivalence("tag"),)
-    >>> join = ArchiveJoin(
-    ...     "passes", Query(Atom("Pass", "q")), LookbackRange(ByUnits(6)), equivalence=same
-    ... )
-    >>> [(key.field, key.live.variable) for key in find_join_keys(join, Query(Atom("Pass", "p")))]
+    >>> live, old = (Query(Atom("Pass", name)) for name in "pq")
+    >>> join = ArchiveJoin("old", old, LookbackRange(ByUnits(6)), (), (Equivalence("tag"),))
+    >>> [(key.field, key.live.variable) for key in find_join_keys(join, live)]
     [('tag', 'p')]
     """
     keys: dict[str, JoinKey] = {}
-    for key in _candidates(join, live):
+    for key in _iterate_keys(join, live):
         name = key.live.name if isinstance(key.live, FieldRef) else None
         if isinstance(live, RowPatternSide):
             column = get_key_columns(live.row_pattern).get(name or "")
@@ -236,37 +220,37 @@ def add_join_keys(join: ArchiveJoin, keys: tuple[JoinKey, ...]) -> ArchiveJoin:
     return replace(join, query=query)
 
 
-def _candidates(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
+def _iterate_keys(join: ArchiveJoin, live: JoinSide) -> Iterator[JoinKey]:
     for equivalence in join.equivalence:
         field = equivalence.field_name
         if isinstance(join.query, RowPatternSide):
             continue  # SQL has no [attr]
         if is_separable(join.query, field):
-            yield JoinKey(field, _value(live.pattern, field))
-        elif _may_be_added(join.query):
-            yield JoinKey(field, _value(live.pattern, field), added=True)
+            yield JoinKey(field, build_key_value(live.pattern, field))
+        elif _can_add_key(join.query):
+            yield JoinKey(field, build_key_value(live.pattern, field), added=True)
     archived_variables = {atom.variable for atom in iterate_positive_atoms(join.query.pattern)}
     live_variables = {atom.variable for atom in iterate_positive_atoms(live.pattern)}
-    for left, right in filter(None, map(_equal, join.on)):
+    for left, right in filter(None, map(_match_equality, join.on)):
         for archived, value in ((left, right), (right, left)):
             if (
                 archived.variable in archived_variables
                 and value.variable in live_variables
                 and archived.name is not None
                 and archived.at in _ONE_EVENT
-                and (column := _column(join.query, archived.name)) is not None
+                and (column := _find_key_column(join.query, archived.name)) is not None
             ):
                 yield JoinKey(column, value, shown=archived.name)
 
 
-def _column(side: JoinSide, name: str) -> str | None:
+def _find_key_column(side: JoinSide, name: str) -> str | None:
     """Returns the field of events whose values separate matches by a field of theirs."""
     if isinstance(side, RowPatternSide):
         return get_key_columns(side.row_pattern).get(name)
     return name if is_separable(side, name) else None
 
 
-def _equal(condition: Expr) -> tuple[FieldRef, FieldRef] | None:
+def _match_equality(condition: Expr) -> tuple[FieldRef, FieldRef] | None:
     match condition:
         case Binary(operator="=", left=FieldRef() as left, right=FieldRef() as right):
             return left, right
@@ -297,7 +281,7 @@ def is_separable(query: Query, field: str) -> bool:
     return field in tested or field in infer_partition_keys(query)
 
 
-def _may_be_added(query: Query) -> bool:
+def _can_add_key(query: Query) -> bool:
     """Whether adding `[field]` only drops matches with different values of the field."""
     return (
         query.strategy is Strategy.ANY
@@ -308,32 +292,9 @@ def _may_be_added(query: Query) -> bool:
     )
 
 
-def _value(pattern: Pattern, field: str) -> Expr:
-    """Builds the value that all events of a live match have in a field."""
-    sure = next(_surely_bound(pattern), None)
-    if sure is not None:
-        return _of(pattern, sure, field)
-    either = tuple(_of(pattern, atom.variable, field) for atom in iterate_positive_atoms(pattern))
-    return either[0] if len(either) == 1 else FunctionCall("coalesce", either)
-
-
-def _of(pattern: Pattern, variable: str, field: str) -> FieldRef:
-    return FieldRef(
-        variable,
-        field,
-        EventPosition.NTH if variable in get_kleene_variables(pattern) else EventPosition.ONLY,
-    )
-
-
-def _surely_bound(pattern: Pattern) -> Iterator[str]:
-    """Yields variables that every match binds."""
-    if is_optional(pattern):
-        return
-    match get_form(pattern):
-        case NodeForm.EVENT | NodeForm.LIST:
-            yield from (atom.variable for atom in iterate_positive_atoms(pattern))
-        case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
-            for part in get_parts(pattern):
-                yield from _surely_bound(part)
-        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
-            return
+def build_key_value(pattern: Pattern, field: str) -> Expr:
+    """Builds the value that all events of a match have in a field."""
+    certain = next(iterate_certain_variables(pattern), None)
+    names = [certain] if certain else [a.variable for a in iterate_positive_atoms(pattern)]
+    values = tuple(get_first_field(pattern, name, field) for name in names)
+    return values[0] if len(values) == 1 else FunctionCall("coalesce", values)

@@ -107,9 +107,8 @@ class AbsentPart:
     until: TimeAnchor
     length: Length | None  # added to `until`
     absent: tuple["SubscriptionAlternative", ...]  # none of them may have happened
-    asks: tuple[
-        tuple[int, FieldComparison], ...
-    ] = ()  # (index in `absent`, comparison with our part)
+    # (index in `absent`, comparison with our part)
+    asks: tuple[tuple[int, FieldComparison], ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -151,18 +150,18 @@ class _Flattening:
 
     def flatten(self) -> tuple[SubscriptionAlternative, ...]:
         distinct: dict[SubscriptionAlternative, None] = {}
-        for way, group in self._ways(self.subscription.root, SubscriptionAlternative()):
-            finished = self._finished(replace(way, root=group))
+        for way, group in self._expand(self.subscription.root, SubscriptionAlternative()):
+            finished = self._resolve_reads(replace(way, root=group))
             if finished is None:
                 continue
-            if self.subscription.within is not None and (events := _events(finished)):
+            if self.subscription.within is not None and (events := _get_events(finished)):
                 both = TimeAnchor(events, end=False), TimeAnchor(events)
                 bound = TimeConstraint(*both, self.subscription.within, most=True)
                 finished = replace(finished, conditions=(*finished.conditions, bound))
             distinct[finished] = None
         return tuple(distinct)
 
-    def _finished(self, way: SubscriptionAlternative) -> SubscriptionAlternative | None:
+    def _resolve_reads(self, way: SubscriptionAlternative) -> SubscriptionAlternative | None:
         """Turns reads of variables into conditions; None if a variable is not bound."""
         for part, name, operator, other_field in way.asks:
             group = way.group_of(other_field.variable)
@@ -171,10 +170,12 @@ class _Flattening:
             (other,) = (n for n in group if isinstance(way.parts[n], EventTest))
             compared = FieldComparison(part, name, operator, other, other_field.name)
             way = replace(way, conditions=(*way.conditions, compared))
-        parts = tuple(self._asking(p, way) if isinstance(p, AbsentPart) else p for p in way.parts)
+        parts = tuple(
+            self._resolve_absent(p, way) if isinstance(p, AbsentPart) else p for p in way.parts
+        )
         return replace(way, parts=parts, asks=())
 
-    def _asking(self, gone: AbsentPart, way: SubscriptionAlternative) -> AbsentPart:
+    def _resolve_absent(self, gone: AbsentPart, way: SubscriptionAlternative) -> AbsentPart:
         """Resolves the fields of our variables that an absent alternative is compared with."""
         absent: list[SubscriptionAlternative] = []
         asks: list[tuple[int, FieldComparison]] = []
@@ -198,75 +199,66 @@ class _Flattening:
                 absent.append(replace(other, asks=()))
         return replace(gone, absent=tuple(absent), asks=tuple(asks))
 
-    def _ways(
+    def _expand(
         self, expression: Expression, way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, Group]]:
         """Yields the alternatives extended by an expression, and the expression's group."""
         match expression:
             case EventAtom():
-                yield self._atom(expression, way)
+                yield self._add_atom(expression, way)
             case VariableUse(variable):
                 known = way.group_of(variable)
                 if known is not None:
                     yield way, known
                     return
-                for after, group in self._ways(self.subscription.variables[variable], way):
+                for after, group in self._expand(self.subscription.variables[variable], way):
                     yield replace(after, bound=(*after.bound, (variable, group))), group
             case Disjunction(parts):
                 for part in parts:
-                    for found in self._ways(part, way):
+                    for found in self._expand(part, way):
                         self._count(expression.span)
                         yield found
             case Conjunction(parts):
-                for after, groups in self._each(parts, way):
-                    yield _joined(after, frozenset().union(*groups))
+                for after, groups in self._expand_all(parts, way):
+                    yield _record(after, frozenset().union(*groups))
             case Concurrent(first, second, tolerance):
                 by = tolerance or self.subscription.concurrent
-                for after, (a, b) in self._each((first, second), way):
-                    touching = (
-                        TimeConstraint(
-                            TimeAnchor(a),
-                            TimeAnchor(b, end=False),
-                            by,
-                            most=True,
-                            span=expression.span,
-                        ),
-                        TimeConstraint(
-                            TimeAnchor(b),
-                            TimeAnchor(a, end=False),
-                            by,
-                            most=True,
-                            span=expression.span,
-                        ),
-                    )
-                    yield _joined(_with(after, *touching), a | b)
+                for after, (a, b) in self._expand_all((first, second), way):
+                    touching = [
+                        TimeConstraint(x, y, by, most=True, span=expression.span)
+                        for x, y in (
+                            (TimeAnchor(a), TimeAnchor(b, end=False)),
+                            (TimeAnchor(b), TimeAnchor(a, end=False)),
+                        )
+                    ]
+                    yield _record(_constrain(after, *touching), a | b)
             case SpatialCondition(place=Region() as region, part=part):
-                for after, group in self._ways(part, way):
-                    yield self._located(expression, region, after, group), group
+                for after, group in self._expand(part, way):
+                    yield self._add_region(expression, region, after, group), group
             case SpatialCondition(place=place, part=part):
                 assert not isinstance(place, Region)
-                for after, (a, b) in self._each((place, part), way):
-                    yield _joined(_with(after, self._near(expression, a, b)), a | b)
+                for after, (a, b) in self._expand_all((place, part), way):
+                    yield _record(_constrain(after, self._relate(expression, a, b)), a | b)
             case TemporalCondition(TemporalRelation.ABSENT):
-                yield from self._absent(expression, way)
+                yield from self._expand_absence(expression, way)
             case TemporalCondition(when, _, part):
-                for after, base, since, until, length in self._intervals(expression, way):
-                    for later, c in self._ways(part, after):
+                for after, base, since, until, length in self._expand_interval(expression, way):
+                    for later, c in self._expand(part, after):
                         span = expression.span
-                        conditions = _placed_in_time(when, since, until, length, c, span)
-                        yield _joined(_with(later, *conditions), base | c)
+                        conditions = _bound_times(when, since, until, length, c, span)
+                        yield _record(_constrain(later, *conditions), base | c)
 
-    def _each(
+    def _expand_all(
         self, parts: Sequence[Expression], way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, tuple[Group, ...]]]:
         if not parts:
             yield way, ()
             return
-        for after, group in self._ways(parts[0], way):
-            for last, groups in self._each(parts[1:], after):
+        for after, group in self._expand(parts[0], way):
+            for last, groups in self._expand_all(parts[1:], after):
                 yield last, (group, *groups)
 
-    def _atom(
+    def _add_atom(
         self, atom: EventAtom, way: SubscriptionAlternative
     ) -> tuple[SubscriptionAlternative, Group]:
         number = len(way.parts)
@@ -280,22 +272,22 @@ class _Flattening:
         parts = (*way.parts, EventTest(constant))
         return replace(way, parts=parts, asks=(*way.asks, *asks)), frozenset((number,))
 
-    def _located(
+    def _add_region(
         self, test: SpatialCondition, region: Region, way: SubscriptionAlternative, group: Group
     ) -> SubscriptionAlternative:
         """Adds a region test: to the event if the group is a single one, else as a condition."""
-        near = self._near(test, region, group)
+        near = self._relate(test, region, group)
         number = min(group, default=-1)
         part = way.parts[number] if len(group) == 1 else None
         if not isinstance(part, EventTest):
-            return _with(way, near)
+            return _constrain(way, near)
         tested = RegionTest(
             near.where, region, near.comparison, near.number, near.tolerance, span=test.span
         )
         part = replace(part, places=(*part.places, tested))
         return replace(way, parts=(*way.parts[:number], part, *way.parts[number + 1 :]))
 
-    def _near(
+    def _relate(
         self, test: SpatialCondition, first: Group | Region, second: Group
     ) -> SpatialConstraint:
         number = test.number
@@ -307,7 +299,7 @@ class _Flattening:
             test.where, first, second, test.comparison, number, tolerance, test.span
         )
 
-    def _intervals(
+    def _expand_interval(
         self, timed: TemporalCondition, way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, Group, TimeAnchor, TimeAnchor, Length | None]]:
         """Yields the alternatives with an interval: its group, start, end, and added length."""
@@ -316,36 +308,36 @@ class _Flattening:
                 yield way, frozenset(), TimeAnchor(moment), TimeAnchor(moment), length
             case IntervalSince(base, length):
                 assert not isinstance(base, TimePoint)
-                for after, a in self._ways(base, way):
+                for after, a in self._expand(base, way):
                     yield after, a, TimeAnchor(a), TimeAnchor(a), length
             case IntervalBetween(first, second):
-                for after, (a, b) in self._each((first, second), way):
+                for after, (a, b) in self._expand_all((first, second), way):
                     points = TimeAnchor(a), TimeAnchor(b, end=False)
                     ordered = TimeConstraint(*points, strict=True, span=timed.span)
-                    after, both = _joined(_with(after, ordered), a | b)
+                    after, both = _record(_constrain(after, ordered), a | b)
                     yield after, both, TimeAnchor(a), TimeAnchor(b, end=False), None
 
-    def _absent(
+    def _expand_absence(
         self, expression: TemporalCondition, way: SubscriptionAlternative
     ) -> Iterator[tuple[SubscriptionAlternative, Group]]:
         self.below += 1
         inner = [
-            self._settled(replace(found, root=root))
-            for found, root in self._ways(expression.part, SubscriptionAlternative())
+            self._resolve_bound_reads(replace(found, root=root))
+            for found, root in self._expand(expression.part, SubscriptionAlternative())
         ]
         self.below -= 1
-        for after, base, since, until, length in self._intervals(expression, way):
+        for after, base, since, until, length in self._expand_interval(expression, way):
             number = len(after.parts)
             _check_count(number, expression.span)
             gone = AbsentPart(base, since, until, length, tuple(inner), span=expression.span)
             after = replace(after, parts=(*after.parts, gone))
-            yield _joined(after, base | {number})
+            yield _record(after, base | {number})
 
-    def _settled(self, way: SubscriptionAlternative) -> SubscriptionAlternative:
+    def _resolve_bound_reads(self, way: SubscriptionAlternative) -> SubscriptionAlternative:
         """Turns reads of variables that are bound in it into conditions, and keeps the others."""
         bound = replace(way, asks=tuple(a for a in way.asks if way.group_of(a[3].variable)))
         others = tuple(a for a in way.asks if not way.group_of(a[3].variable))
-        settled = self._finished(bound)
+        settled = self._resolve_reads(bound)
         assert settled is not None
         return replace(settled, asks=others)
 
@@ -369,7 +361,7 @@ def _check_count(number: int, span: Span | None) -> None:
         )
 
 
-def _placed_in_time(
+def _bound_times(
     when: TemporalRelation,
     since: TimeAnchor,
     until: TimeAnchor,
@@ -386,17 +378,17 @@ def _placed_in_time(
     return (TimeConstraint(bound, TimeAnchor(c, end=False), length, strict=True, span=span),)
 
 
-def _with(way: SubscriptionAlternative, *conditions: Condition) -> SubscriptionAlternative:
+def _constrain(way: SubscriptionAlternative, *conditions: Condition) -> SubscriptionAlternative:
     new = tuple(c for c in conditions if c not in way.conditions)
     return replace(way, conditions=(*way.conditions, *new))
 
 
-def _joined(way: SubscriptionAlternative, group: Group) -> tuple[SubscriptionAlternative, Group]:
+def _record(way: SubscriptionAlternative, group: Group) -> tuple[SubscriptionAlternative, Group]:
     """Records a group that is the operand of an operator."""
     if len(group) > 1 and group not in way.together:
         way = replace(way, together=(*way.together, group))
     return way, group
 
 
-def _events(way: SubscriptionAlternative) -> Group:
+def _get_events(way: SubscriptionAlternative) -> Group:
     return frozenset(n for n, part in enumerate(way.parts) if isinstance(part, EventTest))

@@ -15,11 +15,7 @@ from ensue.ir.traversal import ends_greedily, get_variables, iterate_operator_ca
 
 
 def is_count_all(expr: Expr) -> bool:
-    """Whether an expression is `COUNT(*)`.
-
-    >>> is_count_all(Aggregate("count", MATCHES, None))
-    True
-    """
+    """Whether an expression is `COUNT(*)`."""
     return isinstance(expr, Aggregate) and expr.variable == MATCHES
 
 
@@ -63,7 +59,7 @@ def check_output_mode(query: Query) -> None:
             hint="RETURN EXISTS returns a row without a match",
             span=span,
         )
-    if (late := _decided_late(query)) is not None:
+    if (late := _find_late_clause(query)) is not None:
         what, hint, late_span = late
         raise QueryError(
             f"{shown} cannot be combined with {what}: "
@@ -90,7 +86,7 @@ def check_output_mode(query: Query) -> None:
     _check_columns(query, shown)
 
 
-def _decided_late(query: Query) -> tuple[str, str, Span | None] | None:
+def _find_late_clause(query: Query) -> tuple[str, str, Span | None] | None:
     """Returns the clause due to which matches of one last event complete at different times."""
     hint = "end the pattern with an event that occurs"
     if (negation := next(iterate_trailing_negations(query.pattern), None)) is not None:
@@ -107,7 +103,7 @@ def check_choose(query: Query) -> None:
     """Raises a QueryError if CHOOSE cannot be combined with the rest of a query."""
     if query.choose is None:
         return
-    other, hint = _beside_choose(query)
+    other, hint = _find_choose_conflict(query)
     if other:
         raise QueryError(
             f"CHOOSE {query.choose.choice.value} cannot be combined with {other}",
@@ -130,7 +126,7 @@ def check_interval_negations(query: Query) -> None:
     elif isinstance(query.within, ByEvents):
         other = "WITHIN a number of events"
     elif is_interval_negation(query.pattern):
-        _check_moments(query)
+        _check_only_absence(query)
         return
     else:
         return
@@ -141,7 +137,7 @@ def check_interval_negations(query: Query) -> None:
     )
 
 
-def _check_moments(query: Query) -> None:
+def _check_only_absence(query: Query) -> None:
     """Rejects clauses that need events, which a pattern of only an absence does not have."""
     clauses = {
         "[attr]": query.equivalence,
@@ -159,7 +155,7 @@ def _check_moments(query: Query) -> None:
             )
 
 
-def _beside_choose(query: Query) -> tuple[str, str]:
+def _find_choose_conflict(query: Query) -> tuple[str, str]:
     """Returns the clause that conflicts with CHOOSE and a hint; empty if there is none."""
     if is_summarized(query):
         return (

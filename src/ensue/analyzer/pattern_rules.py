@@ -20,6 +20,7 @@ from ensue.ir.traits import (
     is_operator_call,
     is_optional,
     is_positional_negation,
+    is_repetition,
     is_sequence,
     is_then,
     precedes_then,
@@ -30,6 +31,7 @@ from ensue.ir.traversal import (
     iterate_operator_calls,
     iterate_positive_atoms,
     iterate_strategies,
+    iterate_subpatterns,
 )
 from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_separator, format_types
@@ -45,7 +47,7 @@ def check_pattern(pattern: Pattern) -> None:
             "!B b FROM ... TO ...",
             span=pattern.span,
         )
-    _check_entries(pattern)
+    _check_then(pattern)
     _check_part(pattern)
     if is_interval_negation(pattern):
         return
@@ -90,7 +92,7 @@ def check_guard_conditions(pattern: Pattern, conditions: Iterable[Expr]) -> None
     conditions = [c for c in conditions if get_variables(c) & negated]
     if not conditions:
         return
-    later = {a.variable: names for a, names in _guards(pattern, (), known)}
+    later = {a.variable: names for a, names in _iterate_guards(pattern, (), known)}
     for condition in conditions:
         for name in get_variables(condition) & later.keys():
             if unknown := sorted(get_variables(condition) & {*later[name]}):
@@ -101,14 +103,14 @@ def check_guard_conditions(pattern: Pattern, conditions: Iterable[Expr]) -> None
                 )
 
 
-def _guards(
+def _iterate_guards(
     pattern: Pattern, inside: tuple[str, ...], unbound: Sequence[str]
 ) -> Iterator[tuple[Atom, tuple[str, ...]]]:
     """Yields the events of UNTIL, THEN ! and negations in loops, each with the later variables.
 
     `inside` are the variables of the loops around it, `unbound` those that are not bound before.
     """
-    repeated = pattern if is_list(pattern) or is_loop(pattern) else None
+    repeated = pattern if is_repetition(pattern) else None
     loop_variables = (
         [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
     )
@@ -119,11 +121,11 @@ def _guards(
         for atom in iterate_atoms(pattern):
             yield atom, tuple(v for v in unbound if v not in inside)
     elif is_loop(pattern):
-        yield from _guards(pattern.part, (*inside, *loop_variables), unbound)
+        yield from _iterate_guards(pattern.part, (*inside, *loop_variables), unbound)
     else:
         remaining = list(unbound)
         for part in get_parts(pattern):
-            yield from _guards(part, inside, remaining)
+            yield from _iterate_guards(part, inside, remaining)
             if is_sequence(pattern):
                 now_bound = {a.variable for a in iterate_positive_atoms(part)}
                 remaining = [v for v in remaining if v not in now_bound]
@@ -141,7 +143,7 @@ def has_bounded_gaps(pattern: Pattern, *, first: bool = True) -> bool:
         return pattern.pause is not None and has_bounded_gaps(inner, first=True)
     match get_form(pattern):
         case NodeForm.LIST | NodeForm.LOOP:
-            assert is_list(pattern) or is_loop(pattern)
+            assert is_repetition(pattern)
             once = is_list(pattern) or has_bounded_gaps(pattern.part)
             return first and once and pattern.pause is not None
         case NodeForm.SEQUENCE:
@@ -200,13 +202,15 @@ def _check_part(pattern: Pattern) -> None:
         case NodeForm.OPTION:
             if any(map(is_negation, inner)):
                 raise QueryError(
-                    "an absence cannot be optional",
-                    hint="leave out the ?",
-                    span=pattern.span,
+                    "an absence cannot be optional", hint="leave out the ?", span=pattern.span
                 )
         case NodeForm.CHOICE:
-            for part in inner:
-                _check_alternative(part)
+            for alternative in filter(is_negation, inner):
+                raise QueryError(
+                    "a negation cannot be an alternative by itself",
+                    hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
+                    span=alternative.span,
+                )
         case NodeForm.SEQUENCE:
             if all(map(is_negation, inner)) and not is_then(pattern):
                 raise QueryError(
@@ -215,17 +219,24 @@ def _check_part(pattern: Pattern) -> None:
                     span=pattern.span,
                 )
         case NodeForm.TOGETHER:
-            _check_together(pattern)
+            _check_and(pattern)
         case NodeForm.RESULT:
             assert is_operator_call(pattern)
-            _check_applied(pattern)
+            _check_operator_call(pattern)
         case NodeForm.EVENT:
             pass
     for part in inner:
         _check_part(part)
 
 
-def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
+_WITHOUT_THEN = {
+    NodeForm.ABSENCE: ("inside a negation", "join the parts with commas: !SEQ(A a, B b)"),
+    NodeForm.TOGETHER: ("inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"),
+    NodeForm.RESULT: ("inside an operator", "apply the operator to events"),
+}
+
+
+def _check_then(pattern: Pattern, refused: tuple[str, str] | None = None) -> None:
     """Rejects THEN inside negations, AND and operators.
 
     `refused` describes the unsupported context and a hint.
@@ -239,24 +250,9 @@ def _check_entries(pattern: Pattern, refused: tuple[str, str] | None = None) -> 
         )
     if forbids_next_event(pattern):
         _check_not_next(pattern, pattern.part)
-    match get_form(pattern):
-        case NodeForm.ABSENCE:
-            refused = "inside a negation", "join the parts with commas: !SEQ(A a, B b)"
-        case NodeForm.TOGETHER:
-            refused = "inside AND", "join the parts with commas: AND(SEQ(A a, B b), C c)"
-        case NodeForm.RESULT:
-            refused = "inside an operator", "apply the operator to events"
-        case (
-            NodeForm.EVENT
-            | NodeForm.LIST
-            | NodeForm.LOOP
-            | NodeForm.OPTION
-            | NodeForm.CHOICE
-            | NodeForm.SEQUENCE
-        ):
-            pass
+    refused = _WITHOUT_THEN.get(get_form(pattern), refused)
     for part in get_parts(pattern):
-        _check_entries(part, refused)
+        _check_then(part, refused)
 
 
 def _check_not_next(entry: Then, absence: Pattern) -> None:
@@ -305,7 +301,7 @@ def _check_loop(loop: Repeat) -> None:
             hint="put it before an event of the group: (!C c, A a, B b)+, or after the group",
             span=last.span,
         )
-    for inside in _inside(loop.part):
+    for inside in iterate_subpatterns(loop.part):
         match get_form(inside):
             case NodeForm.TOGETHER:
                 what, hint = "AND", "write in which orders: (SEQ(A a, B b) | SEQ(B b2, A a2))+"
@@ -318,12 +314,6 @@ def _check_loop(loop: Repeat) -> None:
         raise QueryError(
             f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
         )
-
-
-def _inside(pattern: Pattern) -> Iterator[Pattern]:
-    yield pattern
-    for part in get_parts(pattern):
-        yield from _inside(part)
 
 
 def _check_negated(pattern: Pattern) -> None:
@@ -355,16 +345,7 @@ def _check_negated(pattern: Pattern) -> None:
                 _check_negated(part)
 
 
-def _check_alternative(part: Pattern) -> None:
-    if is_negation(part):
-        raise QueryError(
-            "a negation cannot be an alternative by itself",
-            hint="put it between events: OR(SEQ(A a, !B b, C c), D d)",
-            span=part.span,
-        )
-
-
-def _check_together(pattern: Pattern) -> None:
+def _check_and(pattern: Pattern) -> None:
     bound = len(get_positive_parts(pattern))
     if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
         raise QueryError(
@@ -375,12 +356,12 @@ def _check_together(pattern: Pattern) -> None:
         )
 
 
-def _check_applied(applied: OperatorCall) -> None:
+def _check_operator_call(applied: OperatorCall) -> None:
     operator, count = applied.operator, len(applied.inputs)
+    example = ", ".join(["A a", "B b"][: operator.over.inputs])
     if count != operator.over.inputs:
-        example = ", ".join(["A a", "B b"][: operator.over.inputs])
         raise QueryError(
-            f"{operator.name} takes {_number(operator.over.inputs, 'event')}, not {count}",
+            f"{operator.name} takes {_format_count(operator.over.inputs, 'event')}, not {count}",
             hint=f"as in {operator.name}({example}) {applied.variable}",
             span=applied.span,
         )
@@ -389,21 +370,18 @@ def _check_applied(applied: OperatorCall) -> None:
             is_operator_call(part) and operator.over is not OperatorInputs.REPEAT
         ):
             continue
+        repeats = operator.over is OperatorInputs.REPEAT
+        others = " of the stream" if repeats else ", or results of operators"
         raise QueryError(
-            f"{operator.name} takes single events"
-            + (
-                " of the stream"
-                if operator.over is OperatorInputs.REPEAT
-                else ", or results of operators"
-            ),
-            hint=f"as in {operator.name}(A a)"
-            if operator.over.inputs == 1
-            else f"as in {operator.name}(A a, B b)",
+            f"{operator.name} takes single events{others}",
+            hint=f"as in {operator.name}({example})",
             span=part.span,
         )
     most, fewest = len(operator.parameters), operator.required
     if not fewest <= len(applied.parameters) <= most:
-        expected = _number(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        expected = (
+            _format_count(most, "constant") if fewest == most else f"{fewest} to {most} constants"
+        )
         names = f" ({', '.join(operator.parameters)})" if most else ""
         raise QueryError(
             f"{operator.name} takes {expected} after its events{names}, "
@@ -413,7 +391,7 @@ def _check_applied(applied: OperatorCall) -> None:
         )
 
 
-def _number(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     numbers = ("no", "one", "two")
     number = numbers[count] if count < len(numbers) else str(count)
     return f"{number} {what}{'' if count == 1 else 's'}"

@@ -140,9 +140,7 @@ def check_structure(query: Query) -> Query:
             where=tuple(normalize_where(expr, roles) for expr in split),
             equivalence=drop_duplicate_equivalences(query.equivalence),
             returns=normalize_returns(query.returns, roles),
-            having=None
-            if query.having is None
-            else normalize_clause(query.having, roles, "HAVING"),
+            having=query.having and normalize_clause(query.having, roles, "HAVING"),
         )
     except QueryError as error:
         raise error.at(None, query.text) from None
@@ -160,7 +158,8 @@ def check_query(
     query = check_structure(query)
     try:
         types = resolve_event_types(query, schema)
-        _check_window(query, schema)
+        for length in (query.within, *iterate_max_gaps(query.pattern)):
+            check_unit(length, schema, "WITHIN", "EVENTS")
         for equivalence in query.equivalence:
             _check_equivalence(equivalence, types)
         types |= get_result_types(query.pattern, types, schema)
@@ -185,7 +184,7 @@ def check_query(
 
         query = replace(query, pattern=rewrite_interval_ends(query.pattern, bound))
         for end in get_interval_ends(query.pattern):
-            _check_moment(end, kind, schema, alone=is_interval_negation(query.pattern))
+            _check_interval_end(end, kind, schema, alone=is_interval_negation(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
         named = expand_field_stars(
             query.returns,
@@ -194,7 +193,7 @@ def check_query(
         )
         check_columns(named)
         returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
-        having = None if query.having is None else bound(query.having)
+        having = query.having and bound(query.having)
         for expr in where:
             check_condition(expr, kind, "WHERE")
         for column in returns:
@@ -217,9 +216,6 @@ def check_query(
         return query
     except QueryError as error:
         raise error.at(None, query.text) from None
-
-
-# --- structure
 
 
 def _check_definition(query: Query) -> None:
@@ -292,9 +288,6 @@ def drop_duplicate_equivalences(equivalence: tuple[Equivalence, ...]) -> tuple[E
     return tuple(by_name.values())
 
 
-# --- schema
-
-
 def resolve_event_types(query: Query, schema: Schema) -> dict[str, EventType]:
     """Returns the event types of a query's variables."""
     types = {a.variable: schema.event_type(a.type, a.span) for a in iterate_atoms(query.pattern)}
@@ -325,12 +318,10 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     if (
         query.within is not None
         or is_interval_negation(query.pattern)
-        or _is_of_one(query.pattern)
+        or _is_single_event(query.pattern)
+        or has_bounded_gaps(query.pattern)
+        or (derived and compute_window_bound(query, schema) is not None)
     ):
-        return
-    if has_bounded_gaps(query.pattern):
-        return
-    if derived and compute_window_bound(query, schema) is not None:
         return
     numbers = schema.time_kind.numeric
     hint = "add WITHIN 20" if numbers else "add WITHIN, as in WITHIN 5 minutes"
@@ -345,37 +336,33 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
     )
 
 
-def _is_of_one(pattern: Pattern) -> bool:
+def _is_single_event(pattern: Pattern) -> bool:
     """Whether a match is one event, or the result of operators over one."""
     if is_operator_call(pattern):
         inner = get_parts(pattern)
-        return len(inner) == 1 and _is_of_one(inner[0])
+        return len(inner) == 1 and _is_single_event(inner[0])
     return is_event(pattern)
 
 
-def _check_window(query: Query, schema: Schema) -> None:
-    for window in (query.within, *iterate_max_gaps(query.pattern)):
-        _check_unit(window, schema)
-
-
-def _check_unit(window: Window | None, schema: Schema) -> None:
+def check_unit(length: Window | None, schema: Schema, clause: str, other: str) -> None:
+    """Raises a QueryError if a length has no unit on timestamps, or one on numbers."""
     numbers = schema.time_kind.numeric
-    match window:
+    match length:
         case ByUnits(amount=amount) if not numbers:
             raise QueryError(
-                f"WITHIN {amount} of what? The time column {schema.end} holds timestamps",
-                hint=f"did you mean WITHIN {amount} seconds, or WITHIN {amount} EVENTS?",
-                span=window.span,
+                f"{clause} {amount} of what? The time column {schema.end} holds timestamps",
+                hint=f"did you mean {clause} {amount} seconds, or {clause} {amount} {other}?",
+                span=length.span,
             )
         case ByTime() if numbers:
             raise QueryError(
                 f"the time column {schema.end} holds numbers, which have no unit",
-                hint="give the window in the same numbers, as in WITHIN 300",
-                span=window.span,
+                hint=f"give the length in the same numbers, as in {clause} 300",
+                span=length.span,
             )
 
 
-def _check_moment(
+def _check_interval_end(
     end: Expr, kind_of_field: Callable[[FieldRef], ValueKind], schema: Schema, *, alone: bool
 ) -> None:
     """Raises a QueryError if an end of an interval is not a point in time."""
@@ -460,8 +447,6 @@ def check_condition(
             span=expr.span,
         )
 
-
-# --- names of result columns
 
 _HINT = "give the column another name with AS, or rename its variable"
 

@@ -58,10 +58,10 @@ def check_row_pattern(
     Quoted names are case-sensitive, others are not. `zones` are the time zones of columns.
     """
     try:
-        resolved = _resolved(clause, _Names(columns, clause.text, zones))
+        resolved = _resolve_clause(clause, _Names(columns, clause.text, zones))
         _check_kinds(resolved, columns)
         _check_within(resolved, columns)
-        _output(resolved, columns)
+        _collect_output(resolved, columns)
         _require_columns(resolved)
         return resolved
     except QueryError as error:
@@ -74,10 +74,7 @@ def get_output_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str,
     With ONE ROW PER MATCH these are the keys of PARTITION BY and MEASURES; with ALL ROWS PER
     MATCH the keys, the columns of ORDER BY, MEASURES, and the other columns of the table.
     """
-    return _output(check_row_pattern(clause, columns), columns)
-
-
-# --- columns
+    return _collect_output(check_row_pattern(clause, columns), columns)
 
 
 class _Names:
@@ -91,7 +88,7 @@ class _Names:
         for name in columns:
             self.folded.setdefault(name.lower(), []).append(name)
 
-    def meant(self, name: str, span: Span | None) -> str:
+    def resolve_name(self, name: str, span: Span | None) -> str:
         quoted = _is_quoted(span, self.text)
         if quoted and name in self.columns:
             return name
@@ -108,15 +105,11 @@ class _Names:
             f"there is no column '{name}'", hint=did_you_mean(name, self.columns), span=span
         )
 
-    def resolved(self, expr: Expr) -> Expr:
+    def resolve(self, expr: Expr) -> Expr:
         def change(node: Expr) -> Expr:
-            if (
-                isinstance(node, FieldRef)
-                and node.name is not None
-                and node.name not in MATCH_COLUMNS
-            ):
-                return replace(node, name=self.meant(node.name, node.span))
-            return node
+            if not isinstance(node, FieldRef) or node.name in (None, *MATCH_COLUMNS):
+                return node
+            return replace(node, name=self.resolve_name(str(node.name), node.span))
 
         cast = add_implicit_casts(
             rewrite_expr(expr, change), lambda field: _column_kind(field, self.columns)
@@ -129,33 +122,33 @@ def _is_quoted(span: Span | None, text: str | None) -> bool:
     return span is not None and text is not None and text[span.end - 1 : span.end] in ('"', "`")
 
 
-def _resolved(clause: RowPatternQuery, names: _Names) -> RowPatternQuery:
+def _resolve_clause(clause: RowPatternQuery, names: _Names) -> RowPatternQuery:
     return replace(
         clause,
-        partition=tuple(_key(key, names) for key in clause.partition),
-        order=_ordered(clause.order, names),
-        measures=tuple(replace(m, value=_value(m.value, names)) for m in clause.measures),
-        defines=tuple(replace(d, value=_value(d.value, names)) for d in clause.defines),
+        partition=tuple(_resolve_key(key, names) for key in clause.partition),
+        order=_resolve_order(clause.order, names),
+        measures=tuple(replace(m, value=_resolve_value(m.value, names)) for m in clause.measures),
+        defines=tuple(replace(d, value=_resolve_value(d.value, names)) for d in clause.defines),
     )
 
 
-def _key(key: PartitionKey, names: _Names) -> PartitionKey:
-    expr = names.resolved(key.expr)
+def _resolve_key(key: PartitionKey, names: _Names) -> PartitionKey:
+    expr = names.resolve(key.expr)
     if key.column == key.name and isinstance(expr, FieldRef) and expr.name is not None:
         return replace(key, expr=expr, name=expr.name)
     return replace(key, expr=expr)
 
 
-def _ordered(keys: Sequence[RowSortKey], names: _Names) -> tuple[RowSortKey, ...]:
-    return tuple(replace(key, expr=names.resolved(key.expr)) for key in keys)
+def _resolve_order(keys: Sequence[RowSortKey], names: _Names) -> tuple[RowSortKey, ...]:
+    return tuple(replace(key, expr=names.resolve(key.expr)) for key in keys)
 
 
-def _value(value: RowExpression, names: _Names) -> RowExpression:
+def _resolve_value(value: RowExpression, names: _Names) -> RowExpression:
     """Resolves an expression, and merges operands that become equal, as `price` and `Price`."""
     operands: list[RowOperand] = []
     numbers: dict[str, str] = {}
     for number, operand in enumerate(value.operands):
-        resolved = _reach(operand, names)
+        resolved = _resolve_operand(operand, names)
         if resolved not in operands:
             operands.append(resolved)
         numbers[str(number)] = str(operands.index(resolved))
@@ -167,7 +160,7 @@ def _value(value: RowExpression, names: _Names) -> RowExpression:
 
     expr = rewrite_expr(value.expr, change)
     try:
-        kinds = [_reach_kind(operand, names.columns) for operand in operands]
+        kinds = [_operand_kind(operand, names.columns) for operand in operands]
         expr = add_implicit_casts(expr, lambda field: kinds[int(field.name or 0)])
         zoned = [get_operand_zone(operand, names.zones) for operand in operands]
         expr = apply_time_zones(expr, lambda field: zoned[int(field.name or 0)])
@@ -191,22 +184,19 @@ def get_operand_zone(reach: RowOperand, zones: Mapping[str, str]) -> str | None:
             return None
 
 
-def _reach(reach: RowOperand, names: _Names) -> RowOperand:
+def _resolve_operand(reach: RowOperand, names: _Names) -> RowOperand:
     match reach:
         case Navigation(expr=expr):
-            return replace(reach, expr=names.resolved(expr))
+            return replace(reach, expr=names.resolve(expr))
         case RowAggregate(arguments=arguments, only=only, order=order):
             return replace(
                 reach,
-                arguments=tuple(map(names.resolved, arguments)),
-                only=None if only is None else names.resolved(only),
-                order=_ordered(order, names),
+                arguments=tuple(map(names.resolve, arguments)),
+                only=None if only is None else names.resolve(only),
+                order=_resolve_order(order, names),
             )
         case MatchNumber():
             return reach
-
-
-# --- kinds
 
 
 def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
@@ -220,9 +210,9 @@ def _check_kinds(clause: RowPatternQuery, columns: ColumnKinds) -> None:
             )
     _check_keys(clause.order, columns, "ORDER BY")
     for measure in clause.measures:
-        _kind(measure.value, columns)
+        _value_kind(measure.value, columns)
     for define in clause.defines:
-        kind = _kind(define.value, columns)
+        kind = _value_kind(define.value, columns)
         if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
             raise QueryError(
                 f"{define.variable} is defined by a condition, and this is of kind {kind.value}",
@@ -240,10 +230,10 @@ def _require_columns(clause: RowPatternQuery) -> None:
         )
 
 
-def _kind(value: RowExpression, columns: ColumnKinds) -> ValueKind:
+def _value_kind(value: RowExpression, columns: ColumnKinds) -> ValueKind:
     """Infers the kind of an expression; errors point at least at all of it."""
     try:
-        kinds = [_reach_kind(reach, columns) for reach in value.operands]
+        kinds = [_operand_kind(reach, columns) for reach in value.operands]
         return infer_kind(value.expr, lambda field: kinds[int(field.name or 0)])
     except QueryError as error:
         raise error.at(value.span, None) from None
@@ -258,7 +248,7 @@ def _column_kind(field: FieldRef, columns: ColumnKinds) -> ValueKind:
     return _OF_MATCH.get(field.name or "") or columns[field.name or ""]
 
 
-def _reach_kind(reach: RowOperand, columns: ColumnKinds) -> ValueKind:
+def _operand_kind(reach: RowOperand, columns: ColumnKinds) -> ValueKind:
     match reach:
         case MatchNumber():
             return ValueKind.INTEGER
@@ -332,9 +322,6 @@ def _check_within(clause: RowPatternQuery, columns: ColumnKinds) -> None:
         )
 
 
-# --- output
-
-
 class _OutputColumn(NamedTuple):
     """An output column; with `folds` it conflicts with names that differ only in case."""
 
@@ -344,19 +331,19 @@ class _OutputColumn(NamedTuple):
     folds: bool = False
 
 
-def _output(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
+def _collect_output(clause: RowPatternQuery, columns: ColumnKinds) -> dict[str, ValueKind]:
     output = list(_output_columns(clause, columns))
     known: dict[str, list[_OutputColumn]] = {}
     for column in output:
         same = known.setdefault(column.name.lower(), [])
         for other in same:
             if column.name == other.name or column.folds or other.folds:
-                raise _clash(column, other)
+                raise _build_clash_error(column, other)
         same.append(column)
     return {column.name: column.kind for column in output}
 
 
-def _clash(column: _OutputColumn, other: _OutputColumn) -> QueryError:
+def _build_clash_error(column: _OutputColumn, other: _OutputColumn) -> QueryError:
     named = column if column.folds or column.span else other  # the one that the clause names
     return QueryError(
         f"two columns of the result would be called '{named.name}'",
@@ -382,7 +369,7 @@ def _output_columns(clause: RowPatternQuery, columns: ColumnKinds) -> Iterator[_
             yield _OutputColumn(name, left.pop(name))
     for measure in clause.measures:
         folds = not _is_quoted(measure.span, text)
-        yield _OutputColumn(measure.name, _kind(measure.value, columns), measure.span, folds)
+        yield _OutputColumn(measure.name, _value_kind(measure.value, columns), measure.span, folds)
     for name, kind in left.items():
         yield _OutputColumn(name, kind)
 
@@ -401,17 +388,15 @@ def is_single_row(clause: RowPatternQuery) -> bool:
     """Whether a match is one row and independent of all others.
 
     >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> is_single_row(read_clause_text("(PATTERN (A) DEFINE A AS A.x > 1)"))
-    True
     >>> is_single_row(read_clause_text("(PATTERN (A) DEFINE A AS A.x > PREV(A.x))"))
     False
     """
-    if not isinstance(_bare(clause.pattern), RowVariable):
+    if not isinstance(_unwrap(clause.pattern), RowVariable):
         return False
-    return all(map(_of_one_row, clause.values))
+    return all(map(_reads_one_row, clause.values))
 
 
-def _bare(term: RowTerm) -> RowTerm:
+def _unwrap(term: RowTerm) -> RowTerm:
     while isinstance(term, Exclusion) or (
         isinstance(term, Concatenation | Alternation | Permutation) and len(term.parts) == 1
     ):
@@ -419,13 +404,11 @@ def _bare(term: RowTerm) -> RowTerm:
     return term
 
 
-def _of_one_row(value: RowExpression) -> bool:
-    return all(
-        (
-            isinstance(operand, RowAggregate)
-            or (isinstance(operand, Navigation) and not operand.shift)
-        )
-        and not reads_match_columns(operand)
+def _reads_one_row(value: RowExpression) -> bool:
+    return not any(
+        isinstance(operand, MatchNumber)
+        or (isinstance(operand, Navigation) and operand.shift)
+        or reads_match_columns(operand)
         for operand in value.operands
     )
 
@@ -441,13 +424,13 @@ def find_match_ends(clause: RowPatternQuery, value: RowExpression) -> frozenset[
     if only.expr != clause.order[0].expr or only.shift or only.offset:
         return frozenset()
     pattern = clause.pattern
-    single = _most(pattern, None) == 1
+    single = _count_rows(pattern, None) == 1
     mapped = frozenset(only.variables or clause.variables)
-    once = _most(pattern, mapped) <= 1
+    once = _count_rows(pattern, mapped) <= 1
     ends = set()
-    if (only.first or once) and _at_an_end(pattern, forward=True) <= mapped:
+    if (only.first or once) and _find_edges(pattern, forward=True) <= mapped:
         ends.add(MatchEnd.FIRST)
-    if (not only.first or once) and _at_an_end(pattern, forward=False) <= mapped:
+    if (not only.first or once) and _find_edges(pattern, forward=False) <= mapped:
         ends.add(MatchEnd.LAST)
     return frozenset(MatchEnd) if ends and single else frozenset(ends)
 
@@ -472,7 +455,7 @@ def get_key_columns(clause: RowPatternQuery) -> dict[str, str]:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _most(term: RowTerm, variables: frozenset[str] | None) -> float:
+def _count_rows(term: RowTerm, variables: frozenset[str] | None) -> float:
     """Returns the maximum number of rows mapped to some variables; None: to any."""
     match term:
         case RowVariable(variable=variable):
@@ -480,17 +463,17 @@ def _most(term: RowTerm, variables: frozenset[str] | None) -> float:
         case EmptyRowPattern() | PartitionAnchor():
             return 0
         case Concatenation(parts=parts) | Permutation(parts=parts):
-            return sum(_most(part, variables) for part in parts)
+            return sum(_count_rows(part, variables) for part in parts)
         case Alternation(parts=parts):
-            return max(_most(part, variables) for part in parts)
+            return max(_count_rows(part, variables) for part in parts)
         case Exclusion(part=part):
-            return _most(part, variables)
+            return _count_rows(part, variables)
         case Repetition(part=part, most=most):
-            inside = _most(part, variables)
+            inside = _count_rows(part, variables)
             return 0 if not inside else inside * (math.inf if most is None else most)
 
 
-def _at_an_end(term: RowTerm, *, forward: bool) -> frozenset[str]:
+def _find_edges(term: RowTerm, *, forward: bool) -> frozenset[str]:
     """Returns the variables to which the first (`forward`) or last row may be mapped."""
     match term:
         case RowVariable(variable=variable):
@@ -500,11 +483,11 @@ def _at_an_end(term: RowTerm, *, forward: bool) -> frozenset[str]:
         case Concatenation(parts=parts):
             variables: frozenset[str] = frozenset()
             for part in parts if forward else reversed(parts):
-                variables |= _at_an_end(part, forward=forward)
+                variables |= _find_edges(part, forward=forward)
                 if not is_nullable(part):
                     break
             return variables
         case Alternation(parts=parts) | Permutation(parts=parts):
-            return frozenset().union(*(_at_an_end(part, forward=forward) for part in parts))
+            return frozenset().union(*(_find_edges(part, forward=forward) for part in parts))
         case Repetition(part=part) | Exclusion(part=part):
-            return _at_an_end(part, forward=forward)
+            return _find_edges(part, forward=forward)

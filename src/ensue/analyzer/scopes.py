@@ -13,6 +13,7 @@ from ensue.functions.aggregates import AGGREGATE_ALIASES
 from ensue.ir.expression import (
     AGGREGATES,
     MATCHES,
+    MOVING_POSITIONS,
     Aggregate,
     EventPosition,
     Expr,
@@ -37,13 +38,6 @@ from ensue.ir.traversal import (
     rewrite_expr,
 )
 from ensue.printing.expression_printer import format_expr
-
-_MOVING = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +74,10 @@ def collect_roles(pattern: Pattern, text: str | None = None) -> VariableRoles:
 
 def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
     """Checks and normalizes a condition of WHERE."""
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     for reference in iterate_references(expr):
         _check_one_value(reference, roles)
-    moving = sorted({r.variable for r in iterate_references(expr) if r.at in _MOVING})
+    moving = sorted({r.variable for r in iterate_references(expr) if r.at in MOVING_POSITIONS})
     if len(moving) > 1 and not any({*moving} <= group for group in roles.together):
         raise QueryError(
             f"{moving[0]}[i] and {moving[1]}[i] both run in the same condition",
@@ -103,7 +97,7 @@ def normalize_where(expr: Expr, roles: VariableRoles) -> Expr:
 
 def normalize_clause(expr: Expr, roles: VariableRoles, clause: str) -> Expr:
     """Checks and normalizes an expression of HAVING, ON, or FROM and TO of an interval."""
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     for reference in iterate_references(expr):
         _check_settled(reference, roles, clause)
         _check_one_value(reference, roles)
@@ -114,7 +108,7 @@ def normalize_return(expr: Expr, roles: VariableRoles) -> Expr:
     """Checks and normalizes a column of RETURN, which may be an event or a list `a[].price`."""
     if is_count_all(expr):
         return expr
-    expr = _normal(expr, roles)
+    expr = _normalize(expr, roles)
     if isinstance(expr, FieldRef) and expr.variable in roles.lists:
         if expr.name is None and expr.at is EventPosition.ONLY:
             expr = replace(expr, at=EventPosition.ALL)
@@ -147,10 +141,7 @@ def normalize_returns(
     return tuple(columns)
 
 
-# --- normal form
-
-
-def _normal(expr: Expr, roles: VariableRoles) -> Expr:
+def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     """Normalizes an expression, and checks its names and calls.
 
     `a.LEN` becomes `count(a)`, `-5` a literal; inside an aggregate the fields of a Kleene
@@ -177,22 +168,24 @@ def _normal(expr: Expr, roles: VariableRoles) -> Expr:
                 if not isinstance(node, FieldRef):
                     return node
                 if node.name is None:
-                    raise _whole_event(node)
+                    raise _event_error(node)
                 return replace(node, at=EventPosition.ONLY if plain else expr.at)
 
-            return replace(expr, argument=_normal(rewrite_expr(argument, settled), roles))
+            return replace(expr, argument=_normalize(rewrite_expr(argument, settled), roles))
         case FunctionCall(function=function):
             _check_call(expr, function)
         case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
-    folded = _folded(replace_operands(expr, tuple(_normal(e, roles) for e in get_operands(expr))))
+    folded = _fold_sign(
+        replace_operands(expr, tuple(_normalize(e, roles) for e in get_operands(expr)))
+    )
     if isinstance(folded, FunctionCall):
         check_constant_location(folded)
         check_spatial_call(folded)
     return folded
 
 
-def _folded(expr: Expr) -> Expr:
+def _fold_sign(expr: Expr) -> Expr:
     match expr:
         case Unary(operator="-", operand=Literal(value=value)) if not isinstance(value, bool):
             if isinstance(value, int | float | timedelta):
@@ -202,9 +195,6 @@ def _folded(expr: Expr) -> Expr:
 
 def _is_length(name: str | None) -> bool:
     return name is not None and name.upper() == "LEN"
-
-
-# --- names and calls
 
 
 def _check_known(reference: FieldRef | Aggregate, roles: VariableRoles) -> None:
@@ -236,23 +226,29 @@ def _check_call(call: FunctionCall, function: str) -> None:
 
         raise QueryError(
             f"unknown function '{function}'",
-            hint=suggest_function(function, _names()),
+            hint=suggest_function(function, _list_functions()),
             span=call.span,
         )
-    least, most = FUNCTIONS[function].least, FUNCTIONS[function].most
-    count = len(call.arguments)
+    least, most, count = FUNCTIONS[function].least, FUNCTIONS[function].most, len(call.arguments)
     if count < least or (most is not None and count > most):
-        if most is None:
-            expected = f"at least {least}"
-        else:
-            expected = str(least) if least == most else f"{least} or {most}"
-        plural = "" if expected in ("1", "at least 1") else "s"
-        raise QueryError(
-            f"{function} takes {expected} argument{plural}, not {count}", span=call.span
-        )
+        expected = describe_argument_count(least, most)
+        raise QueryError(f"{function} takes {expected}, not {count}", span=call.span)
 
 
-def _names() -> list[str]:
+def describe_argument_count(least: int, most: int | None) -> str:
+    """Describes the arguments of a function.
+
+    >>> describe_argument_count(1, 2), describe_argument_count(1, None)
+    ('1 or 2 arguments', 'at least 1 argument')
+    """
+    if most is None:
+        return f"at least {describe_argument_count(least, least)}"
+    if least == most:
+        return f"{least} argument" if least == 1 else f"{least} arguments"
+    return f"{least} {'or' if most == least + 1 else 'to'} {most} arguments"
+
+
+def _list_functions() -> list[str]:
     """Returns the names of all functions and aggregates."""
     known = [name for f in FUNCTIONS.values() for name in (f.name, *f.aliases)]
     return [*(name for name in known if name.isidentifier()), *AGGREGATES, *AGGREGATE_ALIASES]
@@ -267,7 +263,7 @@ def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
             span=aggregate.span,
         )
     if name not in roles.lists and aggregate.at is not EventPosition.ALL:
-        raise _no_positions(name, aggregate)
+        raise _position_error(name, aggregate)
     percent = aggregate.parameter if aggregate.function == "percentile" else None
     if isinstance(percent, int | float) and not 0 <= percent <= 100:
         raise QueryError(
@@ -277,10 +273,7 @@ def _check_aggregate(aggregate: Aggregate, roles: VariableRoles) -> None:
         )
 
 
-# --- positions
-
-
-def _which(name: str, field: str | None) -> str:
+def _suggest_index(name: str, field: str | None) -> str:
     """Builds the hint for a variable of several events that needs an index."""
     if field is None or field.lower() in ("length", "len", "count", "size"):
         return f"count({name}), or {name}.LEN, is their number; {name}[1].price is of the first"
@@ -299,22 +292,22 @@ def _check_one_value(
     name, field = reference.variable, reference.name
     if name not in roles.lists:
         if reference.at is not EventPosition.ONLY:
-            raise _no_positions(name, reference)
+            raise _position_error(name, reference)
     elif reference.at is EventPosition.ONLY:
         raise QueryError(
             f"{name} stands for several events: which one do you mean?",
-            hint=_which(name, field),
+            hint=_suggest_index(name, field),
             span=reference.span,
         )
     elif reference.at in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
         raise QueryError(
             "several events where one value is needed",
-            hint=f"use an aggregate, as in avg({_spelled(reference)}), "
+            hint=f"use an aggregate, as in avg({_spell(reference)}), "
             f"or {name}[i].{field or 'price'} for each of them",
             span=reference.span,
         )
     if field is None and not whole:
-        raise _whole_event(reference)
+        raise _event_error(reference)
 
 
 def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause: str) -> None:
@@ -327,7 +320,7 @@ def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause
             hint=f"conditions on {name} belong in {where}",
             span=reference.span,
         )
-    if reference.at in _MOVING:
+    if reference.at in MOVING_POSITIONS:
         raise QueryError(
             f"a running position in {clause}",
             hint=f"use [i] only in {where}; here use avg({name}.price), {name}[1] or "
@@ -336,12 +329,12 @@ def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause
         )
 
 
-def _spelled(field: FieldRef) -> str:
+def _spell(field: FieldRef) -> str:
     position = {EventPosition.BEFORE: "[..i-1]", EventPosition.THROUGH: "[..i]"}.get(field.at, "")
     return f"{field.variable}{position}.{field.name or 'price'}"
 
 
-def _no_positions(name: str, reference: FieldRef | Aggregate) -> QueryError:
+def _position_error(name: str, reference: FieldRef | Aggregate) -> QueryError:
     field = reference.name if isinstance(reference, FieldRef) else None
     return QueryError(
         f"{name} is a single event and has no positions",
@@ -350,7 +343,7 @@ def _no_positions(name: str, reference: FieldRef | Aggregate) -> QueryError:
     )
 
 
-def _whole_event(field: FieldRef) -> QueryError:
+def _event_error(field: FieldRef) -> QueryError:
     return QueryError(
         f"{field.variable} is a whole event, and a value is needed here",
         hint=f"use one of its fields, as in {field.variable}.price",

@@ -30,7 +30,7 @@ def check_constant_location(call: FunctionCall) -> None:
                 span=call.span,
             )
         case FunctionCall(function=function, arguments=arguments) if function == CIRCLE:
-            numbers = [float(v) for v in map(_constant, arguments) if v is not None]
+            numbers = [float(v) for v in map(_get_number, arguments) if v is not None]
             if len(numbers) < len(arguments):
                 raise QueryError(
                     "the centre and the radius of a circle must be numbers",
@@ -83,7 +83,7 @@ def _is_circle(expr: Expr) -> bool:
             return False
 
 
-def _constant(expr: Expr) -> int | float | None:
+def _get_number(expr: Expr) -> int | float | None:
     """Returns the number of a literal, or None."""
     match expr:
         case Literal(value=int() | float() as number) if not isinstance(number, bool):
@@ -104,7 +104,7 @@ def resolve_location(
         case FieldRef(name=name) if (
             name == LOCATION_FIELD and name not in types[expr.variable].fields
         ):
-            return _located(expr, types[expr.variable], schemas[expr.variable])
+            return _locate_event(expr, types[expr.variable], schemas[expr.variable])
         case FunctionCall(function=function, arguments=arguments):
             takes = FUNCTIONS[function].wanted(len(arguments))
             resolved = tuple(
@@ -124,16 +124,16 @@ def _as_place(expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, 
     """Resolves the location column by its own name."""
     match expr:
         case FieldRef(variable=owner, name=str(name)) if name == schemas[owner].location:
-            return _located(expr, types[owner], schemas[owner])
+            return _locate_event(expr, types[owner], schemas[owner])
         case FieldRef(name=str(name)) if name.endswith(
             f".{LOCATION_FIELD}"
         ):  # of a member, a layer below
-            return _read(expr, schemas[expr.variable])
+            return _locate(expr, schemas[expr.variable])
         case _:
             return expr
 
 
-def _located(field: FieldRef, event: EventType, schema: Schema) -> Expr:
+def _locate_event(field: FieldRef, event: EventType, schema: Schema) -> Expr:
     owner = field.variable
     if schema.location is None:
         raise QueryError(
@@ -148,10 +148,10 @@ def _located(field: FieldRef, event: EventType, schema: Schema) -> Expr:
             raise QueryError(
                 f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span
             )
-    return _read(field, schema, *columns)
+    return _locate(field, schema, *columns)
 
 
-def _read(field: FieldRef, schema: Schema, *columns: str) -> Expr:
+def _locate(field: FieldRef, schema: Schema, *columns: str) -> Expr:
     """Builds a location from its columns, or from the field itself without columns."""
     parts = tuple(replace(field, name=column) for column in columns) or (field,)
     name = EARTH_LOCATION if schema.space == "earth" else LOCATION

@@ -31,7 +31,7 @@ Scope = tuple[int, ...]  # the negations around an expression, the outermost fir
 
 def check_subscription(subscription: Subscription) -> Subscription:
     """Returns the subscription, or raises a QueryError for misuse of a variable."""
-    if not subscription.variables and not _speaks_of_variables(subscription.root):
+    if not subscription.variables and not _has_variables(subscription.root):
         return subscription
     _Depths(subscription.variables).descend(subscription.root, 1, ())
     scopes = _Scopes(subscription.variables)
@@ -40,9 +40,10 @@ def check_subscription(subscription: Subscription) -> Subscription:
     return subscription
 
 
-def _speaks_of_variables(root: Expression) -> bool:
+def _has_variables(root: Expression) -> bool:
     return any(
-        isinstance(part, VariableUse) or (isinstance(part, EventAtom) and any(_read(part)))
+        isinstance(part, VariableUse)
+        or (isinstance(part, EventAtom) and any(_iterate_reads(part)))
         for part in _walk([root])
     )
 
@@ -77,7 +78,7 @@ class _Depths:
         if isinstance(expression, VariableUse):
             name = expression.variable
             if name not in self.variables:
-                raise _unbound(name, self.variables, expression.span)
+                raise _undefined_error(name, self.variables, expression.span)
             if name in way:
                 circle = [f"${step};" for step in (*way[way.index(name) :], name)]
                 raise QueryError(
@@ -92,7 +93,9 @@ class _Depths:
             self.descend(part, level + 1, way)
 
 
-def _unbound(name: str, variables: Mapping[str, Expression], span: Span | None) -> QueryError:
+def _undefined_error(
+    name: str, variables: Mapping[str, Expression], span: Span | None
+) -> QueryError:
     near = did_you_mean(f"${name};", [f"${known};" for known in variables])
     return QueryError(
         f"the variable ${name}; is not defined",
@@ -112,7 +115,7 @@ class _Scopes:
 
     def visit(self, expression: Expression, scope: Scope) -> None:
         if isinstance(expression, VariableUse):
-            self._used(expression, scope)
+            self._enter_variable(expression, scope)
         elif (
             isinstance(expression, TemporalCondition)
             and expression.when is TemporalRelation.ABSENT
@@ -126,7 +129,7 @@ class _Scopes:
             for part in get_subexpressions(expression):
                 self.visit(part, scope)
 
-    def _used(self, use: VariableUse, scope: Scope) -> None:
+    def _enter_variable(self, use: VariableUse, scope: Scope) -> None:
         name = use.variable
         if name not in self.of:
             self.of[name], self._first[name] = scope, use
@@ -151,27 +154,27 @@ class _Readings:
         self._seen: set[tuple[str, frozenset[str]]] = set()
 
     def visit(
-        self, expression: Expression, given: frozenset[str] = frozenset(), below: int = 0
+        self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0
     ) -> None:
-        """Visits an expression; `given` are the bound variables, `below` the negations around."""
-        given |= self.bound(expression)
+        """Visits an expression; `names` are the bound variables, `below` the negations around."""
+        names |= self.bound(expression)
         match expression:
             case EventAtom():
-                for value in _read(expression):
-                    self._require(value, expression, given)
+                for value in _iterate_reads(expression):
+                    self._require(value, expression, names)
                     self._require_near(value, below)
             case VariableUse(name):
-                if (name, given) not in self._seen:
-                    self._seen.add((name, given))
-                    self.visit(self.variables[name], given, below)
+                if (name, names) not in self._seen:
+                    self._seen.add((name, names))
+                    self.visit(self.variables[name], names, below)
             case TemporalCondition(TemporalRelation.ABSENT, _, absent):
                 *bases, _ = get_subexpressions(expression)
                 for base in bases:
-                    self.visit(base, given, below)
-                self.visit(absent, given, below + 1)
+                    self.visit(base, names, below)
+                self.visit(absent, names, below + 1)
             case _:
                 for part in get_subexpressions(expression):
-                    self.visit(part, given, below)
+                    self.visit(part, names, below)
 
     def bound(self, expression: Expression) -> frozenset[str]:
         """Returns the variables that every match of an expression binds."""
@@ -192,13 +195,13 @@ class _Readings:
                     *(self.bound(p) for p in get_subexpressions(expression))
                 )
 
-    def _require(self, value: VariableField, reader: EventAtom, given: frozenset[str]) -> None:
+    def _require(self, value: VariableField, reader: EventAtom, names: frozenset[str]) -> None:
         name = value.variable
         if name not in self.variables:
-            raise _unbound(name, self.variables, value.span)
-        if name not in given:
-            raise self._unread(name, value.span)
-        events = _single(self.variables[name], self.variables)
+            raise _undefined_error(name, self.variables, value.span)
+        if name not in names:
+            raise self._unread_error(name, value.span)
+        events = _get_events(self.variables[name], self.variables)
         if events is None:
             raise QueryError(
                 f"${name}; is not a single event, so ${name};.{value.name} is not defined",
@@ -220,7 +223,7 @@ class _Readings:
                 span=value.span,
             )
 
-    def _unread(self, name: str, span: Span | None) -> QueryError:
+    def _unread_error(self, name: str, span: Span | None) -> QueryError:
         if name not in self.scopes.of:
             return QueryError(
                 f"${name}; is read here, but used as an event nowhere",
@@ -241,36 +244,27 @@ class _Readings:
         )
 
 
-def _read(atom: EventAtom) -> Iterator[VariableField]:
+def _iterate_reads(atom: EventAtom) -> Iterator[VariableField]:
     return (p.value for p in atom.predicates if isinstance(p.value, VariableField))
 
 
-def _single(
+def _get_events(
     expression: Expression, variables: Mapping[str, Expression]
 ) -> tuple[EventAtom, ...] | None:
-    """Returns the atoms of which an expression is one; None if it is not a single event.
-
-    >>> from ensue.ir.subscription import Predicate, PredicateType
-    >>> truck = EventAtom((Predicate(PredicateType.STRING, "type", "=", "truck"),))
-    >>> (
-    ...     _single(VariableUse("x"), {"x": truck}) == (truck,),
-    ...     _single(Conjunction((truck, truck)), {}),
-    ... )
-    (True, None)
-    """
+    """Returns the atoms of which an expression is one; None if it is not a single event."""
     match expression:
         case EventAtom():
             return (expression,)
         case VariableUse(name):
-            return _single(variables[name], variables)
+            return _get_events(variables[name], variables)
         case SpatialCondition(_, Region(), part) | TemporalCondition(
             TemporalRelation.BETWEEN | TemporalRelation.AFTER, IntervalSince(TimePoint()), part
         ):
-            return _single(part, variables)
+            return _get_events(part, variables)
         case Disjunction(parts):
             atoms: list[EventAtom] = []
             for part in parts:
-                events = _single(part, variables)
+                events = _get_events(part, variables)
                 if events is None:
                     return None
                 atoms += events
@@ -278,8 +272,6 @@ def _single(
         case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
             return None
 
-
-# --- fields and locations
 
 _TIMES = (ValueKind.TIMESTAMP, ValueKind.DATE)
 _FITS = {
@@ -309,14 +301,14 @@ def check_subscription_fields(subscription: Subscription, schema: Schema) -> Non
             case EventAtom(predicates):
                 for predicate in predicates:
                     if isinstance(predicate.value, VariableField):
-                        _check(predicate, predicate.value, schema)
+                        _check_comparison(predicate, predicate.value, schema)
             case _:
                 continue
 
 
-def _check(predicate: Predicate, other: VariableField, schema: Schema) -> None:
-    left = _kind(predicate.name, predicate.span, schema)
-    right = _kind(other.name, other.span, schema)
+def _check_comparison(predicate: Predicate, other: VariableField, schema: Schema) -> None:
+    left = _get_kind(predicate.name, predicate.span, schema)
+    right = _get_kind(other.name, other.span, schema)
     expected, kinds = _FITS[predicate.type]
     for name, kind, span in (
         (predicate.name, left, predicate.span),
@@ -325,7 +317,7 @@ def _check(predicate: Predicate, other: VariableField, schema: Schema) -> None:
         if kind not in kinds:
             raise QueryError(
                 f"{predicate.type.value} means {expected}, and field '{name}' holds {kind.value}s",
-                hint=_hint(kind),
+                hint=_suggest_type(kind),
                 span=span,
             )
     if (left in _TIMES) != (right in _TIMES):
@@ -341,7 +333,7 @@ def _check(predicate: Predicate, other: VariableField, schema: Schema) -> None:
         )
 
 
-def _kind(name: str, span: Span | None, schema: Schema) -> ValueKind:
+def _get_kind(name: str, span: Span | None, schema: Schema) -> ValueKind:
     if schema.common is not None:
         if name in schema.common:
             return schema.common[name]
@@ -356,7 +348,7 @@ def _kind(name: str, span: Span | None, schema: Schema) -> ValueKind:
     raise QueryError(f"unknown field '{name}'", hint=did_you_mean(name, sorted(known)), span=span)
 
 
-def _hint(kind: ValueKind) -> str | None:
+def _suggest_type(kind: ValueKind) -> str | None:
     for type_, (_, kinds) in _FITS.items():
         if kind in kinds:
             return f"write {type_.value}:"

@@ -76,27 +76,24 @@ def compute_window_bound(query: Query, schema: Schema) -> ByTime | ByUnits | Non
         return None
     times = TimeFields(schema, frozenset(get_kleene_variables(query.pattern)))
     longest = Fraction(0)
-    alternatives = list(_some(query.pattern))
+    alternatives = list(_take_alternatives(query.pattern))
     if len(alternatives) > MAX_BOUND_ALTERNATIVES:
         return None
     for alternative in alternatives:
-        span = _span(alternative, query, times) if alternative.events else Fraction(0)
+        span = _compute_span(alternative, query, times) if alternative.events else Fraction(0)
         if span is None:
             return None
         longest = max(longest, span)
     if schema.time_kind.numeric:
-        return ByUnits(_rounded_up(longest))
+        return ByUnits(_round_up(longest))
     return ByTime(max(1, int(longest)))
 
 
-def _rounded_up(length: Fraction) -> int | float:
+def _round_up(length: Fraction) -> int | float:
     if length.denominator == 1:
         return max(1, int(length))
     nearest = float(length)
     return nearest if Fraction(nearest) >= length else nextafter(nearest, inf)
-
-
-# --- alternatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class BoundVariables:
     order: tuple[tuple[str, str], ...] = ()
 
 
-def _alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
+def _iterate_alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
     if is_list(pattern):
         yield BoundVariables((pattern.atom.variable,))
         if is_optional(pattern):
@@ -122,35 +119,34 @@ def _alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
             # iterations may bind different variables, together all of them in any order
             yield BoundVariables(tuple(atom.variable for atom in iterate_positive_atoms(pattern)))
             for part in get_parts(pattern):
-                yield from _some(part)
+                yield from _take_alternatives(part)
             if is_optional(pattern):
                 yield BoundVariables()
         case NodeForm.OPTION:
             yield BoundVariables()
-            yield from _some(get_parts(pattern)[0])
+            yield from _take_alternatives(get_parts(pattern)[0])
         case NodeForm.CHOICE:
             for part in get_parts(pattern):
-                yield from _some(part)
+                yield from _take_alternatives(part)
         case NodeForm.SEQUENCE | NodeForm.TOGETHER:
             ordered = is_sequence(pattern)
-            for chosen in product(*(list(_some(part)) for part in get_parts(pattern))):
-                yield _together([part for part in chosen if part.events], ordered)
+            for chosen in product(
+                *(list(_take_alternatives(part)) for part in get_parts(pattern))
+            ):
+                yield _combine([part for part in chosen if part.events], ordered)
 
 
-def _some(pattern: Pattern) -> Iterator[BoundVariables]:
+def _take_alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
     """Yields the alternatives of a pattern, at most one more than allowed."""
-    return islice(_alternatives(pattern), MAX_BOUND_ALTERNATIVES + 1)
+    return islice(_iterate_alternatives(pattern), MAX_BOUND_ALTERNATIVES + 1)
 
 
-def _together(chosen: list[BoundVariables], ordered: bool) -> BoundVariables:
+def _combine(chosen: list[BoundVariables], ordered: bool) -> BoundVariables:
     order = [pair for part in chosen for pair in part.order]
     if ordered:
         for left, right in pairwise(chosen):
             order += product(left.events, right.events)
     return BoundVariables(tuple(v for part in chosen for v in part.events), tuple(order))
-
-
-# --- differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +183,17 @@ class TimeFields:
 
     def node(self, field: FieldRef, last: bool) -> Node | None:
         """Returns the time that a field holds, or None; `last` selects the event of `[i]`."""
-        if field.name not in (self.schema.start, self.schema.end):
+        positions = {
+            EventPosition.ONLY: False,
+            EventPosition.NTH: False,
+            EventPosition.LAST: True,
+            EventPosition.CURRENT: last,
+        }
+        if field.name not in (self.schema.start, self.schema.end) or field.nth != 1:
             return None
-        match field.at:
-            case EventPosition.ONLY:
-                later = False
-            case EventPosition.NTH if field.nth == 1:
-                later = False
-            case EventPosition.LAST:
-                later = True
-            case EventPosition.CURRENT:
-                later = last
-            case _:
-                return None
+        later = positions.get(field.at)
+        if later is None:
+            return None
         return self.of(field.variable, later, field.name == self.schema.end)
 
     def of(self, variable: str, last: bool, end: bool) -> Node:
@@ -238,17 +232,17 @@ class TimeFields:
             case Binary(operator="+" | "-" as sign, left=left, right=right):
                 left_bounds = self.bounds(left, last, below=below)
                 right_bounds = self.bounds(right, last, below=below if sign == "+" else not below)
-                return self._added(left_bounds, right_bounds, 1 if sign == "+" else -1)
+                return self._add(left_bounds, right_bounds, 1 if sign == "+" else -1)
             case Unary(operator="-", operand=operand):
                 inverse = self.bounds(operand, last, below=not below)
-                return self._added([TimeSum()], [s for s in inverse if s.is_constant], -1)
+                return self._add([TimeSum()], [s for s in inverse if s.is_constant], -1)
             case _:
                 return []
 
-    def _added(self, left: list[TimeSum], right: list[TimeSum], sign: int) -> list[TimeSum]:
-        return [s for a in left for b in right if (s := self._sum(a, b, sign)) is not None]
+    def _add(self, left: list[TimeSum], right: list[TimeSum], sign: int) -> list[TimeSum]:
+        return [s for a in left for b in right if (s := self._add_pair(a, b, sign)) is not None]
 
-    def _sum(self, a: TimeSum, b: TimeSum, sign: int) -> TimeSum | None:
+    def _add_pair(self, a: TimeSum, b: TimeSum, sign: int) -> TimeSum | None:
         slack = a.slack + b.slack
         known = a.is_constant or b.is_constant
         if self.real and known and not (a.is_constant and b.is_constant):
@@ -271,37 +265,37 @@ class TimeFields:
         """Yields the bounds that a condition implies."""
         match condition:
             case Binary(operator="<" | "<=", left=left, right=right):
-                yield from self._at_most(left, right, last)
+                yield from self._iterate_bounds(left, right, last)
             case Binary(operator=">" | ">=", left=left, right=right):
-                yield from self._at_most(right, left, last)
+                yield from self._iterate_bounds(right, left, last)
             case Binary(operator="=", left=left, right=right):
-                yield from self._at_most(left, right, last)
-                yield from self._at_most(right, left, last)
+                yield from self._iterate_bounds(left, right, last)
+                yield from self._iterate_bounds(right, left, last)
             case Between(operand=operand, low=low, high=high, negated=False):
-                yield from self._at_most(low, operand, last)
-                yield from self._at_most(operand, high, last)
+                yield from self._iterate_bounds(low, operand, last)
+                yield from self._iterate_bounds(operand, high, last)
             case _:
                 return
 
-    def _at_most(self, small: Expr, large: Expr, last: bool) -> Iterator[Edge]:
+    def _iterate_bounds(self, small: Expr, large: Expr, last: bool) -> Iterator[Edge]:
         for a in self.bounds(small, last, below=True):
             for b in self.bounds(large, last, below=False):
-                plus, minus = _left([*a.plus, *b.minus], [*a.minus, *b.plus])
+                plus, minus = _cancel([*a.plus, *b.minus], [*a.minus, *b.plus])
                 if len(plus) > 1 or len(minus) > 1 or not (plus or minus):
                     continue
-                if len(plus) != len(minus) and not self._moments(a, b):
+                if len(plus) != len(minus) and not self._compares_moments(a, b):
                     continue
                 width = b.constant - a.constant + a.slack + b.slack
                 if self.real and plus and minus:
                     width += abs(width) / 10**9  # more than the rounding error of a difference
                 yield minus[0] if minus else ORIGIN, plus[0] if plus else ORIGIN, width
 
-    def _moments(self, a: TimeSum, b: TimeSum) -> bool:
+    def _compares_moments(self, a: TimeSum, b: TimeSum) -> bool:
         """Whether a time is compared with a constant time, and not a length with a length."""
         return self.schema.time_kind.numeric or a.moment or b.moment
 
 
-def _left(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
+def _cancel(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
     """Cancels times that are on both sides."""
     for node in list(plus):
         if node in minus:
@@ -309,8 +303,6 @@ def _left(plus: list[Node], minus: list[Node]) -> tuple[list[Node], list[Node]]:
             minus.remove(node)
     return plus, minus
 
-
-# --- intervals of negations
 
 Offsets = tuple[Fraction, Fraction]
 
@@ -331,7 +323,7 @@ def compute_interval_distance(
 ) -> IntervalDistance | None:
     """Computes the distance of an interval from a match; None if other fields determine it."""
     times = TimeFields(schema, frozenset(get_kleene_variables(query.pattern)))
-    after, until = (_offsets(end, times) for end in (interval.after, interval.until))
+    after, until = (_compute_offsets(end, times) for end in (interval.after, interval.until))
     moments = [isinstance(end, Literal) for end in (interval.after, interval.until)]
     if all(moments):
         return IntervalDistance(None)
@@ -341,21 +333,21 @@ def compute_interval_distance(
     return IntervalDistance(max(Fraction(0), -after[0]), ahead)
 
 
-def _offsets(end: Expr, times: TimeFields) -> Offsets | None:
+def _compute_offsets(end: Expr, times: TimeFields) -> Offsets | None:
     """Returns the minimum offset from the start of a match, and the maximum from its end."""
     match end:
         case FieldRef(name=name) if name in (times.schema.start, times.schema.end):
             return Fraction(0), Fraction(0)
         case Aggregate(function="min" | "max" | "first" | "last", argument=FieldRef() as field):
-            return _offsets(field, times)
+            return _compute_offsets(field, times)
         case FunctionCall(function="greatest" | "least", arguments=arguments):
-            each = [_offsets(argument, times) for argument in arguments]
+            each = [_compute_offsets(argument, times) for argument in arguments]
             known = [offsets for offsets in each if offsets is not None]
             if len(known) < len(each):
                 return None
             return min(low for low, _ in known), max(high for _, high in known)
         case Binary(operator="+" | "-" as sign, left=left, right=Literal() as right):
-            inside, length = _offsets(left, times), times.constant(right)
+            inside, length = _compute_offsets(left, times), times.constant(right)
             if inside is None or length is None or length.moment:
                 return None
             by = length.constant if sign == "+" else -length.constant
@@ -365,10 +357,7 @@ def _offsets(end: Expr, times: TimeFields) -> Offsets | None:
             return None
 
 
-# --- shortest paths
-
-
-def _span(alternative: BoundVariables, query: Query, times: TimeFields) -> Fraction | None:
+def _compute_span(alternative: BoundVariables, query: Query, times: TimeFields) -> Fraction | None:
     """Computes the maximum difference between an end and a start; None if it is not bounded."""
     edges: Edges = {}
 
@@ -393,7 +382,7 @@ def _span(alternative: BoundVariables, query: Query, times: TimeFields) -> Fract
     longest = zero
     lasts = [times.of(v, True, True) for v in alternative.events]
     for v in alternative.events:
-        reached = _shortest(times.of(v, False, False), edges)
+        reached = _find_shortest_paths(times.of(v, False, False), edges)
         if reached is None:
             return None
         for final in lasts:
@@ -403,7 +392,7 @@ def _span(alternative: BoundVariables, query: Query, times: TimeFields) -> Fract
     return longest
 
 
-def _shortest(source: Node, edges: Edges) -> Mapping[Node, Fraction] | None:
+def _find_shortest_paths(source: Node, edges: Edges) -> Mapping[Node, Fraction] | None:
     """Computes how much later each time can be; None if the conditions are contradictory."""
     reached = {source: Fraction(0)}
     nodes = {node for pair in edges for node in pair}
@@ -438,21 +427,12 @@ class ReadRange:
     after: ReadDistance = None
 
     def __str__(self) -> str:
-        """Formats the ranges for explain.
-
-        >>> print(
-        ...     ReadRange(),
-        ...     ReadRange(ByUnits(5)),
-        ...     ReadRange(UnboundedRead.OBJECT, ByUnits(5)),
-        ...     sep="; ",
-        ... )
-        0; 5 before; from the first event of the key, 5 after
-        """
-        words = [*_words(self.before, "before"), *_words(self.after, "after")]
+        """Formats the ranges for explain: `from the first event of the key, 5 after`."""
+        words = [*_format_distance(self.before, "before"), *_format_distance(self.after, "after")]
         return ", ".join(words) or "0"
 
 
-def _words(far: ReadDistance, side: str) -> Iterator[str]:
+def _format_distance(far: ReadDistance, side: str) -> Iterator[str]:
     match far:
         case None:
             return
@@ -485,11 +465,11 @@ def compute_read_range(query: Query, *, intervals: bool = False) -> ReadRange:
     before: ReadDistance = None
     after: ReadDistance = None
     if any(iterate_leading_negations(pattern)):
-        before = _window(within)
+        before = _get_window(within)
     if any(iterate_trailing_negations(pattern)) or (
         query.after is not None and query.after.by_start
     ):
-        after = _window(within)
+        after = _get_window(within)
     counted = query.strategy is not Strategy.ANY or isinstance(within, ByEvents)
     if (
         moved
@@ -508,33 +488,20 @@ def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
     and on later rows until no longer match is preferred.
 
     >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> print(
-    ...     compute_row_pattern_read_range(read_clause_text("(PATTERN (A) DEFINE A AS A.x > 1)"))
-    ... )
-    0
-    >>> print(
-    ...     compute_row_pattern_read_range(
-    ...         read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
-    ...     )
-    ... )
+    >>> clause = read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
+    >>> print(compute_row_pattern_read_range(clause))
     from the first event of the key, 5 after
     """
     if is_single_row(clause):
         return ReadRange()
-    ahead = any(
-        isinstance(operand, Navigation) and operand.shift > 0
-        for value in clause.values
-        for operand in value.operands
-    )
-    ahead |= any(
-        isinstance(t, PartitionAnchor) and t.at == "end" for t in iterate_terms(clause.pattern)
-    )
-    return ReadRange(
-        UnboundedRead.OBJECT, UnboundedRead.OBJECT if ahead else _lasting(clause.within)
-    )
+    operands = [operand for value in clause.values for operand in value.operands]
+    ahead = any(isinstance(operand, Navigation) and operand.shift > 0 for operand in operands)
+    ahead |= PartitionAnchor("end") in iterate_terms(clause.pattern)
+    after = UnboundedRead.OBJECT if ahead else _convert_within(clause.within)
+    return ReadRange(UnboundedRead.OBJECT, after)
 
 
-def _lasting(within: timedelta | int | float | None) -> ReadDistance:
+def _convert_within(within: timedelta | int | float | None) -> ReadDistance:
     match within:
         case None:
             return UnboundedRead.OBJECT
@@ -548,11 +515,11 @@ def get_max_length(clause: RowPatternQuery) -> ByTime | ByUnits | None:
     """Returns the maximum length of a match of a clause, or None if it is unlimited."""
     if is_single_row(clause):
         return ByUnits(0)
-    length = _lasting(clause.within)
+    length = _convert_within(clause.within)
     return None if isinstance(length, UnboundedRead) else length
 
 
-def _window(within: ByTime | ByUnits | ByEvents | None) -> ReadDistance:
+def _get_window(within: ByTime | ByUnits | ByEvents | None) -> ReadDistance:
     match within:
         case ByTime() | ByUnits():
             return within

@@ -30,11 +30,7 @@ def get_time_zone(expr: Expr, zone_of_field: ZoneLookup) -> str | None:
         case FieldRef():
             return zone_of_field(expr)
         case FunctionCall(function=function, arguments=(time, Literal(value=zone))) if (
-            function
-            in (
-                AT_TIME_ZONE,
-                TO_INSTANT,
-            )
+            function in (AT_TIME_ZONE, TO_INSTANT)
         ):
             local = function == AT_TIME_ZONE and get_time_zone(time, zone_of_field) is not None
             return None if local else str(zone)
@@ -43,19 +39,19 @@ def get_time_zone(expr: Expr, zone_of_field: ZoneLookup) -> str | None:
         case FunctionCall(function=function, arguments=arguments):
             record = FUNCTIONS[function]
             if record.gives is ValueKind.TIMESTAMP or isinstance(record.gives, ResultType):
-                return _first(arguments, zone_of_field)
+                return _find_zone(arguments, zone_of_field)
             return None
         case Aggregate(argument=argument):
             return None if argument is None else get_time_zone(argument, zone_of_field)
         case Binary(operator="+" | "-", left=left, right=right):
-            return _first((left, right), zone_of_field)
+            return _find_zone((left, right), zone_of_field)
         case Unary(operand=operand):
             return get_time_zone(operand, zone_of_field)
         case _:
             return None
 
 
-def _first(exprs: tuple[Expr, ...], zone_of_field: ZoneLookup) -> str | None:
+def _find_zone(exprs: tuple[Expr, ...], zone_of_field: ZoneLookup) -> str | None:
     zones = (get_time_zone(expr, zone_of_field) for expr in exprs)
     return next((zone for zone in zones if zone is not None), None)
 
@@ -71,14 +67,14 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
                 zoned = get_time_zone(time, zone_of_field) is not None
                 return FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
             case FunctionCall(function=function) if FUNCTIONS[function].clock:
-                return _on_clocks(node, zone_of_field)
+                return _convert_to_local(node, zone_of_field)
             case _:
                 return node
 
     return rewrite_expr(expr, change)
 
 
-def _on_clocks(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
+def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     record = FUNCTIONS[call.function]
     takes = record.wanted(len(call.arguments))
     zones = [
@@ -101,17 +97,17 @@ def _on_clocks(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
         # elapsed hours count, also across a clock change
         units = call.arguments[0]
         pairs = zip(call.arguments[1:], clocks[1:], strict=True)
-        begun = tuple(_begun(units, *pair) for pair in pairs)
+        begun = tuple(_truncate(units, *pair) for pair in pairs)
         return replace(call, arguments=(units, *begun))
     if call.function == "date_trunc" and unit in BELOW_A_DAY:
-        return _begun(call.arguments[0], call.arguments[1], clocks[1])
+        return _truncate(call.arguments[0], call.arguments[1], clocks[1])
     local = replace(call, arguments=clocks)
     if record.gives is ValueKind.TIMESTAMP:
         return FunctionCall(TO_INSTANT, (local, Literal(zone)), call.span)
     return local
 
 
-def _begun(unit: Expr, time: Expr, clock: Expr) -> Expr:
+def _truncate(unit: Expr, time: Expr, clock: Expr) -> Expr:
     """Truncates a time to an hour or less by the local time."""
     if time == clock:
         return FunctionCall("date_trunc", (unit, time), time.span)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.output_mode import is_summarized
-from ensue.analyzer.query import iterate_result_columns
+from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError
 from ensue.functions.record import CASE
 from ensue.ir.expression import (
+    MOVING_POSITIONS,
     Aggregate,
     Binary,
     EventPosition,
@@ -39,6 +40,7 @@ from ensue.ir.traits import (
     is_sequence,
 )
 from ensue.ir.traversal import (
+    get_first_field,
     get_kleene_variables,
     get_variables,
     iterate_atoms,
@@ -59,10 +61,8 @@ def get_sequence_steps(pattern: Pattern) -> tuple[Pattern, ...]:
 
 def take_until_required(steps: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     """Returns the steps up to the first required one; empty if all are optional."""
-    for k, part in enumerate(steps):
-        if not is_optional(part):
-            return steps[: k + 1]
-    return ()
+    required = [k for k, part in enumerate(steps) if not is_optional(part)]
+    return steps[: required[0] + 1] if required else ()
 
 
 def is_rewritable(query: Query) -> bool:
@@ -86,13 +86,7 @@ def _is_plain(part: Pattern) -> bool:
             return True
         case NodeForm.OPTION:
             return all(is_event(p) or is_list(p) for p in get_parts(part))
-        case (
-            NodeForm.LOOP
-            | NodeForm.RESULT
-            | NodeForm.CHOICE
-            | NodeForm.SEQUENCE
-            | NodeForm.TOGETHER
-        ):
+        case _:
             return False
 
 
@@ -122,7 +116,7 @@ def check_timeouts(query: Query, column: str) -> None:
             hint="emit_timeouts works with skip_till_next_match and skip_till_any_match",
             span=query.pattern.span,
         )
-    _check_names(query, column)
+    reject_column(query, column, "emit_timeouts adds a column of that name")
     steps = get_sequence_steps(query.pattern)
     for part in steps:
         if not is_negation(part):
@@ -161,19 +155,9 @@ def _check_window(query: Query) -> None:
         )
 
 
-def _check_names(query: Query, column: str) -> None:
-    for name, span in iterate_result_columns(query):
-        if name == column:
-            raise QueryError(
-                f"emit_timeouts adds a column '{column}', but the query already has one",
-                hint="rename the query's column",
-                span=span,
-            )
-
-
 def _check_part(part: Pattern) -> None:
     """Rejects AND and operators, whose variables have no order."""
-    for inner in (part, *_inside(part)):
+    for inner in (part, *_iterate_parts(part)):
         if get_form(inner) is NodeForm.TOGETHER:
             name = format_head(inner)
         elif is_operator_call(inner):
@@ -187,12 +171,12 @@ def _check_part(part: Pattern) -> None:
         )
 
 
-def _inside(part: Pattern) -> Iterator[Pattern]:
+def _iterate_parts(part: Pattern) -> Iterator[Pattern]:
     """Yields all parts of a part, without negations."""
     for inner in get_parts(part):
         if not is_negation(inner):
             yield inner
-            yield from _inside(inner)
+            yield from _iterate_parts(inner)
 
 
 def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
@@ -220,14 +204,6 @@ def _check_negation(query: Query, steps: tuple[Pattern, ...], k: int) -> None:
                 )
 
 
-# --- rewriting
-
-_MOVING = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
 # Aggregates that return the value of a single event unchanged.
 _OF_ONE = (
     "avg", "sum", "min", "max", "first", "last", "percentile", "any_value", "mode", "string_agg",
@@ -239,36 +215,27 @@ def build_timeout_queries(query: Query, time: str = "end") -> tuple[Query, ...]:
     """Builds the queries whose matches are the timed-out partial matches of a checked query.
 
     `SEQ(A a, B b, C c)` becomes `SEQ(A a, !B b)` and `SEQ(A a, B b, !C c)`. Each has the
-    conditions and the columns that can be evaluated by then. `time` names a field that every
-    event has.
+    conditions and the columns that can be evaluated by then; a Kleene variable waits for one more
+    event or for the next variable. `time` names a field that every event has.
 
     >>> from ensue.ir.selection import ByUnits
-    >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
-    >>> first, second = build_timeout_queries(Query(Seq((a, b, c)), within=ByUnits(5)))
-    >>> first.pattern == Seq((a, Not(b))), second.pattern == Seq((a, b, Not(c)))
-    (True, True)
-
-    A Kleene variable waits for one more event or for the next variable:
-
-    >>> _, second = build_timeout_queries(
-    ...     Query(Seq((a, Kleene(b, 1, None), c)), within=ByUnits(5))
-    ... )
-    >>> second.pattern == Seq((a, Kleene(b, 1, None), Not(Atom("B", "b_next")), Not(c)))
+    >>> a, b = Atom("A", "a"), Kleene(Atom("B", "b"), 1, None)
+    >>> first, second = build_timeout_queries(Query(Seq((a, b, a)), within=ByUnits(5)))
+    >>> second.pattern == Seq((a, b, Not(Atom("B", "b_next")), Not(a)))
     True
     """
     try:
         check_timeouts(query, TIMED_OUT)
         if not is_rewritable(query):
-            return (_unfinished(query, time),)
-        return tuple(_query(query, state, time) for state in _states(query.pattern))
+            return (_build_unfinished_query(query, time),)
+        return tuple(_build_query(query, state, time) for state in _iterate_states(query.pattern))
     except QueryError as error:
         raise error.at(None, query.text) from None
 
 
-def _unfinished(query: Query, time: str) -> Query:
+def _build_unfinished_query(query: Query, time: str) -> Query:
     """Builds the query that returns timed-out partial matches instead of matches."""
     flag = (ReturnItem(Literal(True), TIMED_OUT),) if query.returns else ()
-    lists = get_kleene_variables(query.pattern)
 
     def of_bound(returned: ReturnItem) -> ReturnItem:
         """Makes a column NULL if a variable has no event: a count would be 0."""
@@ -276,9 +243,7 @@ def _unfinished(query: Query, time: str) -> Query:
             return returned
         value = returned.expr
         for variable in sorted(get_variables(value)):
-            first = FieldRef(
-                variable, time, EventPosition.NTH if variable in lists else EventPosition.ONLY
-            )
+            first = get_first_field(query.pattern, variable, time)
             value = FunctionCall(CASE, (IsNull(first, negated=True), value))
         return replace(returned, expr=value)
 
@@ -294,9 +259,6 @@ def _unfinished(query: Query, time: str) -> Query:
     )
 
 
-# --- states
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """The bound parts of a partial match, and the parts that it waits for."""
@@ -306,12 +268,12 @@ class _State:
     more: bool  # whether the last part, a Kleene variable, may take another event
 
 
-def _states(pattern: Pattern) -> Iterator[_State]:
+def _iterate_states(pattern: Pattern) -> Iterator[_State]:
     steps = get_sequence_steps(pattern)
     for k, part in enumerate(steps):
         if is_negation(part):
             continue
-        before, last = steps[:k], _present(part)
+        before, last = steps[:k], _require_event(part)
         awaited = take_until_required(steps[k + 1 :])
         if not is_list(last):
             if awaited:
@@ -329,7 +291,7 @@ def _states(pattern: Pattern) -> Iterator[_State]:
             yield _State((*before, full), awaited, more=False)
 
 
-def _present(part: Pattern) -> Atom | Kleene:
+def _require_event(part: Pattern) -> Atom | Kleene:
     """Returns a part without its option, with at least one event."""
     inner = get_parts(part)[0] if get_form(part) is NodeForm.OPTION else part
     if is_list(inner):
@@ -338,10 +300,7 @@ def _present(part: Pattern) -> Atom | Kleene:
     return inner
 
 
-# --- queries
-
-
-def _query(query: Query, state: _State, time: str) -> Query:
+def _build_query(query: Query, state: _State, time: str) -> Query:
     judge = _Conditions(query, state, time)
     parts: list[Pattern] = list(state.bound)
     where = judge.known()
@@ -363,7 +322,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
         pattern=Seq(tuple(parts)),
         where=tuple(where),
         after=None,
-        returns=_returned(query.returns, judge.bound),
+        returns=_select_columns(query.returns, judge.bound),
         having=None,
         limit=None,
         choose=None,
@@ -371,7 +330,7 @@ def _query(query: Query, state: _State, time: str) -> Query:
     )
 
 
-def _returned(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tuple[ReturnItem, ...]:
+def _select_columns(returns: Iterable[ReturnItem], bound: Iterable[str]) -> tuple[ReturnItem, ...]:
     """Returns the columns that can be computed, and a flag: without one all would be returned."""
     if not returns:
         return ()
@@ -390,7 +349,7 @@ class _Conditions:
         last = state.bound[-1]
         self.open = last.atom.variable if is_list(last) else None
         self.further = (
-            Atom(last.atom.type, _fresh(f"{last.atom.variable}_next", names))
+            Atom(last.atom.type, _create_name(f"{last.atom.variable}_next", names))
             if is_list(last) and state.more
             else None
         )
@@ -409,7 +368,7 @@ class _Conditions:
 
     def _grows(self, ref: FieldRef | Aggregate, variable: str | None) -> bool:
         """Whether further events of a Kleene variable can change the value of a reference."""
-        if ref.variable != variable or variable not in self.kleenes or ref.at in _MOVING:
+        if ref.variable != variable or variable not in self.kleenes or ref.at in MOVING_POSITIONS:
             return False
         return not (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)
 
@@ -420,28 +379,22 @@ class _Conditions:
         def moved(node: Expr) -> Expr:
             if not isinstance(node, FieldRef | Aggregate) or node.variable != variable:
                 return node
-            if isinstance(node, Aggregate):
-                return (
-                    replace(node, at=EventPosition.ALL)
-                    if node.at is EventPosition.BEFORE
-                    else node
-                )
-            match node.at:
-                case EventPosition.CURRENT:
-                    return FieldRef(further.variable, node.name, span=node.span)
-                case EventPosition.PREVIOUS:
-                    return replace(node, at=EventPosition.LAST)
-                case EventPosition.BEFORE:  # inside an aggregate
-                    return replace(node, at=EventPosition.ALL)
-                case _:
-                    return node
+            if node.at is EventPosition.BEFORE:  # an aggregate, or inside one
+                return replace(node, at=EventPosition.ALL)
+            if isinstance(node, FieldRef) and node.at is EventPosition.CURRENT:
+                return FieldRef(further.variable, node.name, span=node.span)
+            if isinstance(node, FieldRef) and node.at is EventPosition.PREVIOUS:
+                return replace(node, at=EventPosition.LAST)
+            return node
 
         running = [
             c
             for c in self.known()
-            if any(r.variable == variable and r.at in _MOVING for r in iterate_references(c))
+            if any(
+                r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c)
+            )
         ]
-        return [_about(rewrite_expr(c, moved), further, self.time) for c in running]
+        return [_bind_condition(rewrite_expr(c, moved), further, self.time) for c in running]
 
     def of_awaited(self, atom: Atom, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on the first event of the next variable, after skipped ones."""
@@ -452,9 +405,9 @@ class _Conditions:
                 continue
             if any(self._grows(r, atom.variable) for r in iterate_references(condition)):
                 continue
-            rewritten = self._first(_without(condition, skipped), atom)
+            rewritten = self._first(_drop_unbound(condition, skipped), atom)
             if rewritten is not None:
-                conditions.append(_about(rewritten, atom, self.time))
+                conditions.append(_bind_condition(rewritten, atom, self.time))
         return conditions
 
     def _first(self, condition: Expr | None, atom: Atom) -> Expr | None:
@@ -482,14 +435,14 @@ class _Conditions:
     def of_negation(self, negation: Not, skipped: Sequence[str]) -> list[Expr]:
         """Returns the conditions on a negation among the awaited parts."""
         inside = {a.variable for a in iterate_atoms(negation)}
-        conditions = [_without(c, skipped) for c in self.where if get_variables(c) & inside]
+        conditions = [_drop_unbound(c, skipped) for c in self.where if get_variables(c) & inside]
         return [c for c in conditions if c is not None]
 
 
-def _without(condition: Expr, unbound: Sequence[str]) -> Expr | None:
+def _drop_unbound(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     """Rewrites a condition for unbound variables; None if it then does not apply."""
     if any(
-        ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in _MOVING)
+        ref.variable in unbound and (isinstance(ref, FieldRef) or ref.at in MOVING_POSITIONS)
         for ref in iterate_references(condition)
     ):
         return None
@@ -502,7 +455,7 @@ def _without(condition: Expr, unbound: Sequence[str]) -> Expr | None:
     return rewrite_expr(condition, empty)
 
 
-def _about(condition: Expr, atom: Atom, time: str) -> Expr:
+def _bind_condition(condition: Expr, atom: Atom, time: str) -> Expr:
     """Makes a condition refer to this event, also if it only reads bound ones.
 
     `count(b) > 3` is evaluated when the next event ends `b`, and decides whether it counts.
@@ -514,7 +467,7 @@ def _about(condition: Expr, atom: Atom, time: str) -> Expr:
     return Binary("or", condition, never)
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def _create_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name

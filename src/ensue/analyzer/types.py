@@ -60,28 +60,28 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
             return ValueKind.INTEGER
         case Aggregate(function=function, argument=argument):
             assert argument is not None
-            return _aggregated(function, infer_kind(argument, kind_of_field), expr)
+            return _infer_aggregate(function, infer_kind(argument, kind_of_field), expr)
         case Unary(operator="not", operand=operand):
             return _logical("not", operand, infer_kind(operand, kind_of_field))
         case Unary(operand=operand):
-            return _negative(infer_kind(operand, kind_of_field), operand)
+            return _infer_negative(infer_kind(operand, kind_of_field), operand)
         case Binary(operator="and" | "or" as operator, left=left, right=right):
             _logical(operator, left, infer_kind(left, kind_of_field))
             return _logical(operator, right, infer_kind(right, kind_of_field))
         case Binary(operator=operator, left=left, right=right):
             kinds = infer_kind(left, kind_of_field), infer_kind(right, kind_of_field)
             if operator in COMPARISONS:
-                return _compared(left, right, kinds, expr.span)
+                return _compare(left, right, kinds, expr.span)
             if operator == "||":
-                return _joined(expr, kinds)
-            return _computed(operator, kinds, expr)
+                return _concatenate(expr, kinds)
+            return _compute(operator, kinds, expr)
         case IsNull(operand=operand):
             infer_kind(operand, kind_of_field)
             return ValueKind.BOOLEAN
         case In(operand=operand, options=options):
-            return _each_compared(operand, options, kind_of_field)
+            return _check_each(operand, options, kind_of_field)
         case Between(operand=operand, low=low, high=high):
-            return _each_compared(operand, (low, high), kind_of_field)
+            return _check_each(operand, (low, high), kind_of_field)
         case Like(operand=operand):
             kind = infer_kind(operand, kind_of_field)
             if kind not in (ValueKind.STRING, ValueKind.NULL):
@@ -92,7 +92,7 @@ def infer_kind(expr: Expr, kind_of_field: KindLookup) -> ValueKind:
                 )
             return ValueKind.BOOLEAN
         case FunctionCall(function=function, arguments=arguments):
-            return _called(function, arguments, kind_of_field, expr.span)
+            return _infer_call(function, arguments, kind_of_field, expr.span)
 
 
 def get_constant_kind(value: Constant) -> ValueKind:
@@ -119,11 +119,13 @@ def get_constant_kind(value: Constant) -> ValueKind:
             return ValueKind.DURATION
 
 
-def _as_written(*exprs: Expr) -> None:
+def _reject_rounded(*exprs: Expr) -> None:
     """Rejects an integer constant that would be rounded to the nearest float."""
     for expr in exprs:
         match expr:
-            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _kept(value):
+            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _is_exact(
+                value
+            ):
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
                     hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
@@ -131,18 +133,15 @@ def _as_written(*exprs: Expr) -> None:
                 )
 
 
-def _kept(value: int) -> bool:
+def _is_exact(value: int) -> bool:
     return fit_int64(value) is not None or int(float(value)) == value
 
 
 def are_comparable(left: ValueKind, right: ValueKind) -> bool:
     """Whether values of two kinds can be compared.
 
-    >>> (
-    ...     are_comparable(ValueKind.DATE, ValueKind.TIMESTAMP),
-    ...     are_comparable(ValueKind.STRING, ValueKind.INTEGER),
-    ... )
-    (True, False)
+    >>> are_comparable(ValueKind.DATE, ValueKind.TIMESTAMP)
+    True
     """
     if not {left, right}.isdisjoint(_WITHOUT_ORDER):
         return False
@@ -156,39 +155,32 @@ def _a(kind: ValueKind) -> str:
     return names.get(kind, f"a {kind.value}")
 
 
-# --- logic and comparison
-
-
 def _logical(operator: str, operand: Expr, kind: ValueKind) -> ValueKind:
     if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
+        does = "negates a condition" if operator == "not" else "joins conditions"
         raise QueryError(
-            f"'{operator}' joins conditions, and this is {_a(kind)}"
-            if operator != "not"
-            else f"'not' negates a condition, and this is {_a(kind)}",
+            f"'{operator}' {does}, and this is {_a(kind)}",
             hint="compare it with something, as in a.price > 3",
             span=operand.span,
         )
     return ValueKind.BOOLEAN
 
 
-def _compared(
+def _compare(
     left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: Span | None
 ) -> ValueKind:
     if not are_comparable(*kinds):
         raise QueryError(
             f"{_a(kinds[0])} cannot be compared with {_a(kinds[1])}",
-            hint=_way_to_compare(left, right, kinds),
+            hint=_suggest_comparison(left, right, kinds),
             span=span,
         )
-    if kinds != (ValueKind.FLOAT, ValueKind.INTEGER) and kinds != (
-        ValueKind.INTEGER,
-        ValueKind.FLOAT,
-    ):
-        _as_written(left, right)  # integers compare correctly with constants beyond 64 bits
+    if set(kinds) != {ValueKind.FLOAT, ValueKind.INTEGER}:
+        _reject_rounded(left, right)  # integers compare correctly with constants beyond 64 bits
     return ValueKind.BOOLEAN
 
 
-def _way_to_compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind]) -> str | None:
+def _suggest_comparison(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind]) -> str | None:
     for literal, kind in ((left, kinds[1]), (right, kinds[0])):
         if not isinstance(literal, Literal):
             continue
@@ -209,14 +201,11 @@ def _way_to_compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind])
     return None
 
 
-def _each_compared(operand: Expr, others: Sequence[Expr], kind_of_field: KindLookup) -> ValueKind:
+def _check_each(operand: Expr, others: Sequence[Expr], kind_of_field: KindLookup) -> ValueKind:
     kind = infer_kind(operand, kind_of_field)
     for other in others:
-        _compared(operand, other, (kind, infer_kind(other, kind_of_field)), other.span)
+        _compare(operand, other, (kind, infer_kind(other, kind_of_field)), other.span)
     return ValueKind.BOOLEAN
-
-
-# --- arithmetic
 
 
 def _number(kind: ValueKind) -> ValueKind:
@@ -224,26 +213,24 @@ def _number(kind: ValueKind) -> ValueKind:
     return ValueKind.FLOAT if kind is ValueKind.DECIMAL else kind
 
 
-def _negative(kind: ValueKind, operand: Expr) -> ValueKind:
+def _infer_negative(kind: ValueKind, operand: Expr) -> ValueKind:
     if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
         return _number(kind)
     raise QueryError(f"{_a(kind)} has no negative", span=operand.span)
 
 
-def _computed(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -> ValueKind:
+def _compute(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -> ValueKind:
     left, right = kinds
-    _as_written(expr.left, expr.right)
+    _reject_rounded(expr.left, expr.right)
     if ValueKind.NULL in kinds and set(kinds).isdisjoint(_WITHOUT_ORDER):
         return ValueKind.NULL
     if left.numeric and right.numeric:
         whole = left is right is ValueKind.INTEGER and operator != "/"
         return ValueKind.INTEGER if whole else ValueKind.FLOAT
     match operator:
-        case "+" if left in _INSTANTS and right is ValueKind.DURATION:
+        case "+" | "-" if left in _INSTANTS and right is ValueKind.DURATION:
             return ValueKind.TIMESTAMP
         case "+" if left is ValueKind.DURATION and right in _INSTANTS:
-            return ValueKind.TIMESTAMP
-        case "-" if left in _INSTANTS and right is ValueKind.DURATION:
             return ValueKind.TIMESTAMP
         case "-" if left in _INSTANTS and right in _INSTANTS:
             return ValueKind.DURATION
@@ -257,12 +244,12 @@ def _computed(operator: str, kinds: tuple[ValueKind, ValueKind], expr: Binary) -
             return ValueKind.DURATION
     raise QueryError(
         f"'{operator}' cannot be combined with {_a(left)} and {_a(right)}",
-        hint=_way_to_compute(operator, kinds),
+        hint=_suggest_arithmetic(operator, kinds),
         span=expr.span,
     )
 
 
-def _way_to_compute(operator: str, kinds: tuple[ValueKind, ValueKind]) -> str | None:
+def _suggest_arithmetic(operator: str, kinds: tuple[ValueKind, ValueKind]) -> str | None:
     if operator == "+" and kinds == (ValueKind.STRING, ValueKind.STRING):
         return "join strings with ||"
     if any(kind in _INSTANTS for kind in kinds) and any(kind.numeric for kind in kinds):
@@ -272,22 +259,19 @@ def _way_to_compute(operator: str, kinds: tuple[ValueKind, ValueKind]) -> str | 
     return None
 
 
-def _joined(expr: Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
+def _concatenate(expr: Binary, kinds: tuple[ValueKind, ValueKind]) -> ValueKind:
     for operand, kind in zip((expr.left, expr.right), kinds, strict=True):
         _expect("'||'", ArgumentType.TEXT, operand, kind)
     return ValueKind.STRING
 
 
-# --- aggregates and functions
-
-
-def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
+def _infer_aggregate(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
     match function:
         case "count":
             return ValueKind.INTEGER
         case "first" | "last" if kind is not ValueKind.PLACE:
             return kind
-        case "min" | "max" if kind not in _WITHOUT_ORDER:
+        case "min" | "max" | "any_value" | "mode" if kind not in _WITHOUT_ORDER:
             return kind
         case "sum" if kind.numeric or kind in (ValueKind.DURATION, ValueKind.NULL):
             return _number(kind)
@@ -301,8 +285,6 @@ def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
             return ValueKind.FLOAT
         case "count_distinct" if kind not in _WITHOUT_ORDER:
             return ValueKind.INTEGER
-        case "any_value" | "mode" if kind not in _WITHOUT_ORDER:
-            return kind
         case "string_agg" if kind in (ValueKind.STRING, ValueKind.NULL):
             return kind
         case "bool_and" | "bool_or" if kind in (ValueKind.BOOLEAN, ValueKind.NULL):
@@ -310,12 +292,12 @@ def _aggregated(function: str, kind: ValueKind, expr: Aggregate) -> ValueKind:
     median = function == "percentile" and expr.parameter == 50
     raise QueryError(
         f"{'median' if median else function} does not work on {_a(kind)}",
-        hint=_way_to_aggregate(kind),
+        hint=_suggest_aggregate(kind),
         span=expr.span,
     )
 
 
-def _way_to_aggregate(kind: ValueKind) -> str:
+def _suggest_aggregate(kind: ValueKind) -> str:
     match kind:
         case ValueKind.PLACE:
             return "aggregate a number, as in max(distance(a.location, POINT(0, 0)))"
@@ -329,13 +311,10 @@ def _way_to_aggregate(kind: ValueKind) -> str:
             return "count, first, last, min and max work on it"
 
 
-def _called(
-    function: str,
-    arguments: Sequence[Expr],
-    kind_of_field: KindLookup,
-    span: Span | None,
+def _infer_call(
+    function: str, arguments: Sequence[Expr], kind_of_field: KindLookup, span: Span | None
 ) -> ValueKind:
-    _as_written(*arguments)
+    _reject_rounded(*arguments)
     kinds = [infer_kind(argument, kind_of_field) for argument in arguments]
     record = FUNCTIONS[function]
     takes = record.wanted(len(arguments))
@@ -343,10 +322,10 @@ def _called(
         if type_ is not ArgumentType.ANY:
             _expect(_WRITTEN.get(function, function), type_, argument, kind)
         elif record.gives is not ResultType.SHARED:
-            _compared(arguments[0], argument, (kinds[0], kind), span)
+            _compare(arguments[0], argument, (kinds[0], kind), span)
     if record.gives is ResultType.SHARED:
         alike = [n for n, type_ in enumerate(takes) if type_ is ArgumentType.ANY]
-        return _unified(function, [arguments[n] for n in alike], [kinds[n] for n in alike], span)
+        return _unify(function, [arguments[n] for n in alike], [kinds[n] for n in alike], span)
     return record.kind(kinds)
 
 
@@ -360,7 +339,7 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
     if kind is not ValueKind.NULL and kind not in type_.kinds:
         raise QueryError(
             f"{what} takes {type_.value}, and this is {_a(kind)}",
-            hint=_way_to_a_place(argument) if type_ is ArgumentType.PLACE else None,
+            hint=_suggest_place(argument) if type_ is ArgumentType.PLACE else None,
             span=argument.span,
         )
     match argument:
@@ -386,13 +365,13 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
                 )
 
 
-def _way_to_a_place(argument: Expr) -> str:
+def _suggest_place(argument: Expr) -> str:
     if isinstance(argument, FieldRef) and argument.name == "location":
         return "events have a field 'location' that holds no locations: give it another name"
     return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
 
 
-def _unified(
+def _unify(
     function: str, arguments: Sequence[Expr], kinds: Sequence[ValueKind], span: Span | None
 ) -> ValueKind:
     """Returns the common kind of the arguments."""
@@ -409,18 +388,14 @@ def _unified(
     return common
 
 
-# --- implicit casts of SQL
-
 _JOINING = ("concat", "concat_ws")
 
 
 def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
     """Makes the implicit casts of SQL explicit: numbers to strings, integers to floats.
 
-    >>> expr = add_implicit_casts(
-    ...     Binary("||", FieldRef("", "n"), Literal("x")), lambda _: ValueKind.INTEGER
-    ... )
-    >>> expr.left.function
+    >>> expr = Binary("||", FieldRef("", "n"), Literal("x"))
+    >>> add_implicit_casts(expr, lambda _: ValueKind.INTEGER).left.function
     'to_string'
     """
 
@@ -468,12 +443,11 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         """Casts arguments to their common kind."""
         if kind(node) is not ValueKind.FLOAT:
             return node
+        cast = (ValueKind.INTEGER, ValueKind.DECIMAL)
         return replace(
             node,
             arguments=tuple(
-                FunctionCall("to_float", (a,), a.span)
-                if kind(a) in (ValueKind.INTEGER, ValueKind.DECIMAL)
-                else a
+                FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a
                 for a in node.arguments
             ),
         )

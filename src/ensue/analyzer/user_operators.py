@@ -164,16 +164,7 @@ def get_read_columns(pattern: Pattern) -> set[str]:
 
 
 def get_constant_arguments(node: OperatorCall) -> tuple[object, ...]:
-    """Returns the constants passed to an operator's functions; durations are in nanoseconds.
-
-    >>> from ensue.ir.user_operator import operator
-    >>> from ensue.ir.pattern import Atom
-    >>> from ensue.ir.expression import Literal
-    >>> near = operator("near", q=lambda a, b, within: b.start - a.start <= within)
-    >>> parts = Atom("A", "a"), Atom("B", "b")
-    >>> get_constant_arguments(OperatorCall(near, parts, (Literal(timedelta(minutes=1)),), "n"))
-    (60000000000,)
-    """
+    """Returns the constants passed to an operator's functions; durations are in nanoseconds."""
     return tuple(
         p.value // timedelta(microseconds=1) * 1000 if isinstance(p.value, timedelta) else p.value
         for p in node.parameters

@@ -71,10 +71,10 @@ def compute_fingerprint(value: object) -> bytes:
     >>> compute_fingerprint(ByUnits(5)) == compute_fingerprint(ByUnits(5.0))
     False
     """
-    return blake2b(canonical_form(value, _unresolved).encode(), digest_size=16).digest()
+    return blake2b(canonical_form(value, _reset_resolved).encode(), digest_size=16).digest()
 
 
-def _unresolved(node: Any) -> Any:
+def _reset_resolved(node: Any) -> Any:
     unset = {field.name: field.default for field in fields(node) if field.metadata == RESOLVED}
     return replace(node, **unset) if unset else node
 

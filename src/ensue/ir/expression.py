@@ -20,6 +20,11 @@ class EventPosition(Enum):
     ALL = "all of them: avg(a.price), avg(a[].price)"
 
 
+# The positions that run with i.
+MOVING_POSITIONS = frozenset(EventPosition) - {
+    EventPosition.ONLY, EventPosition.NTH, EventPosition.LAST, EventPosition.ALL,
+}  # fmt: skip
+
 # Literal durations are timedelta; DATE literals are written as timestamps at midnight.
 Constant = bool | int | float | str | datetime | timedelta | None
 

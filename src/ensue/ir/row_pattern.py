@@ -122,11 +122,7 @@ def iterate_terms(term: RowTerm) -> Iterator[RowTerm]:
 def collect_variables(term: RowTerm) -> tuple[str, ...]:
     """Returns the variables of a pattern, each once, in the order of the text.
 
-    >>> collect_variables(
-    ...     Concatenation(
-    ...         (RowVariable("A"), Repetition(RowVariable("B"), 1, None), RowVariable("A"))
-    ...     )
-    ... )
+    >>> collect_variables(Concatenation((RowVariable("A"), RowVariable("B"), RowVariable("A"))))
     ('A', 'B')
     """
     return tuple(
@@ -255,15 +251,6 @@ def iterate_operand_expressions(reach: RowOperand) -> Iterator[Expr]:
             return
 
 
-def iterate_row_columns(value: RowExpression) -> Iterator[FieldRef]:
-    """Yields the columns that an expression reads."""
-    for reach in value.operands:
-        for expr in iterate_operand_expressions(reach):
-            for node in iterate_nodes(expr):
-                if isinstance(node, FieldRef) and node.name not in MATCH_COLUMNS:
-                    yield node
-
-
 def reads_match_columns(reach: RowOperand) -> bool:
     """Whether an operand reads CLASSIFIER() or MATCH_NUMBER()."""
     return any(
@@ -271,9 +258,6 @@ def reads_match_columns(reach: RowOperand) -> bool:
         for expr in iterate_operand_expressions(reach)
         for node in iterate_nodes(expr)
     )
-
-
-# --- the clause
 
 
 class RowsPerMatch(Enum):

@@ -66,9 +66,6 @@ class AfterMatch:
         return self.order is MatchOrder.START
 
 
-# --- WITHIN
-
-
 @dataclass(frozen=True, slots=True)
 class ByTime:
     """`WITHIN 5 minutes`: last - first <= length, on a timestamp column."""

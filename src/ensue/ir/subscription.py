@@ -4,7 +4,7 @@ A *value* of an expression is an event or a complex event: it has members, a sta
 location, the convex hull of its members' locations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -62,9 +62,6 @@ class VariableUse:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-# --- time
-
-
 @dataclass(frozen=True, slots=True)
 class TimePoint:
     """A point in time: a number in the units of the time column, or a timestamp."""
@@ -120,9 +117,6 @@ class Concurrent:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-# --- space
-
-
 class SpatialRelation(Enum):
     """The spatial relation of two locations."""
 
@@ -151,9 +145,6 @@ class SpatialCondition:
     comparison: str | None = None  # of a distance: "<", "=", ">"
     number: float | None = None  # the distance, or the threshold of SAME. None: the subscription's
     span: Span | None = field(default=None, compare=False, repr=False)
-
-
-# --- logic
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +223,17 @@ def _bases(interval: SubscriptionInterval) -> tuple[Expression, ...]:
     if isinstance(interval, IntervalBetween):
         return (interval.first, interval.second)
     return () if isinstance(interval.base, TimePoint) else (interval.base,)
+
+
+def flatten_parts(
+    parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]
+) -> Iterator[Expression]:
+    """Yields the operands of `A && (B && C)`, with those of inner groups of the same kind."""
+    for part in parts:
+        if isinstance(part, Conjunction | Disjunction) and type(part) is kind:
+            yield from part.parts
+        else:
+            yield part
 
 
 # --- tests of single events, by which events are routed to subscriptions

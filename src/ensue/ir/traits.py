@@ -143,6 +143,10 @@ def is_loop(pattern: Pattern) -> "TypeIs[Repeat]":
     return isinstance(pattern, Repeat)
 
 
+def is_repetition(pattern: Pattern) -> "TypeIs[Kleene | Repeat]":
+    return isinstance(pattern, Kleene | Repeat)
+
+
 def is_operator_call(pattern: Pattern) -> "TypeIs[OperatorCall]":
     return isinstance(pattern, OperatorCall)
 

@@ -9,6 +9,7 @@ from ensue.ir.expression import (
     Aggregate,
     Between,
     Binary,
+    EventPosition,
     Expr,
     FieldRef,
     FunctionCall,
@@ -31,6 +32,7 @@ from ensue.ir.traits import (
     is_negation,
     is_operator_call,
     is_optional,
+    is_repetition,
     is_then,
     replace_parts,
 )
@@ -57,7 +59,7 @@ def cache_on_node(
 def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """Applies `change` to every node, the inner ones first."""
     changed = replace_parts(pattern, tuple(rewrite_pattern(p, change) for p in get_parts(pattern)))
-    if (is_list(changed) or is_loop(changed)) and changed.until is not None:
+    if is_repetition(changed) and changed.until is not None:
         until = rewrite_pattern(changed.until, change)
         assert is_negation(until)
         changed = replace(changed, until=until)
@@ -72,7 +74,7 @@ def iterate_atoms(pattern: Pattern) -> Iterator[Atom]:
         return
     for part in get_parts(pattern):
         yield from iterate_atoms(part)
-    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
+    if is_repetition(pattern) and pattern.until is not None:
         yield from iterate_atoms(pattern.until)
 
 
@@ -113,13 +115,13 @@ def get_kleene_variables(pattern: Pattern) -> dict[str, Kleene]:
     >>> lists["a"] == Kleene(a, 2, None), lists["b"] == Kleene(b, 0, None)
     (True, True)
     """
-    return dict(_kleenes(pattern))
+    return dict(_iterate_kleenes(pattern))
 
 
 @cache_on_node
-def _kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
+def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
     if is_loop(pattern):
-        always = () if pattern.least == 0 else {*_once(pattern.part)}
+        always = () if pattern.least == 0 else {*_iterate_once(pattern.part)}
         inside = {
             atom.variable: Kleene(atom, int(atom.variable in always), None)
             for atom in iterate_positive_atoms(pattern)
@@ -143,12 +145,21 @@ def get_first_atom(loop: Repeat) -> Atom | None:
 
 
 @cache_on_node
+def iterate_subpatterns(pattern: Pattern) -> Iterator[Pattern]:
+    """Yields a pattern and all parts in it, outer ones first."""
+    yield pattern
+    for part in get_parts(pattern):
+        yield from iterate_subpatterns(part)
+
+
 def iterate_loop_exits(pattern: Pattern) -> Iterator[LoopExit]:
     """Yields the exit rules of Kleene variables and repeated groups."""
-    if is_list(pattern) or is_loop(pattern):
-        yield pattern.leave
-    for part in get_parts(pattern):
-        yield from iterate_loop_exits(part)
+    return (node.leave for node in iterate_subpatterns(pattern) if is_repetition(node))
+
+
+def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
+    """Yields the repeated groups, outer ones first."""
+    return filter(is_loop, iterate_subpatterns(pattern))
 
 
 def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> bool:
@@ -163,7 +174,7 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
     """
     if is_negation(pattern):
         return False
-    if (is_list(pattern) or is_loop(pattern)) and pattern.leave is LoopExit.GREEDY:
+    if is_repetition(pattern) and pattern.leave is LoopExit.GREEDY:
         return True
 
     def is_bound(part: Pattern) -> bool:
@@ -176,7 +187,7 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
         if get_form(pattern) is NodeForm.CHOICE and any(map(is_bound, inner)):
             inner = tuple(filter(is_bound, inner))
         return any(
-            (is_bound(part) or is_optional(part) or is_list(part) or is_loop(part))
+            (is_bound(part) or is_optional(part) or is_repetition(part))
             and ends_greedily(part, bound)
             for part in inner
         )
@@ -188,15 +199,13 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
     return False
 
 
-@cache_on_node
 def iterate_strategies(pattern: Pattern) -> Iterator[Strategy]:
     """Yields the strategies that parts of a pattern declare themselves."""
-    if is_then(pattern):
-        yield pattern.how
-    if (is_list(pattern) or is_loop(pattern)) and pattern.inner is not None:
-        yield pattern.inner
-    for part in get_parts(pattern):
-        yield from iterate_strategies(part)
+    for node in iterate_subpatterns(pattern):
+        if is_then(node):
+            yield node.how
+        elif is_repetition(node) and node.inner is not None:
+            yield node.inner
 
 
 def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ...]:
@@ -210,38 +219,24 @@ def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ..
     >>> find_subset_variables(Kleene(a, 1, None, inner=Strategy.PARTITION), Strategy.ANY)
     ()
     """
-    if is_list(pattern) or is_loop(pattern):
+    if is_repetition(pattern):
         first = pattern.atom if is_list(pattern) else get_first_atom(pattern)
         if pattern.most is None and (pattern.inner or strategy) is Strategy.ANY and first:
             return (first.variable,)
     return tuple(v for part in get_parts(pattern) for v in find_subset_variables(part, strategy))
 
 
-@cache_on_node
 def iterate_untils(pattern: Pattern) -> Iterator[Not]:
     """Yields the UNTIL negations of loops."""
-    if (is_list(pattern) or is_loop(pattern)) and pattern.until is not None:
-        yield pattern.until
-    for part in get_parts(pattern):
-        yield from iterate_untils(part)
+    loops = filter(is_repetition, iterate_subpatterns(pattern))
+    return (loop.until for loop in loops if loop.until is not None)
 
 
-@cache_on_node
 def iterate_max_gaps(pattern: Pattern) -> Iterator[MaxGap]:
     """Yields the maximum gaps that parts of a pattern declare."""
-    if (is_then(pattern) or is_list(pattern) or is_loop(pattern)) and pattern.pause is not None:
-        yield pattern.pause
-    for part in get_parts(pattern):
-        yield from iterate_max_gaps(part)
-
-
-@cache_on_node
-def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
-    """Yields the repeated groups, outer ones first."""
-    if is_loop(pattern):
-        yield pattern
-    for part in get_parts(pattern):
-        yield from iterate_loops(part)
+    for node in iterate_subpatterns(pattern):
+        if (is_then(node) or is_repetition(node)) and node.pause is not None:
+            yield node.pause
 
 
 @cache_on_node
@@ -252,22 +247,40 @@ def iterate_aligned_variables(pattern: Pattern) -> Iterator[frozenset[str]]:
 
     >>> from ensue.ir.pattern import Maybe, Seq
     >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
-    >>> [
-    ...     sorted(names)
-    ...     for names in iterate_aligned_variables(Repeat(Seq((a, b, Maybe(c))), 1, None))
-    ... ]
-    [['a', 'b']]
+    >>> sorted(*iterate_aligned_variables(Repeat(Seq((a, b, Maybe(c))), 1, None)))
+    ['a', 'b']
     """
     for loop in iterate_loops(pattern):
-        yield frozenset(_once(loop.part))
+        yield frozenset(_iterate_once(loop.part))
 
 
-def _once(pattern: Pattern) -> Iterator[str]:
+def _iterate_once(pattern: Pattern) -> Iterator[str]:
     if is_event(pattern):
         yield pattern.variable
     elif get_form(pattern) in (NodeForm.SEQUENCE, NodeForm.TOGETHER):
         for part in get_parts(pattern):
-            yield from _once(part)
+            yield from _iterate_once(part)
+
+
+@cache_on_node
+def iterate_certain_variables(pattern: Pattern) -> Iterator[str]:
+    """Yields the variables of events that every match binds."""
+    if is_optional(pattern):
+        return
+    match get_form(pattern):
+        case NodeForm.EVENT | NodeForm.LIST:
+            yield from (atom.variable for atom in iterate_positive_atoms(pattern))
+        case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.RESULT | NodeForm.LOOP:
+            for part in get_parts(pattern):
+                yield from iterate_certain_variables(part)
+        case NodeForm.CHOICE | NodeForm.OPTION | NodeForm.ABSENCE:
+            return
+
+
+def get_first_field(pattern: Pattern, variable: str, name: str) -> FieldRef:
+    """Returns the field of a variable's only or first event."""
+    several = variable in get_kleene_variables(pattern)
+    return FieldRef(variable, name, EventPosition.NTH if several else EventPosition.ONLY)
 
 
 @cache_on_node
@@ -370,11 +383,7 @@ def get_variables(expr: Expr) -> frozenset[str]:
 
 
 def get_conjuncts(expr: Expr) -> tuple[Expr, ...]:
-    """Returns the operands of a conjunction.
-
-    >>> [e.value for e in get_conjuncts(Binary("and", Literal(True), Literal(False)))]
-    [True, False]
-    """
+    """Returns the operands of a conjunction."""
     return tuple(flatten_chain("and", expr))
 
 
@@ -393,25 +402,23 @@ def build_chain(operator: str, operands: Sequence[Expr]) -> Expr:
     if len(operands) > _STRAIGHT:
         half = len(operands) // 2
         left, right = operands[:half], operands[half:]
-        return _joined(operator, build_chain(operator, left), build_chain(operator, right))
+        return _combine(operator, build_chain(operator, left), build_chain(operator, right))
     joined = operands[0]
     for operand in operands[1:]:
-        joined = _joined(operator, joined, operand)
+        joined = _combine(operator, joined, operand)
     return joined
 
 
 def flatten_chain(operator: str, expr: Expr) -> list[Expr]:
     """Returns the operands of a chain, regardless of its shape.
 
-    >>> [e.value for e in flatten_chain("or", build_chain("or", [Literal(n) for n in range(40)]))][
-    ...     -1
-    ... ]
-    39
+    >>> len(flatten_chain("or", build_chain("or", [Literal(n) for n in range(40)])))
+    40
     """
     if isinstance(expr, Binary) and expr.operator == operator:
         return flatten_chain(operator, expr.left) + flatten_chain(operator, expr.right)
     return [expr]
 
 
-def _joined(operator: str, left: Expr, right: Expr) -> Binary:
+def _combine(operator: str, left: Expr, right: Expr) -> Binary:
     return Binary(operator, left, right, left.span.to(right.span) if left.span else None)

@@ -32,7 +32,9 @@ def collect_names(function: Function) -> frozenset[str]:
     >>> sorted(collect_names(lambda a, b: a.price < b.price))
     ['price']
     """
-    return frozenset(name for called in _called(function) for name in _names(called.__code__))
+    return frozenset(
+        name for called in _iterate_called(function) for name in _iterate_names(called.__code__)
+    )
 
 
 def find_parameter_attributes(function: Function) -> tuple[tuple[str, ...], ...]:
@@ -110,21 +112,21 @@ def compute_code_fingerprint(*parts: object) -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        for text in _described(part, set()):
+        for text in _describe(part, set()):
             digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _iterate_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _iterate_names(constant)
 
 
 def get_captured_values(function: FunctionType) -> dict[str, Any]:
     """Returns the globals and closure variables that a function uses."""
-    used = {n: function.__globals__[n] for n in _names(function.__code__)
+    used = {n: function.__globals__[n] for n in _iterate_names(function.__code__)
             if n in function.__globals__}  # fmt: skip
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
@@ -135,7 +137,7 @@ def get_captured_values(function: FunctionType) -> dict[str, Any]:
     return dict(sorted(used.items()))
 
 
-def _called(function: Function, seen: set[int] | None = None) -> Iterator[FunctionType]:
+def _iterate_called(function: Function, seen: set[int] | None = None) -> Iterator[FunctionType]:
     """Yields a function and all functions that it refers to."""
     seen = set() if seen is None else seen
     plain = unwrap_function(function)
@@ -144,39 +146,37 @@ def _called(function: Function, seen: set[int] | None = None) -> Iterator[Functi
     seen.add(id(plain))
     yield plain
     for value in get_captured_values(plain).values():
-        yield from _called(value, seen)
+        yield from _iterate_called(value, seen)
 
 
-def _described(part: object, seen: set[int]) -> Iterator[str]:
+def _describe(part: object, seen: set[int]) -> Iterator[str]:
     plain = unwrap_function(part) if callable(part) else part
     match plain:
         case FunctionType():
             if id(plain) in seen:
                 return
             seen.add(id(plain))
-            yield from _code(plain.__code__)
+            yield from _describe_code(plain.__code__)
             yield repr(plain.__defaults__)
             for name, value in get_captured_values(plain).items():
                 yield name
-                yield from _described(value, seen)
+                yield from _describe(value, seen)
         case ModuleType() | BuiltinFunctionType() | type():
             yield plain.__name__
         case _:
             yield repr(plain) if type(plain).__repr__ is not object.__repr__ else str(type(plain))
 
 
-def _code(code: CodeType) -> Iterator[str]:
+def _describe_code(code: CodeType) -> Iterator[str]:
     yield code.co_code.hex()
     yield repr(code.co_names)
     yield repr(code.co_varnames)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code(constant)
+            yield from _describe_code(constant)
         else:
             yield repr(constant)
 
-
-# --- operators
 
 ATTRIBUTE_KINDS = {
     kind.value: kind
@@ -265,14 +265,14 @@ def operator(
         raise OperatorError(
             f"operator {name}: a repeat needs q(last, e), which decides when it fires again"
         )
-    parameters, required = _parameters(name, "q", q, 1 if kind is OperatorInputs.EACH else 2)
-    own, own_required = _parameters(name, "f", f, kind.inputs)
+    parameters, required = _get_parameters(name, "q", q, 1 if kind is OperatorInputs.EACH else 2)
+    own, own_required = _get_parameters(name, "f", f, kind.inputs)
     if q is None:
         parameters, required = own, own_required
     elif own and own != parameters:
         raise OperatorError(
-            f"operator {name}: q takes {_listed(parameters)} after the events and f takes "
-            f"{_listed(own)}\n  hint: f takes the same parameters as q, or none"
+            f"operator {name}: q takes {_format_names(parameters)} after the events and f takes "
+            f"{_format_names(own)}\n  hint: f takes the same parameters as q, or none"
         )
     if not cost > 0 or not 0 < passes <= 1:
         raise OperatorError(
@@ -283,7 +283,7 @@ def operator(
     if f is not None and ordered:
         keeps = preserves_times(f, kind.inputs)
     functions = [function for function in (q, f) if function is not None]
-    attributes = _attributes(name, z or {}, f)
+    attributes = _read_attributes(name, z or {}, f)
     field_names = (reads,) if isinstance(reads, str) else tuple(reads)
     code = compute_code_fingerprint(
         name, over, order, [(n, k.value) for n, k in attributes], *functions
@@ -291,11 +291,11 @@ def operator(
     return UserOperator(
         name, kind, q, f, attributes, parameters, required, bool(own), keeps,
         order == "sequence", cost, passes,
-        frozenset(field_names).union(*map(collect_names, functions)), _taken(kind, q, f), code,
+        frozenset(field_names).union(*map(collect_names, functions)), _find_reads(kind, q, f), code,
     )  # fmt: skip
 
 
-def _taken(
+def _find_reads(
     over: OperatorInputs, q: Function | None, f: Function | None
 ) -> tuple[frozenset[str], ...]:
     """Returns, by input, the attributes that the functions read directly."""
@@ -316,7 +316,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _parameters(
+def _get_parameters(
     name: str, which: str, function: Function | None, events: int
 ) -> tuple[tuple[str, ...], int]:
     """Returns the parameters after the events, and how many of them have no default."""
@@ -341,11 +341,11 @@ def _parameters(
     return tuple(p.name for p in rest), required
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _format_names(names: tuple[str, ...]) -> str:
     return f"({', '.join(names)})"
 
 
-def _attributes(
+def _read_attributes(
     name: str, z: Mapping[str, str], f: Function | None
 ) -> tuple[tuple[str, ValueKind], ...]:
     attributes = []
@@ -367,8 +367,6 @@ def _attributes(
         )
     return tuple(attributes)
 
-
-# --- the registry
 
 _KNOWN: dict[str, UserOperator] = {}
 

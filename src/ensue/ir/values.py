@@ -38,12 +38,8 @@ def is_exact_double(value: Decimal) -> bool:
 
     This holds for fractions of up to 15 digits, and for whole numbers that are doubles.
 
-    >>> (
-    ...     is_exact_double(Decimal("0.1")),
-    ...     is_exact_double(Decimal(2**53 + 1)),
-    ...     is_exact_double(Decimal(10**20)),
-    ... )
-    (True, False, True)
+    >>> is_exact_double(Decimal("0.1")), is_exact_double(Decimal(2**53 + 1))
+    (True, False)
     """
     if value == value.to_integral_value(context=_WIDE):
         return Decimal(float(value)) == value
@@ -217,12 +213,8 @@ def parse_duration(text: str) -> int:
 def format_duration(length: int) -> str:
     """Formats nanoseconds in the largest unit that divides them.
 
-    >>> (
-    ...     format_duration(3_600_000_000_000),
-    ...     format_duration(90_000_000_000),
-    ...     format_duration(-1_000),
-    ... )
-    ('1 hour', '90 seconds', '-1 microsecond')
+    >>> format_duration(90_000_000_000), format_duration(-1_000)
+    ('90 seconds', '-1 microsecond')
     """
     size, name = next(
         ((size, names[0]) for size, names in _UNITS if length and length % size == 0),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ensue.analyzer.query import check_structure
 from ensue.brief_tracebacks import shorten_class_tracebacks, shorten_tracebacks
@@ -38,6 +38,7 @@ from ensue.parser.builder_ir import (
 from ensue.printing.pattern_printer import format_pattern
 
 Length = str | timedelta | int | float
+Part: TypeAlias = "str | PatternBuilder"
 Parsed = TypeVar("Parsed")
 
 
@@ -64,74 +65,45 @@ class PatternBuilder(TextRepr):
     conditions: tuple[StepCondition, ...] = ()
     clauses: Query = field(default=Query(Atom("", "")))  # without the pattern
 
-    # ------------------------------------------------------------------------------- parts
-
-    def then(
-        self,
-        part: "str | PatternBuilder",
-        type: str | None = None,
-        /,
-        *,
-        strict: bool = False,
-    ) -> "PatternBuilder":
+    def then(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Appends the very next event of the partition; with `strict`, of the whole stream."""
         how = Strategy.STRICT if strict else Strategy.PARTITION
         return self._append("then", part, type, how)
 
-    def next(
-        self, part: "str | PatternBuilder", type: str | None = None, /, *, strict: bool = False
-    ) -> "PatternBuilder":
+    def next(self, part: "Part", type: str | None = None, /, *, strict: bool = False) -> Self:
         """Does the same as `then`, under Flink's name."""
         how = Strategy.STRICT if strict else Strategy.PARTITION
         return self._append("next", part, type, how)
 
-    def followed_by(
-        self, part: "str | PatternBuilder", type: str | None = None, /
-    ) -> "PatternBuilder":
+    def followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends the next event that fits; other events may lie between."""
         return self._append("followed_by", part, type, Strategy.NEXT)
 
-    def followed_by_any(
-        self, part: "str | PatternBuilder", type: str | None = None, /
-    ) -> "PatternBuilder":
+    def followed_by_any(self, part: "Part", type: str | None = None, /) -> Self:
         """Appends any later event that fits, each in a separate match."""
         return self._append("followed_by_any", part, type, Strategy.ANY)
 
-    def not_next(
-        self, part: "str | PatternBuilder", type: str | None = None, /
-    ) -> "PatternBuilder":
+    def not_next(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires that the very next event is no such event."""
         return self._append("not_next", part, type, Strategy.PARTITION, negated=True)
 
-    def not_followed_by(
-        self, part: "str | PatternBuilder", type: str | None = None, /
-    ) -> "PatternBuilder":
+    def not_followed_by(self, part: "Part", type: str | None = None, /) -> Self:
         """Requires no such event up to the next part; at the end, up to the end of the window."""
         return self._append("not_followed_by", part, type, None, negated=True)
 
     def _append(
         self,
         call: str,
-        part: "str | PatternBuilder",
+        part: "Part",
         type: str | None,
         how: Strategy | None,
         negated: bool = False,
-    ) -> "PatternBuilder":
-        taken = self._variables()
-        step, conditions = _step(call, part, type, taken)
-        for variable in (atom.variable for atom in iterate_atoms(step.part)):
-            if variable in taken:
-                raise build_call_error(
-                    call, f"two events are called '{variable}'", "give one another name"
-                )
-        following = replace(step, how=how, negated=negated)
-        return replace(
-            self, steps=(*self.steps, following), conditions=(*self.conditions, *conditions)
-        )
+    ) -> Self:
+        step, conditions = _step(call, part, type, self._variables())
+        steps = (*self.steps, replace(step, how=how, negated=negated))
+        return replace(self, steps=steps, conditions=(*self.conditions, *conditions))
 
-    # ------------------------------------------------------------------- settings of a part
-
-    def where(self, *conditions: str, **values: Any) -> "PatternBuilder":
+    def where(self, *conditions: str, **values: Any) -> Self:
         """Adds conditions that must all hold: `where("b.price > a.price", "b.kind = 'x'")`.
 
         A name without a field is a value of this call, `where("b.user = user", user=name)`, or
@@ -141,9 +113,7 @@ class PatternBuilder(TextRepr):
         from ensue.parser.fragment_parser import FragmentNames, read_condition
 
         if not conditions:
-            raise build_call_error(
-                "where", "the condition is missing", 'as in .where("b.price > 3")'
-            )
+            raise _error("where", "the condition is missing", 'as in .where("b.price > 3")')
         added, equivalence = list(self.conditions), list(self.clauses.equivalence)
         names = FragmentNames(values, self._newest.about, self._variables())
         for text in conditions:
@@ -151,53 +121,49 @@ class PatternBuilder(TextRepr):
             added += [StepCondition(expr, self._newest.about) for expr in conjuncts]
             equivalence += fields
         _require_used("where", names.unused())
-        return replace(
-            self,
-            conditions=tuple(added),
-            clauses=replace(self.clauses, equivalence=tuple(equivalence)),
-        )
+        return replace(self, conditions=tuple(added))._set(equivalence=tuple(equivalence))
 
-    def one_or_more(self, *, within: Length | None = None) -> "PatternBuilder":
+    def one_or_more(self, *, within: Length | None = None) -> Self:
         """Repeats the part; `within` bounds the time from one event to the next."""
         return self._repeat("one_or_more", 1, None, within)
 
-    def zero_or_more(self, *, within: Length | None = None) -> "PatternBuilder":
+    def zero_or_more(self, *, within: Length | None = None) -> Self:
         """Repeats the part any number of times, or not at all."""
         return self._repeat("zero_or_more", 0, None, within)
 
     def times(
         self, least: int, most: int | None = None, /, *, within: Length | None = None
-    ) -> "PatternBuilder":
+    ) -> Self:
         """Repeats the part exactly `least` times, or from `least` to `most` times."""
         return self._repeat("times", least, least if most is None else most, within)
 
-    def times_or_more(self, least: int, /, *, within: Length | None = None) -> "PatternBuilder":
+    def times_or_more(self, least: int, /, *, within: Length | None = None) -> Self:
         """Repeats the part at least that often."""
         return self._repeat("times_or_more", least, None, within)
 
-    def optional(self) -> "PatternBuilder":
+    def optional(self) -> Self:
         """Makes the part optional: matches with it and without it are both returned."""
         self._refuse_absence("optional")
         return self._replace_newest(optional=True)
 
-    def greedy(self) -> "PatternBuilder":
+    def greedy(self) -> Self:
         """Makes the loop continue as long as it can."""
         return self._replace_loop("greedy", leave=LoopExit.GREEDY)
 
-    def reluctant(self) -> "PatternBuilder":
+    def reluctant(self) -> Self:
         """Makes the loop end as soon as it can."""
         return self._replace_loop("reluctant", leave=LoopExit.RELUCTANT)
 
-    def consecutive(self, *, strict: bool = False) -> "PatternBuilder":
+    def consecutive(self, *, strict: bool = False) -> Self:
         """Allows no other event of the partition (with `strict`, of the stream) in the loop."""
         how = Strategy.STRICT if strict else Strategy.PARTITION
         return self._replace_loop("consecutive", inner=how)
 
-    def allow_combinations(self) -> "PatternBuilder":
+    def allow_combinations(self) -> Self:
         """Allows the loop to skip events that would fit it."""
         return self._replace_loop("allow_combinations", inner=Strategy.ANY)
 
-    def until(self, what: str, type: str | None = None, /, **values: Any) -> "PatternBuilder":
+    def until(self, what: str, type: str | None = None, /, **values: Any) -> Self:
         """Ends the loop at one of its events that fulfils a condition, or at another event.
 
         `until("price > 30")`, `until("u", "Stop")`; conditions on u go into
@@ -208,15 +174,9 @@ class PatternBuilder(TextRepr):
         loop = self._loop("until")
         if type is not None:
             if values:
-                raise build_call_error(
-                    "until", "an event takes no values", "put them into .where(...)"
-                )
-            if what in self._variables():
-                raise build_call_error(
-                    "until", f"two events are called '{what}'", "give one another name"
-                )
-            ends = Not(Atom(_name("until", type), _name("until", what)))
-            return self._replace_newest(loop=replace(loop, until=ends))
+                raise _error("until", "an event takes no values", "put them into .where(...)")
+            step, _ = _step("until", what, type, self._variables())
+            return self._replace_newest(loop=replace(loop, until=Not(step.part)))
         names = FragmentNames(values, self._newest.about, self._variables())
         stop = _read("until", read_expression, what, names)
         _require_used("until", names.unused())
@@ -224,50 +184,46 @@ class PatternBuilder(TextRepr):
         changed = self._replace_newest(loop=replace(loop, until=ends))
         return replace(changed, conditions=(*self.conditions, StepCondition(condition)))
 
-    def within_previous(self, length: Length, /) -> "PatternBuilder":
+    def within_previous(self, length: Length, /) -> Self:
         """Bounds the time since the previous event."""
         if len(self.steps) == 1:
-            raise build_call_error(
+            raise _error(
                 "within_previous",
                 "there is nothing before the first part",
                 "call it on a later one",
             )
         if self._newest.negated and self._newest.how is not None:
-            raise build_call_error(
+            raise _error(
                 "within_previous",
                 "not_next(...) is about the very next event, at any time",
                 "call .not_followed_by(...)",
             )
         return self._replace_newest(pause=_pause("within_previous", length))
 
-    def _repeat(
-        self, call: str, least: int, most: int | None, within: Length | None
-    ) -> "PatternBuilder":
+    def _repeat(self, call: str, least: int, most: int | None, within: Length | None) -> Self:
         self._refuse_absence(call)
         if self._newest.loop is not None:
-            raise build_call_error(
+            raise _error(
                 call, "the number of repetitions is already set", "wrap it in a pattern(...)"
             )
         counts: tuple[object, ...] = (least, most)
         for count in counts:
             if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
-                raise build_call_error(
-                    call, f"{count!r} is not a whole number", "as in .times(2, 5)"
-                )
+                raise _error(call, f"{count!r} is not a whole number", "as in .times(2, 5)")
         if least < 0 or (most is not None and (most < least or most == 0)):
-            raise build_call_error(
+            raise _error(
                 call, f"{least} to {most} times is not a valid range", "as in .times(2, 5)"
             )
         pause = None if within is None else _pause(call, within)
         return self._replace_newest(loop=LoopSpec(least, most, pause=pause))
 
-    def _replace_loop(self, call: str, **changes: Any) -> "PatternBuilder":
+    def _replace_loop(self, call: str, **changes: Any) -> Self:
         return self._replace_newest(loop=replace(self._loop(call), **changes))
 
     def _loop(self, call: str) -> LoopSpec:
         loop = self._newest.loop
         if loop is None:
-            raise build_call_error(
+            raise _error(
                 call,
                 "it needs a loop, and the newest part is not one",
                 "call .one_or_more(), .times(...) or .times_or_more(...) before it",
@@ -276,11 +232,11 @@ class PatternBuilder(TextRepr):
 
     def _refuse_absence(self, call: str) -> None:
         if self._newest.negated:
-            raise build_call_error(
+            raise _error(
                 call, "the newest part must not occur at all", "call it after a part that does"
             )
 
-    def _replace_newest(self, **changes: Any) -> "PatternBuilder":
+    def _replace_newest(self, **changes: Any) -> Self:
         return replace(self, steps=(*self.steps[:-1], replace(self._newest, **changes)))
 
     @property
@@ -289,7 +245,7 @@ class PatternBuilder(TextRepr):
 
     # ------------------------------------------------------------ clauses of the whole query
 
-    def within(self, length: Length, /, *, of: str | None = None) -> "PatternBuilder":
+    def within(self, length: Length, /, *, of: str | None = None) -> Self:
         """Sets the window: a timedelta, "5 minutes", "20 EVENTS", or a number.
 
         With `of`, it bounds only the time from the start of that event to the newest part.
@@ -298,7 +254,7 @@ class PatternBuilder(TextRepr):
             return self._clause("within", within=_window("within", length))
         about = self._newest.about
         if about is None or self._newest.negated or of not in self._variables():
-            raise build_call_error(
+            raise _error(
                 "within",
                 f"it needs the newest event and '{of}' before it",
                 'as in .followed_by("b", "B").within("5 minutes", of="a")',
@@ -309,25 +265,22 @@ class PatternBuilder(TextRepr):
             self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about))
         )
 
-    def partition_by(self, *fields: str) -> "PatternBuilder":
+    def partition_by(self, *fields: str) -> Self:
         """Requires the same value in these fields of all events of a match: `[attr]`."""
         if not fields:
-            raise build_call_error(
-                "partition_by", "there is no field", 'as in .partition_by("user")'
-            )
+            raise _error("partition_by", "there is no field", 'as in .partition_by("user")')
         alike = tuple(Equivalence(_name("partition_by", name)) for name in fields)
-        equivalence = (*self.clauses.equivalence, *alike)
-        return replace(self, clauses=replace(self.clauses, equivalence=equivalence))
+        return self._set(equivalence=(*self.clauses.equivalence, *alike))
 
     def after_match(
         self, skip: str, variable: str | None = None, /, *, order: str = "end"
-    ) -> "PatternBuilder":
+    ) -> Self:
         """Sets where the next match may begin: "past last event", "to next event", "to first" or
         "to last" of a variable. With `order="start"`, the match that starts first wins.
         """
         to = _parse_word("after_match", skip.removeprefix("skip "), SkipTarget)
         if (variable is not None) != (to in (SkipTarget.FIRST, SkipTarget.LAST)):
-            raise build_call_error(
+            raise _error(
                 "after_match",
                 "'to first' and 'to last' need a variable, and the others take none",
                 'as in .after_match("to first", "b")',
@@ -335,15 +288,11 @@ class PatternBuilder(TextRepr):
         order_ = _parse_word("after_match", order, MatchOrder)
         return self._clause("after_match", after=AfterMatch(to, variable, order_))
 
-    def returns(self, *columns: str, **named: str) -> "PatternBuilder":
+    def returns(self, *columns: str, **named: str) -> Self:
         """Sets the columns: `returns("a.price", low="min(b.price)")`, or "EXISTS"."""
         from ensue.parser.fragment_parser import FragmentNames, read_column, read_expression
 
-        names, returned, exists = (
-            FragmentNames({}),
-            list(self.clauses.returns),
-            self.clauses.exists,
-        )
+        names, returned, exists = FragmentNames({}), [*self.clauses.returns], self.clauses.exists
         for text in columns:
             column = _read("returns", read_column, text, names)
             if column is None:
@@ -352,40 +301,38 @@ class PatternBuilder(TextRepr):
                 returned.append(column)
         for name, text in named.items():
             returned.append(ReturnItem(_read("returns", read_expression, text, names), name))
-        return replace(self, clauses=replace(self.clauses, returns=tuple(returned), exists=exists))
+        return self._set(returns=tuple(returned), exists=exists)
 
-    def all_events(self) -> "PatternBuilder":
+    def all_events(self) -> Self:
         """Returns one row for each event of a match: `RETURN ... ALL EVENTS`."""
-        return replace(self, clauses=replace(self.clauses, all_events=True))
+        return self._set(all_events=True)
 
-    def group_by(self, *keys: str, **aggregates: str) -> "PatternBuilder":
+    def group_by(self, *keys: str, **aggregates: str) -> Self:
         """Returns one row for each group of matches.
 
         `group_by("a.symbol", n="COUNT(*)", gain="avg(b.price - a.price)")`: the keys are columns
         of the result, and the aggregates combine the matches of a group.
         """
         if not keys:
-            raise build_call_error(
+            raise _error(
                 "group_by",
                 "there is no column to group by",
                 'as in .group_by("a.symbol", n="COUNT(*)"); all matches together are .total(...)',
             )
         return self._grouped("group_by", keys, aggregates)
 
-    def total(self, **aggregates: str) -> "PatternBuilder":
+    def total(self, **aggregates: str) -> Self:
         """Aggregates all matches: `total(n="COUNT(*)", gain="avg(b.price - a.price)")`."""
         if not aggregates:
-            raise build_call_error("total", "there is no aggregate", 'as in .total(n="COUNT(*)")')
+            raise _error("total", "there is no aggregate", 'as in .total(n="COUNT(*)")')
         return self._grouped("total", (), aggregates)
 
-    def _grouped(
-        self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]
-    ) -> "PatternBuilder":
+    def _grouped(self, call: str, keys: Sequence[str], aggregates: Mapping[str, str]) -> Self:
         from ensue.parser.fragment_parser import FragmentNames, read_column, read_group_column
 
         whole = self.clauses.whole or ResultModifiers()
         if whole.grouped or self.clauses.returns:
-            raise build_call_error(
+            raise _error(
                 call,
                 "the returned columns are already set",
                 "leave out .returns(...): groups have the columns named here",
@@ -396,31 +343,26 @@ class PatternBuilder(TextRepr):
             aggregate = _read(call, read_group_column, text, FragmentNames({}))
             columns.append(replace(aggregate, name=name))
         returns = tuple(column for column in columns if column is not None)
-        clauses = replace(self.clauses, returns=returns, whole=replace(whole, keys=key_fields))
-        return replace(self, clauses=clauses)
+        return self._set(returns=returns, whole=replace(whole, keys=key_fields))
 
-    def order_by(self, *keys: str) -> "PatternBuilder":
+    def order_by(self, *keys: str) -> Self:
         """Sorts the whole result: `order_by("gain DESC", "a.symbol")`."""
         from ensue.parser.fragment_parser import FragmentNames, read_sort_key
 
         if not keys:
-            raise build_call_error(
-                "order_by", "there is no column", 'as in .order_by("gain DESC")'
-            )
+            raise _error("order_by", "there is no column", 'as in .order_by("gain DESC")')
         order = tuple(_read("order_by", read_sort_key, key, FragmentNames({})) for key in keys)
         whole = self.clauses.whole or ResultModifiers()
-        whole = replace(whole, order=(*whole.order, *order))
-        return replace(self, clauses=replace(self.clauses, whole=whole))
+        return self._set(whole=replace(whole, order=(*whole.order, *order)))
 
-    def first(self, count: int, /) -> "PatternBuilder":
+    def first(self, count: int, /) -> Self:
         """Returns the first rows of the sorted result: `FETCH FIRST count ROWS ONLY`."""
         whole = self.clauses.whole or ResultModifiers()
         if whole.first is not None:
-            raise build_call_error("first", "it is already set", "call it once")
-        whole = replace(whole, first=count)
-        return replace(self, clauses=replace(self.clauses, whole=whole))
+            raise _error("first", "it is already set", "call it once")
+        return self._set(whole=replace(whole, first=count))
 
-    def having(self, condition: str, /, **values: Any) -> "PatternBuilder":
+    def having(self, condition: str, /, **values: Any) -> Self:
         """Sets a condition on the whole match: `having("count(b) > most", most=5)`."""
         from ensue.parser.fragment_parser import FragmentNames, read_expression
 
@@ -429,25 +371,26 @@ class PatternBuilder(TextRepr):
         _require_used("having", names.unused())
         return self._clause("having", having=parsed)
 
-    def limit(self, count: int, /) -> "PatternBuilder":
+    def limit(self, count: int, /) -> Self:
         """Returns only the first `count` matches that share their last event."""
         return self._clause("limit", limit=Limit(count))
 
-    def choose(self, which: str, /) -> "PatternBuilder":
+    def choose(self, which: str, /) -> Self:
         """Chooses among the matches that share their last event: "latest" or "once"."""
         return self._clause("choose", choose=Choose(_parse_word("choose", which, MatchChoice)))
 
-    def named(self, name: str, /) -> "PatternBuilder":
+    def named(self, name: str, /) -> Self:
         """Names the query and the complex events that it emits: `EVENT name AS ...`."""
         return self._clause("named", name=_name("named", name))
 
-    def _clause(self, call: str, **changes: Any) -> "PatternBuilder":
+    def _clause(self, call: str, **changes: Any) -> Self:
         (name,) = changes
         if getattr(self.clauses, name) is not None:
-            raise build_call_error(call, "it is already set", "call it once")
-        return replace(self, clauses=replace(self.clauses, **changes))
+            raise _error(call, "it is already set", "call it once")
+        return self._set(**changes)
 
-    # ---------------------------------------------------------------------------- results
+    def _set(self, **changes: Any) -> Self:
+        return replace(self, clauses=replace(self.clauses, **changes))
 
     @property
     def pattern(self) -> Pattern:
@@ -473,16 +416,13 @@ class PatternBuilder(TextRepr):
         return parsed
 
     def _unchecked(self) -> Query:
-        pattern = self.pattern
-        conditions = tuple(index_condition(condition, pattern) for condition in self.conditions)
-        return replace(self.clauses, pattern=pattern, where=conditions)
+        conditions = tuple(index_condition(c, self.pattern) for c in self.conditions)
+        return replace(self.clauses, pattern=self.pattern, where=conditions)
 
     def _variables(self) -> list[str]:
-        parts = [atom for step in self.steps for atom in iterate_atoms(step.part)]
         ends = [s.loop.until for s in self.steps if s.loop is not None and s.loop.until]
-        return [
-            atom.variable for atom in (*parts, *(a for end in ends for a in iterate_atoms(end)))
-        ]
+        parts = [*(step.part for step in self.steps), *ends]
+        return [atom.variable for part in parts for atom in iterate_atoms(part)]
 
     def __str__(self) -> str:
         return self.text
@@ -492,18 +432,18 @@ class PatternBuilder(TextRepr):
 
 
 @shorten_tracebacks
-def pattern(part: "str | PatternBuilder", type: str | None = None, /) -> PatternBuilder:
+def pattern(part: "Part", type: str | None = None, /) -> PatternBuilder:
     """Begins a query with an event, `pattern("a", "A")`, or with a group of parts.
 
     >>> print(pattern("a", "A").followed_by("b", "B").one_or_more().greedy().then("c", "C"))
     PATTERN SEQ(A a THEN NEXT (B b THEN NEXT)++ THEN C c)
     """
-    step, conditions = _step("pattern", part, type, ())
+    step, conditions = _step("pattern", part, type, [])
     return PatternBuilder((step,), conditions)
 
 
 @shorten_tracebacks
-def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
+def one_of(*parts: "Part") -> PatternBuilder:
     """Exactly one of several parts.
 
     >>> print(pattern("a", "A").then(one_of(pattern("b", "B"), pattern("c", "C"))))
@@ -513,7 +453,7 @@ def one_of(*parts: "str | PatternBuilder") -> PatternBuilder:
 
 
 @shorten_tracebacks
-def all_of(*parts: "str | PatternBuilder") -> PatternBuilder:
+def all_of(*parts: "Part") -> PatternBuilder:
     """All of several parts, in any order.
 
     >>> print(all_of("A", "B").within(5))
@@ -523,51 +463,46 @@ def all_of(*parts: "str | PatternBuilder") -> PatternBuilder:
     return _combine("all_of", And, parts)
 
 
-def _combine(
-    call: str, kind: type[And] | type[Or], parts: tuple["str | PatternBuilder", ...]
-) -> PatternBuilder:
+def _combine(call: str, kind: type[And] | type[Or], parts: tuple["Part", ...]) -> PatternBuilder:
     if len(parts) < 2:
-        raise build_call_error(call, "it needs two or more parts", 'as in one_of("B", "C")')
+        raise _error(call, "it needs two or more parts", 'as in one_of("B", "C")')
     taken: list[str] = []
     operands: list[Pattern] = []
     conditions: list[StepCondition] = []
     for part in parts:
         step, step_conditions = _step(call, part, None, taken)
-        for variable in (atom.variable for atom in iterate_atoms(step.part)):
-            if variable in taken:
-                raise build_call_error(
-                    call, f"two events are called '{variable}'", "give one another name"
-                )
-            taken.append(variable)
+        taken += [atom.variable for atom in iterate_atoms(step.part)]
         operands.append(step.part)
         conditions += step_conditions
     return PatternBuilder((BuilderStep(build_group(kind, operands)),), tuple(conditions))
 
 
-# ------------------------------------------------------------------------------ arguments
-
-
 def _step(
-    call: str, part: "str | PatternBuilder", type: str | None, taken: "tuple[str, ...] | list[str]"
+    call: str, part: "Part", type: str | None, taken: list[str]
 ) -> tuple[BuilderStep, tuple[StepCondition, ...]]:
     """Converts the part passed to a call: an event with or without a name, or a group."""
     if not isinstance(part, PatternBuilder):
         name = _name(call, part)
-        if type is None:
-            return BuilderStep(Atom(name, _free(name, taken))), ()
-        return BuilderStep(Atom(_name(call, type), name)), ()
-    if type is not None:
-        raise build_call_error(call, "a group has no type", f".{call}(group) is enough")
-    if part.clauses != Query(Atom("", "")):
-        raise build_call_error(
+        atom = Atom(name, _free(name, taken)) if type is None else Atom(_name(call, type), name)
+        step, conditions = BuilderStep(atom), tuple[StepCondition, ...]()
+    elif type is not None:
+        raise _error(call, "a group has no type", f".{call}(group) is enough")
+    elif part.clauses != Query(Atom("", "")):
+        raise _error(
             call,
             "a group can only have parts and conditions, no settings of a whole query",
             "call .within(...), .partition_by(...) and the like on the whole pattern",
         )
-    return BuilderStep(part.pattern), part.conditions
+    else:
+        step, conditions = BuilderStep(part.pattern), part.conditions
+    for atom in iterate_atoms(step.part):
+        if atom.variable in taken:
+            problem = f"two events are called '{atom.variable}'"
+            raise _error(call, problem, "give one another name")
+    return step, conditions
 
 
-def _free(type: str, taken: "tuple[str, ...] | list[str]") -> str:
+def _free(type: str, taken: list[str]) -> str:
     """Returns the type as name of an unnamed event, with a number if it is taken."""
     names = (type if number == 1 else f"{type}{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
@@ -575,14 +510,14 @@ def _free(type: str, taken: "tuple[str, ...] | list[str]") -> str:
 
 def _name(call: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise build_call_error(call, f"{name!r} is not a name", "names and types must be strings")
+        raise _error(call, f"{name!r} is not a name", "names and types must be strings")
     return name
 
 
 def _read(call: str, read: Callable[..., Parsed], text: object, *arguments: Any) -> Parsed:
     """Parses a text argument; its errors name the call."""
     if not isinstance(text, str):
-        raise build_call_error(call, f"{text!r} is not a string", 'as in .where("b.price > 3")')
+        raise _error(call, f"{text!r} is not a string", 'as in .where("b.price > 3")')
     try:
         return read(text, *arguments)
     except QueryError as error:
@@ -592,7 +527,7 @@ def _read(call: str, read: Callable[..., Parsed], text: object, *arguments: Any)
 
 def _require_used(call: str, unused: list[str]) -> None:
     for name in unused:
-        raise build_call_error(
+        raise _error(
             call,
             f"{name}= is given, but the text does not use it",
             f"use a value by its plain name, as in b.price > {name}",
@@ -605,28 +540,22 @@ def _window(call: str, length: object) -> Window:
     match length:
         case timedelta():
             return ByTime(length // timedelta(microseconds=1) * 1_000)
-        case bool():
-            pass
-        case int() | float():
+        case int() | float() if not isinstance(length, bool):
             return ByUnits(length)
         case str():
             return _read(call, read_window, length)
         case _:
-            pass
-    raise build_call_error(
-        call, f"{length!r} is not a length of time", 'a timedelta, "5 minutes", or a number'
-    )
+            problem = f"{length!r} is not a length of time"
+            raise _error(call, problem, 'a timedelta, "5 minutes", or a number')
 
 
 def _pause(call: str, length: object) -> MaxGap:
     window = _window(call, length)
     if isinstance(window, ByEvents):
-        raise build_call_error(
-            call, "a number of events is not a length of time", 'as in "5 minutes"'
-        )
+        raise _error(call, "a number of events is not a length of time", 'as in "5 minutes"')
     amount = window.nanoseconds if isinstance(window, ByTime) else window.amount
     if amount <= 0:
-        raise build_call_error(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
+        raise _error(call, f"{length!r} is not longer than zero", 'as in "5 minutes"')
     return window
 
 
@@ -638,9 +567,8 @@ def _parse_word(call: str, word: object, choices: type[Choices]) -> Choices:
         if isinstance(word, str) and word.upper() == choice.value:
             return choice
     words = ", ".join(f"'{choice.value.lower()}'" for choice in choices)
-    raise build_call_error(call, f"{word!r} is not a valid option", f"one of {words}")
+    raise _error(call, f"{word!r} is not a valid option", f"one of {words}")
 
 
-def build_call_error(call: str, problem: str, hint: str) -> QueryError:
-    """Creates an error that names the call."""
+def _error(call: str, problem: str, hint: str) -> QueryError:
     return QueryError(f".{call}(...): {problem}", hint=hint)

@@ -81,13 +81,13 @@ class StepCondition:
 
 def build_pattern(steps: Sequence[BuilderStep]) -> Pattern:
     """Builds the pattern of a list of steps."""
-    return build_group(Seq, [_part(step, steps[:index]) for index, step in enumerate(steps)])
+    return build_group(Seq, [_build_part(step, steps[:index]) for index, step in enumerate(steps)])
 
 
-def _part(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
+def _build_part(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
     if step.negated:
-        return _absence(step, before)
-    part = step.part if step.loop is None else _looped(step.part, step.loop, step.optional)
+        return _build_absence(step, before)
+    part = step.part if step.loop is None else _build_loop(step.part, step.loop, step.optional)
     if step.optional and not (step.loop is not None and step.loop.least <= 1):
         part = part if get_form(part) is NodeForm.OPTION else Maybe(part)
     if step.how is None or (step.how is Strategy.ANY and not _needs_word(part, step, before)):
@@ -102,13 +102,13 @@ def _needs_word(part: Pattern, step: BuilderStep, before: Sequence[BuilderStep])
     optional part would also apply if that is missing, and one at an edge of the part up to the
     next part.
     """
-    first = all(is_optional(_part(earlier, ())) for earlier in before if not earlier.negated)
+    first = all(is_optional(_build_part(earlier, ())) for earlier in before if not earlier.negated)
     guarded = bool(before) and before[-1].negated and is_optional(part)
     edges = is_sequence(part) and any(map(is_negation, get_parts(part)))
     return step.pause is not None or first or guarded or edges
 
 
-def _looped(part: Pattern, loop: LoopSpec, optional: bool) -> Pattern:
+def _build_loop(part: Pattern, loop: LoopSpec, optional: bool) -> Pattern:
     least = 0 if optional and loop.least == 1 else loop.least
     plain = loop.inner is Strategy.ANY and loop.pause is None
     inner = None if plain else loop.inner
@@ -120,7 +120,7 @@ def _looped(part: Pattern, loop: LoopSpec, optional: bool) -> Pattern:
     return replace(repeated, inner=inner, pause=loop.pause, until=loop.until)
 
 
-def _absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
+def _build_absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
     if step.how is not None:
         return Then(Not(step.part), step.how)
     if step.pause is None:
@@ -161,7 +161,9 @@ def build_until(part: Pattern, stop: Expr) -> tuple[Not, Expr]:
             return replace(field, variable=variable + UNTIL)
         return field
 
-    return Not(Atom(atoms_by_name[variable].type, variable + UNTIL)), _with_fields(stop, renamed)
+    return Not(Atom(atoms_by_name[variable].type, variable + UNTIL)), _replace_fields(
+        stop, renamed
+    )
 
 
 def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
@@ -171,7 +173,7 @@ def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
     """
     if condition.about is None:
         return condition.expr
-    indexed = _in_its_group(condition.about, pattern)
+    indexed = _find_aligned(condition.about, pattern)
     if condition.about in get_kleene_variables(pattern):
         indexed |= {condition.about}
 
@@ -179,10 +181,10 @@ def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
         is_indexed = field.at is EventPosition.ONLY and field.variable in indexed
         return replace(field, at=EventPosition.CURRENT) if is_indexed else field
 
-    return _with_fields(condition.expr, index)
+    return _replace_fields(condition.expr, index)
 
 
-def _in_its_group(variable: str, pattern: Pattern) -> frozenset[str]:
+def _find_aligned(variable: str, pattern: Pattern) -> frozenset[str]:
     """Returns the variables that each round of the innermost loop around a variable binds once."""
     variables: frozenset[str] = frozenset()
     for loop, names in zip(
@@ -194,7 +196,7 @@ def _in_its_group(variable: str, pattern: Pattern) -> frozenset[str]:
     return variables
 
 
-def _with_fields(expr: Expr, change: Callable[[FieldRef], FieldRef]) -> Expr:
+def _replace_fields(expr: Expr, change: Callable[[FieldRef], FieldRef]) -> Expr:
     """Replaces the fields of an expression, except inside aggregates."""
     match expr:
         case Aggregate():
@@ -202,5 +204,5 @@ def _with_fields(expr: Expr, change: Callable[[FieldRef], FieldRef]) -> Expr:
         case FieldRef():
             return change(expr)
         case _:
-            inside = tuple(_with_fields(operand, change) for operand in get_operands(expr))
+            inside = tuple(_replace_fields(operand, change) for operand in get_operands(expr))
             return replace_operands(expr, inside)

@@ -64,22 +64,10 @@ def build_distinct_count(name: str, arguments: Arguments, span: Span) -> Expr:
     return _aggregate("count_distinct", arguments, span)
 
 
-# ------------------------------------------------------------------ derived aggregates
-
-
-def _median(arguments: Arguments, span: Span) -> Expr:
-    return _aggregate("percentile", (*arguments, Literal(50, span)), span)
-
-
 def _quantile(arguments: Arguments, span: Span) -> Expr:
-    fraction = arguments[1]
-    if not (isinstance(fraction, Literal) and isinstance(fraction.value, int | float)):
-        raise QueryError(
-            "the second argument of quantile is a number from 0 to 1",
-            hint="as in quantile(a.price, 0.9), which is percentile(a.price, 90)",
-            span=fraction.span,
-        )
-    percent = Literal(round(fraction.value * 100, 10), fraction.span)
+    example = "quantile(a.price, 0.9), which is percentile(a.price, 90)"
+    fraction = _read_number(arguments[1], "quantile", 1, example)
+    percent = Literal(round(fraction * 100, 10), arguments[1].span)
     return _aggregate("percentile", (arguments[0], percent), span)
 
 
@@ -95,15 +83,14 @@ def _count_if(arguments: Arguments, span: Span) -> Expr:
 
 _FRACTIONS = ("quantile", "quantile_cont", "percentile_cont")
 _DERIVED: dict[str, Builder] = {
-    "median": _median,
+    "median": lambda arguments, span: _aggregate(
+        "percentile", (*arguments, Literal(50, span)), span
+    ),
     "range": _range,
     "count_if": _count_if,
     "countif": _count_if,
     **dict.fromkeys(_FRACTIONS, _quantile),
 }
-
-
-# ------------------------------------------------------------------ plain aggregates
 
 
 def build_match_count(function: str, span: Span) -> Aggregate:
@@ -126,7 +113,7 @@ def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
                 hint="as in percentile(a.price, 90)",
                 span=span,
             )
-        parameter = _percentage(arguments[1])
+        parameter = float(_read_number(arguments[1], "percentile", 100, "percentile(a.price, 90)"))
     elif function == "string_agg" and len(arguments) in (1, 2):
         parameter = _separator(arguments[1]) if len(arguments) == 2 else ","
     elif len(arguments) != 1:
@@ -149,12 +136,12 @@ def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
     return Aggregate(function, variable, argument, at, parameter, span)
 
 
-def _percentage(expr: Expr) -> float:
+def _read_number(expr: Expr, name: str, most: int, example: str) -> int | float:
     if isinstance(expr, Literal) and isinstance(expr.value, int | float):
-        return float(expr.value)
+        return expr.value
     raise QueryError(
-        "the second argument of percentile is a number from 0 to 100",
-        hint="as in percentile(a.price, 90)",
+        f"the second argument of {name} is a number from 0 to {most}",
+        hint=f"as in {example}",
         span=expr.span,
     )
 
@@ -217,22 +204,14 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosit
 
 
 def build_simple_case(subject: Expr, parts: Arguments, span: Span) -> Expr:
-    """CASE x WHEN: each condition compares x.
-
-    >>> build_simple_case(Literal(1), [Literal(2), Literal("two")], Span(0, 1)).arguments[0]
-    Binary(operator='=', left=Literal(value=1), right=Literal(value=2))
-    """
+    """Builds `CASE x WHEN y THEN ...`, in which each condition compares x."""
     tests = range(0, len(parts) - 1, 2)
     arms = (Binary("=", subject, p, p.span) if n in tests else p for n, p in enumerate(parts))
     return FunctionCall(CASE, tuple(arms), span)
 
 
 def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
-    """CAST calls the function of the type; a decimal is a float, rounded to its scale.
-
-    >>> build_cast(Literal("7"), Tree("kind", [Token("NAME", "INT"), None, None]), Span(0, 1))
-    FunctionCall(function='to_integer', arguments=(Literal(value='7'),))
-    """
+    """Builds CAST as a call of the type's function; a decimal is a float, rounded to its scale."""
     *words, precision, scale = kind.children
     name = str(words[0]).lower()
     if name not in CAST_FUNCTIONS:
@@ -246,28 +225,21 @@ def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
 
 
 def build_is_true(operand: Expr, negated: bool, span: Span) -> Expr:
-    """x IS TRUE, x IS NOT TRUE."""
+    """Builds `x IS TRUE` and `x IS NOT TRUE`."""
     truth = coalesce_to_false(operand)
     return Unary("not", truth, span) if negated else truth
 
 
-def build_is_false(operand: Expr, negated: bool, span: Span) -> Expr:
-    """x IS FALSE, x IS NOT FALSE."""
-    return build_is_true(Unary("not", operand, span), negated, span)
-
-
 def build_is_distinct(left: Expr, negated: bool, right: Expr, span: Span) -> Expr:
-    """x IS DISTINCT FROM y, where two NULLs are equal."""
+    """Builds `x IS DISTINCT FROM y`, for which two NULLs are equal."""
     distinct = FunctionCall("is_distinct", (left, right), span)
     return Unary("not", distinct, span) if negated else distinct
 
 
 def build_ilike(operand: Expr, negated: bool, pattern: str, span: Span) -> Expr:
-    """LIKE without regard to case."""
+    """Builds ILIKE, which ignores case."""
     return Like(FunctionCall("lower", (operand,), span), pattern.lower(), negated, span)
 
-
-# ------------------------------------------------------------------ function calls
 
 _PARTS = {"doy": "dayofyear", "dow": "dayofweek", "weekday": "", "isoweek": "week"}
 _LENGTHS = LENGTHS | {"week": timedelta(weeks=1)}
@@ -331,22 +303,6 @@ def _reorder(name: str, *places: int) -> Builder:
     )
 
 
-def _constant(value: float) -> Builder:
-    return lambda _, span: Literal(value, span)
-
-
-def _zero_otherwise(arguments: Arguments, span: Span) -> Expr:
-    return FunctionCall("coalesce", (arguments[0], Literal(0, span)), span)
-
-
-def _is_null(*, negated: bool) -> Builder:
-    return lambda arguments, span: IsNull(arguments[0], negated, span)
-
-
-def _nvl2(arguments: Arguments, span: Span) -> Expr:
-    return FunctionCall(CASE, (IsNull(arguments[0], True, span), *arguments[1:]), span)
-
-
 def _days(sign: str) -> Builder:
     """`date_add(t, 3)` adds days, as in Spark; a duration is added as it is."""
 
@@ -369,10 +325,6 @@ def _is_length(expr: Expr) -> bool:
             return _is_length(left) or _is_length(right)
         case _:
             return False
-
-
-def _date_part(arguments: Arguments, span: Span) -> Expr:
-    return build_extract(arguments[0], arguments[1], span)
 
 
 def _date_add(arguments: Arguments, span: Span) -> Expr:
@@ -400,29 +352,24 @@ def _date_diff(arguments: Arguments, span: Span) -> Expr:
     return FunctionCall("date_diff", (unit, *arguments[1:]), span)
 
 
-def _days_between(arguments: Arguments, span: Span) -> Expr:
-    """`datediff(end, start)`, as in Spark."""
-    return FunctionCall("date_diff", (Literal("day", span), arguments[1], arguments[0]), span)
-
-
 # By name and number of arguments.
 _REWRITES: dict[tuple[str, int], Builder] = {
-    ("pi", 0): _constant(math.pi),
-    ("e", 0): _constant(math.e),
-    ("nvl2", 3): _nvl2,
-    ("zeroifnull", 1): _zero_otherwise,
-    ("nullifzero", 1): lambda arguments, span: FunctionCall(
-        "nullif", (arguments[0], Literal(0, span)), span
-    ),
-    ("isnull", 1): _is_null(negated=False),
-    ("isnotnull", 1): _is_null(negated=True),
+    ("pi", 0): lambda _, span: Literal(math.pi, span),
+    ("e", 0): lambda _, span: Literal(math.e, span),
+    ("nvl2", 3): lambda a, span: FunctionCall(CASE, (IsNull(a[0], True, span), *a[1:]), span),
+    ("zeroifnull", 1): lambda a, span: FunctionCall("coalesce", (*a, Literal(0, span)), span),
+    ("nullifzero", 1): lambda a, span: FunctionCall("nullif", (*a, Literal(0, span)), span),
+    ("isnull", 1): lambda a, span: IsNull(a[0], False, span),
+    ("isnotnull", 1): lambda a, span: IsNull(a[0], True, span),
     ("locate", 2): _reorder("position", 1, 0),
     ("charindex", 2): _reorder("position", 1, 0),
-    ("date_part", 2): _date_part,
-    ("datepart", 2): _date_part,
+    ("date_part", 2): lambda a, span: build_extract(a[0], a[1], span),
+    ("datepart", 2): lambda a, span: build_extract(a[0], a[1], span),
     ("date_add", 2): _days("+"),
     ("date_sub", 2): _days("-"),
-    ("datediff", 2): _days_between,
+    ("datediff", 2): lambda a, span: FunctionCall(  # (end, start), as in Spark
+        "date_diff", (Literal("day", span), a[1], a[0]), span
+    ),
     ("date_diff", 3): _date_diff,
     ("datediff", 3): _date_diff,
     **{(name, 3): _date_add for name in ("dateadd", "date_add", "timestampadd")},

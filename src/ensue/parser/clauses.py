@@ -1,7 +1,7 @@
 """Transforms the syntax trees of clauses, JOIN ARCHIVE and result settings to the IR."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lark import Token
@@ -77,8 +77,6 @@ def parse_whole_number(digits: Token) -> int:
     raise QueryError("this must be a whole number", hint="below a billion", span=span_of(digits))
 
 
-# ------------------------------------------------------------------ clauses
-
 _CLAUSES = {
     "using": ("using",),
     "where": ("where", "selecting"),
@@ -98,52 +96,36 @@ _WORDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Clauses:
-    """The clauses after a pattern, in whatever order they are written."""
-
-    using: Node | None = None
-    where: Node | None = None
-    within: Node | None = None
-    after: Node | None = None
-    returning: Node | None = None
-    having: Node | None = None
-    grouping: Node | None = None
-    ordering: Node | None = None
-    limit: Node | None = None
-    choose: Node | None = None
-
-    @classmethod
-    def collect(cls, nodes: Iterable[Node]) -> "Clauses":
-        """Assigns each clause to its field, and raises a QueryError for one that occurs twice."""
-        clauses: dict[str, Node] = {}
-        for node in nodes:
-            clause = _CLAUSE[node.data]
-            if clause in clauses:
-                word = _WORDS.get(clause, clause.upper())
-                hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
-                raise QueryError(
-                    f"a second {word}", hint=hint or "leave one of them out", span=span_of(node)
-                )
-            if clause == "having" and "grouping" in clauses:
-                raise QueryError(
-                    "HAVING after GROUP BY",
-                    hint="HAVING filters matches, and stands before GROUP BY; "
-                    "filter groups in the result",
-                    span=span_of(node),
-                )
-            clauses[clause] = node
-        return cls(**clauses)
+def collect_clauses(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Returns the clauses after a pattern by name; raises a QueryError for a second one."""
+    clauses: dict[str, Node] = {}
+    for node in nodes:
+        clause = _CLAUSE[node.data]
+        if clause in clauses:
+            word = _WORDS.get(clause, clause.upper())
+            hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
+            raise QueryError(
+                f"a second {word}", hint=hint or "leave one of them out", span=span_of(node)
+            )
+        if clause == "having" and "grouping" in clauses:
+            raise QueryError(
+                "HAVING after GROUP BY",
+                hint="HAVING filters matches, and stands before GROUP BY; "
+                "filter groups in the result",
+                span=span_of(node),
+            )
+        clauses[clause] = node
+    return clauses
 
 
 def build_match_query(
-    shape: Pattern, clauses: Clauses, text: str, inline: Sequence[Expr] = ()
+    shape: Pattern, clauses: Mapping[str, Node], text: str, inline: Sequence[Expr] = ()
 ) -> Query:
     """Builds a query of a pattern with USING, WHERE, WITHIN and AFTER MATCH.
 
     `inline` are the conditions written inside the pattern.
     """
-    using, where, within, after = clauses.using, clauses.where, clauses.within, clauses.after
+    using, where, within, after = map(clauses.get, ("using", "where", "within", "after"))
     conditions = None
     strategy = Strategy[get_children(using)[0].upper()] if using else Strategy.ANY
     if where is not None:
@@ -164,7 +146,7 @@ def build_match_query(
         where=(*inline, *conjuncts),
         equivalence=equivalence,
         within=build_window(get_children(within)[0]) if within else None,
-        after=_after_of(after) if after else None,
+        after=_build_after(after) if after else None,
         text=text,
     )
 
@@ -198,22 +180,13 @@ def _expect_all(members: Sequence[Node], pattern: Pattern, clause: Span) -> None
         )
 
 
-def _after_of(node: Node) -> AfterMatch:
-    span = span_of(node)
-    match node.data, get_children(node):
-        case "next_event", [order]:
-            return AfterMatch(SkipTarget.NEXT_EVENT, None, _order(order), span)
-        case "past_last", [order]:
-            return AfterMatch(SkipTarget.PAST_LAST, None, _order(order), span)
-        case kind, [variable, order]:
-            to = SkipTarget.FIRST if kind == "to_first" else SkipTarget.LAST
-            return AfterMatch(to, unquote_name(variable), _order(order), span_of(variable))
-        case _:
-            raise AssertionError(node.data)
-
-
-def _order(node: Node | None) -> MatchOrder:
-    return MatchOrder(str(get_children(node)[0]).upper()) if node else MatchOrder.END
+def _build_after(node: Node) -> AfterMatch:
+    *variable, order_node = get_children(node)
+    order = MatchOrder(get_children(order_node)[0].upper()) if order_node else MatchOrder.END
+    to = SkipTarget[node.data.upper().removeprefix("TO_")]
+    if variable:
+        return AfterMatch(to, unquote_name(variable[0]), order, span_of(variable[0]))
+    return AfterMatch(to, None, order, span_of(node))
 
 
 def build_column(node: Node, *, grouped: bool = False) -> ReturnItem:
@@ -250,9 +223,6 @@ def build_limit(node: Node) -> Limit:
     return Limit(-count if sign else count, span_of(node))
 
 
-# ------------------------------------------------------------------ JOIN ARCHIVE
-
-
 def build_archive_join(
     node: Node, shape: Pattern, text: str, inline: Sequence[Expr] = ()
 ) -> ArchiveJoin:
@@ -271,37 +241,27 @@ def build_archive_join(
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,
-        query=build_match_query(shape, Clauses.collect(get_children(selections)), text, inline),
-        range=_range(range_),
+        query=build_match_query(shape, collect_clauses(get_children(selections)), text, inline),
+        range=_build_range(range_),
         on=conjuncts,
         equivalence=equivalence,
         last=None if last is None else last.count,
-        kind=_kind(keyword),
+        kind=next((k for k in JoinKind if keyword.upper().startswith(k.name)), JoinKind.INNER),
         span=span,
     )
 
 
-def _kind(keyword: str) -> JoinKind:
-    match keyword[:4].upper():
-        case "LEFT":
-            return JoinKind.LEFT
-        case "ANTI":
-            return JoinKind.ANTI
-        case _:
-            return JoinKind.INNER
-
-
-def _range(node: Node) -> LookbackRange:
+def _build_range(node: Node) -> LookbackRange:
     far, *near, anchor = get_children(node)
     return LookbackRange(
-        _length(far),
+        _build_length(far),
         RangeAnchor(anchor.upper()),
-        _length(near[0]) if near else None,
+        _build_length(near[0]) if near else None,
         span_of(node),
     )
 
 
-def _length(node: Node) -> ByTime | ByUnits:
+def _build_length(node: Node) -> ByTime | ByUnits:
     match build_window(node):
         case ByEvents(count=count, span=span):
             raise QueryError(
@@ -343,7 +303,7 @@ def build_whole_result(
         )
     keys: tuple[Expr, ...] | None = () if total is not None else None
     if grouping is not None:
-        keys = _keys(grouping, returns)
+        keys = _build_keys(grouping, returns)
     order = tuple(build_sort_key(node) for node in get_children(ordering)) if ordering else ()
     row_limit = None
     if limit is not None and (limit.data == "fetch" or order or keys is not None):
@@ -356,7 +316,7 @@ def build_whole_result(
     return ResultModifiers(keys, order, row_limit, span_of(nodes[0]))
 
 
-def _keys(grouping: Node, returns: Sequence[ReturnItem]) -> tuple[Expr, ...]:
+def _build_keys(grouping: Node, returns: Sequence[ReturnItem]) -> tuple[Expr, ...]:
     match grouping.data:
         case "one_group":
             return ()

@@ -9,15 +9,11 @@ from ensue.errors import QueryError, Span
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Definition, Hierarchy, build_hierarchy, get_pattern_types
 from ensue.ir.query import Query
-from ensue.ir.row_pattern import RowPatternQuery
-from ensue.ir.subscription import Subscription
 from ensue.ir.traversal import iterate_atoms
 from ensue.ir.user_operator import UserOperator
-from ensue.parser.language import NO_REGIONS, Language
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.pattern_parser import parse_statement
 from ensue.parser.query_files import find_nearest_file
-from ensue.printing.pattern_printer import format_query
 
 _PIECES = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`
@@ -70,7 +66,6 @@ def parse_pattern_text(
     *,
     definitions: Iterable[Definition] = (),
     operators: Iterable[UserOperator] = (),
-    regions: Mapping[str, str] = NO_REGIONS,
     parameters: Parameters = NO_PARAMETERS,
 ) -> Query | Hierarchy | ArchiveJoinQuery:
     """Parses a query, also one with JOIN ARCHIVE, or definitions with a query that uses them.
@@ -78,17 +73,9 @@ def parse_pattern_text(
     Imported files are searched in `folder`, by default the current one. `definitions` are known
     in addition to the registered ones; those of the text take precedence.
 
-    >>> found = parse_pattern_text(
-    ...     "EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot x, Hot y) WITHIN 60"
-    ... )
-    >>> [definition.name for definition in found.definitions]
-    ['Hot']
+    >>> parse_pattern_text("EVENT Hot AS SEQ(T a, T b) WITHIN 5; SEQ(Hot x, Hot y)").names
+    ('Hot',)
     """
-    if regions:
-        raise QueryError(
-            "regions= is for OPSL, and this text is a pattern",
-            hint='leave them out, or pass language="opsl"',
-        )
     external = {**_registered, **{d.name: d for d in definitions}}
     positions = list(_statements(text))
     if _is_one(text, positions):
@@ -288,21 +275,3 @@ def _parse_emit(text: str, position: Span) -> list[str]:
             text=text,
         )
     return [name.strip() for name in match_["names"].split(",")]
-
-
-def show_pattern_text(
-    query: Query | Hierarchy | ArchiveJoinQuery | Subscription | RowPatternQuery,
-) -> str:
-    """Prints a query in the canonical form of the pattern language."""
-    if isinstance(query, Subscription):
-        from ensue.parser.opsl import pattern_translation
-
-        return pattern_translation.translate_subscription(query)
-    if isinstance(query, RowPatternQuery):
-        raise QueryError(
-            "MATCH_RECOGNIZE cannot be converted to a pattern", hint='show it with language="sql"'
-        )
-    return format_query(query)
-
-
-LANGUAGE = Language("patterns", lambda _: True, parse_pattern_text, show_pattern_text)

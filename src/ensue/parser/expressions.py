@@ -35,7 +35,7 @@ from ensue.parser import calls
 
 Node = Tree[Token]
 
-_OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
 _INTERVAL = re.compile(r"\s*(-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*([^\W\d]*)\s*")
 POSITIONS = "a[1], a[i], a[i-1], a[a.LEN]; in an aggregate also a[..i-1], a[..i], a[]"
 
@@ -70,7 +70,7 @@ def unquote_name(token: Token) -> str:
 def build_conjuncts(node: Node) -> tuple[tuple[Expr, ...], tuple[Equivalence, ...]]:
     """Builds the conjuncts of a WHERE clause, and its `[attr]`s."""
     if len(node.children) > 1:
-        return (_alternatives(node),), ()
+        return (_build_or(node),), ()
     (inside,) = get_children(node)
     terms = inside.children if inside.data == "conjunction" else [inside]
     conjuncts = [build_expression(term) for term in terms if term.data != "equivalence"]
@@ -83,7 +83,7 @@ def build_expression(node: Node) -> Expr:
     span = span_of(node)
     match node.data, get_children(node):
         case "expression", _:
-            return _alternatives(node)
+            return _build_or(node)
         case "conjunction", terms:
             return build_chain("and", [build_expression(term) for term in terms])
         case "equivalence", _:
@@ -97,19 +97,19 @@ def build_expression(node: Node) -> Expr:
         case "minus", [_, operand]:
             return Unary("-", build_expression(operand), span)
         case "binary", [left, operator, right]:
-            symbol = _OPERATORS.get(operator, str(operator))
+            symbol = OPERATORS.get(operator, str(operator))
             return Binary(symbol, build_expression(left), build_expression(right), span)
         case "is_null", [operand, negated]:
             return IsNull(build_expression(operand), negated is not None, span)
-        case "is_true", [operand, negated]:
-            return calls.build_is_true(build_expression(operand), negated is not None, span)
-        case "is_false", [operand, negated]:
-            return calls.build_is_false(build_expression(operand), negated is not None, span)
+        case "is_true" | "is_false" as form, [operand, negated]:
+            condition = build_expression(operand)
+            condition = condition if form == "is_true" else Unary("not", condition, span)
+            return calls.build_is_true(condition, negated is not None, span)
         case "is_distinct", [left, negated, right]:
             sides = build_expression(left), build_expression(right)
             return calls.build_is_distinct(sides[0], negated is not None, sides[1], span)
         case "ilike", [operand, negated, pattern]:
-            text = _unquoted(pattern)
+            text = _unquote(pattern)
             return calls.build_ilike(build_expression(operand), negated is not None, text, span)
         case "rlike", [operand, negated, pattern]:
             matches = FunctionCall(
@@ -117,13 +117,13 @@ def build_expression(node: Node) -> Expr:
             )
             return Unary("not", matches, span) if negated is not None else matches
         case "cases", [*parts, _]:
-            return FunctionCall(CASE, tuple(_cases(parts)), span)
+            return FunctionCall(CASE, tuple(_build_cases(parts)), span)
         case "cases_of", [subject, *parts, _]:
-            return calls.build_simple_case(build_expression(subject), _cases(parts), span)
+            return calls.build_simple_case(build_expression(subject), _build_cases(parts), span)
         case "case_call", arguments:
             return FunctionCall(CASE, tuple(map(build_expression, arguments)), span)
         case "at_time_zone", [time, zone]:
-            named = Literal(_unquoted(zone), span_of(zone))
+            named = Literal(_unquote(zone), span_of(zone))
             return FunctionCall(functions.AT_TIME_ZONE, (build_expression(time), named), span)
         case "cast", [operand, kind]:
             return calls.build_cast(build_expression(operand), kind, span)
@@ -131,18 +131,13 @@ def build_expression(node: Node) -> Expr:
             inside = tuple(build_expression(option) for option in options)
             return In(build_expression(operand), inside, negated is not None, span)
         case "between", [operand, negated, low, high]:
-            return Between(
-                build_expression(operand),
-                build_expression(low),
-                build_expression(high),
-                negated is not None,
-                span,
-            )
+            ends = build_expression(low), build_expression(high)
+            return Between(build_expression(operand), *ends, negated is not None, span)
         case "like", [operand, negated, pattern]:
-            return Like(build_expression(operand), _unquoted(pattern), negated is not None, span)
+            return Like(build_expression(operand), _unquote(pattern), negated is not None, span)
         case "reference", [variable, index, field]:
             event = build_event_reference(variable, index, span)
-            return replace(event, name=_field_name(field)) if field else event
+            return replace(event, name=_build_field_name(field)) if field else event
         case "call", [function, *arguments]:
             inside = tuple(build_expression(argument) for argument in arguments if argument)
             return calls.build_call(unquote_name(function).lower(), inside, span)
@@ -156,25 +151,24 @@ def build_expression(node: Node) -> Expr:
                 Literal(str(part), span_of(part)), build_expression(operand), span
             )
         case "wkt", [_, text]:
-            return FunctionCall(functions.WKT, (Literal(_unquoted(text), span_of(text)),), span)
+            return FunctionCall(functions.WKT, (Literal(_unquote(text), span_of(text)),), span)
         case _:
-            return Literal(_constant(node, span), span)
+            return Literal(_build_constant(node, span), span)
 
 
-def _cases(parts: Sequence[Node | None]) -> list[Expr]:
+def _build_cases(parts: Sequence[Node | None]) -> list[Expr]:
     """Builds conditions and values in turn, with the value of ELSE at the end."""
     inside = [part.children for part in parts if part is not None]
     return [build_expression(e) for part in inside for e in part if isinstance(e, Tree)]
 
 
-def _alternatives(node: Node) -> Expr:
+def _build_or(node: Node) -> Expr:
     return build_chain("or", [build_expression(alternative) for alternative in get_children(node)])
 
 
-# ---------------------------------------------------------------------------------- constants
-
-
-def _constant(node: Node, span: Span) -> bool | int | float | str | datetime | timedelta | None:
+def _build_constant(
+    node: Node, span: Span
+) -> bool | int | float | str | datetime | timedelta | None:
     match node.data, get_children(node):
         case "true", _:
             return True
@@ -183,18 +177,18 @@ def _constant(node: Node, span: Span) -> bool | int | float | str | datetime | t
         case "null", _:
             return None
         case "string", [text]:
-            return _unquoted(text)
+            return _unquote(text)
         case "number", [digits]:
             return parse_number(digits)
         case "percent", [digits]:
             # By the exponent, so that 7% is the same float as 0.07.
-            return _finite(float(f"{digits[:-1]}e-2"), span)
+            return _require_finite(float(f"{digits[:-1]}e-2"), span)
         case "duration", [amount, unit]:
-            return _duration(convert_to_nanoseconds(amount, unit, span), span)
+            return _build_duration(convert_to_nanoseconds(amount, unit, span), span)
         case "interval", [text, unit]:
-            return _duration(parse_interval(text, unit, span), span)
+            return _build_duration(parse_interval(text, unit, span), span)
         case "timestamp", [keyword, text]:
-            return parse_timestamp(keyword.type == "DATE", _unquoted(text), span)
+            return parse_timestamp(keyword.type == "DATE", _unquote(text), span)
         case _:
             raise AssertionError(node.data)
 
@@ -207,12 +201,12 @@ def parse_number(text: str, span: Span | None = None) -> int | float:
     """
     if text.isdigit() and len(text) <= 300:
         return int(text)
-    return _finite(float(text), span_of(text) if isinstance(text, Token) else span)
+    return _require_finite(float(text), span_of(text) if isinstance(text, Token) else span)
 
 
 def parse_interval(text: Token, unit: Token | None, span: Span) -> int:
     """Parses `INTERVAL '5' MINUTE` or `INTERVAL '5 minutes'` to nanoseconds."""
-    parsed = _INTERVAL.fullmatch(_unquoted(text))
+    parsed = _INTERVAL.fullmatch(_unquote(text))
     if not parsed or bool(parsed[2]) == bool(unit):
         raise QueryError(
             "this interval cannot be read",
@@ -222,13 +216,13 @@ def parse_interval(text: Token, unit: Token | None, span: Span) -> int:
     return convert_to_nanoseconds(parsed[1], parsed[2] or str(unit), span)
 
 
-def _finite(value: float, span: Span | None) -> float:
+def _require_finite(value: float, span: Span | None) -> float:
     if math.isinf(value):
         raise QueryError("this number is too large", span=span)
     return value
 
 
-def _duration(length: int, span: Span) -> timedelta:
+def _build_duration(length: int, span: Span) -> timedelta:
     if length % 1000:
         raise QueryError(
             "durations in conditions must be whole microseconds",
@@ -253,28 +247,24 @@ def parse_timestamp(day_only: bool, text: str, span: Span | None) -> datetime:
         ) from None
 
 
-def _unquoted(token: Token) -> str:
+def _unquote(token: Token) -> str:
     return token[1:-1].replace("''", "'")
-
-
-# --------------------------------------------------------------------------------- references
 
 
 def build_event_reference(variable: Token, index: Node | None, span: Span) -> FieldRef:
     """Builds a reference to a whole event; for a Kleene variable, to the one at a position."""
-    at, nth = (
-        (EventPosition.ONLY, 1) if index is None else _position(index, unquote_name(variable))
-    )
-    return FieldRef(unquote_name(variable), None, at, nth, span)
+    name = unquote_name(variable)
+    at, nth = (EventPosition.ONLY, 1) if index is None else _build_position(index, name)
+    return FieldRef(name, None, at, nth, span)
 
 
-def _position(index: Node, variable: str) -> tuple[EventPosition, int]:
+def _build_position(index: Node, variable: str) -> tuple[EventPosition, int]:
     span = span_of(index)
     match index.data, get_children(index):
         case "whole", _:
             return EventPosition.ALL, 1
         case "nth", [digits]:
-            return EventPosition.NTH, _nth(digits, variable)
+            return EventPosition.NTH, _parse_position(digits, variable)
         case "moving", ["i"]:
             return EventPosition.CURRENT, 1
         case "moving", ["i", _, "1"]:
@@ -299,7 +289,7 @@ def _position(index: Node, variable: str) -> tuple[EventPosition, int]:
             )
 
 
-def _field_name(field: Node | Token) -> str:
+def _build_field_name(field: Node | Token) -> str:
     """Returns the name of a field, with the path of a member's field: `a.price`, `k[1].price`."""
     if isinstance(field, Token):
         return unquote_name(field)
@@ -307,14 +297,13 @@ def _field_name(field: Node | Token) -> str:
     for step in field.children:
         assert isinstance(step, Tree)
         name, index = get_children(step)
-        steps.append(
-            unquote_name(name) + ("" if index is None else _member(index, unquote_name(name)))
-        )
+        member = unquote_name(name)
+        steps.append(member if index is None else member + _format_member(index, member))
     return ".".join(steps)
 
 
-def _member(index: Node, variable: str) -> str:
-    match _position(index, variable):
+def _format_member(index: Node, variable: str) -> str:
+    match _build_position(index, variable):
         case EventPosition.NTH, nth:
             return f"[{nth}]"
         case EventPosition.LAST, _:
@@ -327,22 +316,16 @@ def _member(index: Node, variable: str) -> str:
             )
 
 
-def _nth(digits: Token, variable: str) -> int:
+def _parse_position(digits: Token, variable: str) -> int:
     span = span_of(digits)
     if not digits.isdigit() or len(digits) > 9:
         raise QueryError(
             "a position must be a whole number", hint=f"as in {variable}[1]", span=span
         )
     if int(digits) == 0:
-        raise QueryError(
-            "positions count from 1",
-            hint=f"the first event is {variable}[1]",
-            span=span,
-        )
+        hint = f"the first event is {variable}[1]"
+        raise QueryError("positions count from 1", hint=hint, span=span)
     return int(digits)
-
-
-# ------------------------------------------------------------------ aggregates over matches
 
 
 def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
@@ -357,16 +340,13 @@ def build_group_aggregate(node: Node) -> tuple[Expr, Aggregate] | None:
             calls.build_match_count(unquote_name(function).lower(), span)
             value: Expr = Literal(True, span)
             aggregate = calls.build_aggregate("count", [_GROUP_VALUE], span)
-        case "distinct_call", [function, first, *others]:
+        case "distinct_call" | "call" as form, [function, first, *others] if first:
+            name = unquote_name(function).lower()
+            if form == "call" and not calls.is_aggregate_name(name):
+                return None
+            build = calls.build_aggregate if form == "call" else calls.build_distinct_count
             value = build_expression(first)
-            arguments = [_GROUP_VALUE, *(build_expression(other) for other in others)]
-            aggregate = calls.build_distinct_count(unquote_name(function).lower(), arguments, span)
-        case "call", [function, first, *others] if first and calls.is_aggregate_name(
-            unquote_name(function)
-        ):
-            value = build_expression(first)
-            arguments = [_GROUP_VALUE, *(build_expression(other) for other in others)]
-            aggregate = calls.build_aggregate(unquote_name(function).lower(), arguments, span)
+            aggregate = build(name, [_GROUP_VALUE, *map(build_expression, others)], span)
         case _:
             return None
     if isinstance(value, FieldRef) and value.name is None:

@@ -20,6 +20,7 @@ from ensue import cache_files
 from ensue.errors import QueryError, Span
 from ensue.ir.expression import Constant
 from ensue.parser.parameters import Parameters, list_value_error
+from ensue.printing.expression_printer import format_text
 
 # Lark raises these for tables of another version.
 _UNREADABLE = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, KeyError, TypeError)
@@ -52,8 +53,6 @@ def _digest(text: str, options: dict[str, Any]) -> str:
     inputs = (lark.__version__, sys.version_info[:2], text, sorted(settings))
     return hashlib.sha256(repr(inputs).encode()).hexdigest()[:32]
 
-
-# ------------------------------------------------------------------ parameters in texts
 
 PARAMETER = "PARAMETER"
 DATE = "BARE_DATE"
@@ -103,9 +102,8 @@ def _takes(state: Any, kind: str) -> bool:
     states, parser_stack, pushed = state.parse_conf.states, state.state_stack, list[int]()
     height = len(parser_stack)
     while True:
-        action, target = states[pushed[-1] if pushed else parser_stack[height - 1]].get(
-            kind, (None, None)
-        )
+        top = pushed[-1] if pushed else parser_stack[height - 1]
+        action, target = states[top].get(kind, (None, None))
         if action is None:
             return False
         if action is Shift:
@@ -113,9 +111,8 @@ def _takes(state: Any, kind: str) -> bool:
         removed = len(target.expansion)
         height -= max(0, removed - len(pushed))
         del pushed[max(0, len(pushed) - removed) :]
-        pushed.append(
-            states[pushed[-1] if pushed else parser_stack[height - 1]][target.origin.name][1]
-        )
+        top = pushed[-1] if pushed else parser_stack[height - 1]
+        pushed.append(states[top][target.origin.name][1])
 
 
 class _ParameterValues:
@@ -192,18 +189,14 @@ def _written(value: Constant) -> list[tuple[str, str]]:
         case bool():
             return [("_TRUE", "TRUE") if value else ("_FALSE", "FALSE")]
         case str():
-            return [("STRING", _quoted(value))]
+            return [("STRING", format_text(value))]
         case int() | float():
             digits = repr(value)
             if digits.startswith("-"):
                 return [("MINUS", "-"), ("NUMBER", digits[1:])]
             return [("NUMBER", digits)]
         case datetime():
-            return [("TIMESTAMP", "TIMESTAMP"), ("STRING", _quoted(value.isoformat(sep=" ")))]
+            return [("TIMESTAMP", "TIMESTAMP"), ("STRING", format_text(value.isoformat(sep=" ")))]
         case timedelta():
             length = value // timedelta(microseconds=1)
-            return [("_INTERVAL", "INTERVAL"), ("STRING", _quoted(f"{length} us"))]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+            return [("_INTERVAL", "INTERVAL"), ("STRING", format_text(f"{length} us"))]

@@ -115,21 +115,14 @@ def describe_constant(value: Constant) -> str:
     ("the text 'x'", 'true', 'the number 3')
     """
     match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f"the text {value!r}"
-        case int() | float():
-            return f"the number {value!r}"
+        case None | bool():
+            return {None: "NULL", True: "true", False: "false"}[value]
+        case str() | int() | float():
+            return f"the {'text' if isinstance(value, str) else 'number'} {value!r}"
         case timedelta():
             return f"a length of time, {value}"
         case _:
             return f"the time {value}"
-
-
-# -------------------------------------------------------------------------------------- values
 
 
 def to_constant(value: object) -> Constant:
@@ -146,13 +139,11 @@ def to_constant(value: object) -> Constant:
             return str(value)
         case int():
             return int(value)
+        case float() | Decimal() if not math.isfinite(value):
+            raise ValueError(f"is {value}, which the language has no constant for")
         case float():
-            if not math.isfinite(value):
-                raise ValueError(f"is {value}, which the language has no constant for")
             return float(value)
         case Decimal():
-            if not value.is_finite():
-                raise ValueError(f"is {value}, which the language has no constant for")
             return int(value) if value.as_tuple().exponent == 0 else float(value)
         case datetime():
             if value != value:  # pandas' NaT is a datetime

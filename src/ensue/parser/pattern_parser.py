@@ -14,12 +14,12 @@ from ensue.ir.expression import Expr
 from ensue.ir.query import Query
 from ensue.ir.user_operator import UserOperator, get_registered_operators
 from ensue.parser.clauses import (
-    Clauses,
     build_choose,
     build_column,
     build_limit,
     build_match_query,
     build_whole_result,
+    collect_clauses,
     split_return,
 )
 from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
@@ -63,11 +63,9 @@ def parse_statement(
 ) -> Query | ArchiveJoinQuery:
     """Parses a query, also one with JOIN ARCHIVE; `parameters` hold the values of its `:names`.
 
-    >>> found = parse_statement(
-    ...     "Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]"
-    ... )
-    >>> [join.archive for join in found.joins]
-    ['passes']
+    >>> text = "Pass p JOIN ARCHIVE passes Pass q RANGE 6 hours BEFORE START ON [tag]"
+    >>> parse_statement(text).joins[0].archive
+    'passes'
     """
     if parameters.values:
         return _read(text, tuple(operators), parameters)
@@ -134,8 +132,8 @@ def _statement(
     *name, body = get_children(tree)
     pattern, *clause_nodes = get_children(body)
     joins = [clause for clause in clause_nodes if clause.data == "join"]
-    clauses = Clauses.collect(clause for clause in clause_nodes if clause.data != "join")
-    returning, limit, choose = clauses.returning, clauses.limit, clauses.choose
+    clauses = collect_clauses(clause for clause in clause_nodes if clause.data != "join")
+    limit, choose, grouping = (clauses.get(name) for name in ("limit", "choose", "grouping"))
     inline: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     pattern_nodes = (pattern, *(get_children(join)[2] for join in joins))
     shapes = [
@@ -151,14 +149,14 @@ def _statement(
         build_match_query(live, clauses, text, inline[0]),
         name=unquote_name(name[0]) if name else None,
     )
-    columns, total, all_events = split_return(returning)
-    grouped = total is not None or clauses.grouping is not None
+    columns, total, all_events = split_return(clauses.get("returning"))
+    grouped = total is not None or grouping is not None
     exists = [column for column in columns if column.data == "exists"]
     returns = tuple(
         build_column(column, grouped=grouped) for column in columns if column.data != "exists"
     )
-    having = build_expression(get_children(clauses.having)[0]) if clauses.having else None
-    whole = build_whole_result(returns, total, clauses.grouping, clauses.ordering, limit)
+    having = build_expression(get_children(clauses["having"])[0]) if "having" in clauses else None
+    whole = build_whole_result(returns, total, grouping, clauses.get("ordering"), limit)
     match_limit = build_limit(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
         query = replace(

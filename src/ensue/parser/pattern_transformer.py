@@ -27,7 +27,15 @@ from ensue.ir.pattern import (
     Then,
 )
 from ensue.ir.selection import Strategy, convert_length
-from ensue.ir.traits import NodeForm, build_group, get_form, is_event, is_input, is_list, is_loop
+from ensue.ir.traits import (
+    NodeForm,
+    build_group,
+    get_form,
+    is_event,
+    is_input,
+    is_list,
+    is_repetition,
+)
 from ensue.ir.traversal import (
     iterate_atoms,
     iterate_operator_calls,
@@ -63,7 +71,7 @@ def transform_pattern(
         case "entered", [how, pause, part]:
             word = Strategy[how.upper()] if how else Strategy.PARTITION
             _check_pause(pause, part)
-            return Then(inner(part), word, _pause(pause), span)
+            return Then(inner(part), word, _build_pause(pause), span)
         case "all", parts:
             return build_group(And, map(inner, parts), span)
         case "any", parts:
@@ -77,7 +85,7 @@ def transform_pattern(
             within = Interval(*ends, span_of(after).to(span_of(until)))
             return Not(inner(part), span, within)
         case "repeated", [part, quantifier, until]:
-            repeated = _repeated(inner(part), quantifier, span)
+            repeated = _build_loop(inner(part), quantifier, span)
             return _add_until(repeated, until, conditions)
         case "looped", [*parts, again, quantifier, until]:
             if quantifier.data == "maybe":
@@ -88,9 +96,9 @@ def transform_pattern(
                 )
             words, pause = get_children(again)
             how = Strategy[(words.split()[1:] or ["PARTITION"])[-1].upper()]
-            repeated = _repeated(build_group(Seq, map(inner, parts), span), quantifier, span)
-            assert is_list(repeated) or is_loop(repeated)
-            repeated = replace(repeated, inner=how, pause=_pause(pause))
+            repeated = _build_loop(build_group(Seq, map(inner, parts), span), quantifier, span)
+            assert is_repetition(repeated)
+            repeated = replace(repeated, inner=how, pause=_build_pause(pause))
             return _add_until(repeated, until, conditions)
         case "applied", [name, *arguments, variable]:
             operator = find_operator(unquote_name(name), operators, span_of(name))
@@ -101,7 +109,7 @@ def transform_pattern(
             result_name = unquote_name(variable) if variable else ""
             return OperatorCall(operator, tuple(inputs), tuple(constants), result_name, span=span)
         case "atom" | "one_of" as kind, [type_node, quantifier, variable, until, reach]:
-            type_ = _types(type_node) if kind == "atom" else _one_of(type_node, variable)
+            type_ = _types(type_node) if kind == "atom" else _read_types(type_node, variable)
             part = _add_until(_atom(type_, quantifier, variable, span), until, conditions)
             if reach:
                 conditions.append(_within_condition(part, reach))
@@ -110,7 +118,7 @@ def transform_pattern(
             raise AssertionError(node.data)
 
 
-def _pause(node: Node | None) -> MaxGap | None:
+def _build_pause(node: Node | None) -> MaxGap | None:
     return None if node is None else build_duration(node)
 
 
@@ -135,7 +143,7 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
     """Adds the event that ends a loop."""
     if until is None:
         return part
-    if not (is_list(part) or is_loop(part)):
+    if not is_repetition(part):
         raise QueryError(
             "UNTIL ends a loop, and this is not one",
             hint="repeat it: B+ b[] UNTIL C c",
@@ -148,11 +156,7 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
         return replace(part, until=Not(atom, span))
     (test,) = get_children(until)
     stop = build_expression(test)
-    fields = [
-        r
-        for r in iterate_references(stop)
-        if isinstance(r, FieldRef) and r.at is EventPosition.ONLY
-    ]
+    fields = [r for r in iterate_references(stop) if r.at is EventPosition.ONLY]
     loop_variables = {a.variable for a in iterate_atoms(part)}
     referenced = [r for r in fields if r.variable in loop_variables] or fields
     if len({r.variable for r in referenced}) != 1:
@@ -163,14 +167,14 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
             span=span,
         )
     variable = referenced[0].variable
-    conditions.append(rewrite_expr(stop, partial(_rename, variable)))
+    conditions.append(rewrite_expr(stop, partial(_rename, variable, variable + UNTIL)))
     return replace(part, until=Not(Atom(_LIKE + variable, variable + UNTIL, span), span))
 
 
-def _rename(variable: str, node: Expr) -> Expr:
-    """`b.price` of the event that ends a loop; `b[1].price` and `avg(b.price)` are the loop's."""
-    if isinstance(node, FieldRef) and node.variable == variable and node.at is EventPosition.ONLY:
-        return replace(node, variable=variable + UNTIL)
+def _rename(old: str, new: str, node: Expr) -> Expr:
+    """Renames `b.price`; `b[1].price` and `avg(b.price)` belong to the loop."""
+    if isinstance(node, FieldRef) and node.variable == old and node.at is EventPosition.ONLY:
+        return replace(node, variable=new)
     return node
 
 
@@ -183,26 +187,16 @@ def resolve_until_types(pattern: Pattern, conditions: list[Expr]) -> Pattern:
     types = {a.variable: a.type for a in iterate_atoms(pattern)}
 
     def typed(part: Pattern) -> Pattern:
-        if not is_event(part) or not _is_like(part):
+        if not is_event(part) or not str(part.type).startswith(_LIKE):
             return part
         variable = part.variable.removesuffix(UNTIL)
         if variable in types:
             return replace(part, type=types[variable])
-        conditions[:] = [rewrite_expr(c, partial(_restore, variable)) for c in conditions]
+        restore = partial(_rename, part.variable, variable)
+        conditions[:] = [rewrite_expr(condition, restore) for condition in conditions]
         return replace(part, type=ANY, variable=variable)
 
     return rewrite_pattern(pattern, typed)
-
-
-def _is_like(atom: Atom) -> bool:
-    return isinstance(atom.type, str) and atom.type.startswith(_LIKE)
-
-
-def _restore(variable: str, node: Expr) -> Expr:
-    """Restores the name of a variable that `_rename` took for one of the pattern."""
-    if isinstance(node, FieldRef) and node.variable == variable + UNTIL:
-        return replace(node, variable=variable)
-    return node
 
 
 def _within_condition(part: Pattern, reach: Node) -> Expr:
@@ -211,12 +205,8 @@ def _within_condition(part: Pattern, reach: Node) -> Expr:
     span = span_of(reach)
     duration = Literal(convert_length(build_duration(reach)), span)
     (atom,) = iterate_atoms(part) if not is_list(part) else (part.atom,)
-    end = FieldRef(
-        atom.variable,
-        "end",
-        at=EventPosition.CURRENT if is_list(part) else EventPosition.ONLY,
-        span=span,
-    )
+    at = EventPosition.CURRENT if is_list(part) else EventPosition.ONLY
+    end = FieldRef(atom.variable, "end", at, span=span)
     elapsed = Binary("-", end, FieldRef(unquote_name(other), "start", span=span_of(other)), span)
     return Binary("<=", elapsed, duration, span)
 
@@ -239,7 +229,7 @@ def _types(*names: Token) -> Types:
     return types[0] if len(types) == 1 else TypeUnion(types)
 
 
-def _one_of(choice: Node, variable: Node) -> Types:
+def _read_types(choice: Node, variable: Node) -> Types:
     """Returns the types in brackets before a variable: `(A|B) x`."""
     names: list[Token] = []
     for part in get_children(choice):
@@ -265,10 +255,10 @@ def _atom(type_: Types, quantifier: Node | None, variable: Node | None, span: Sp
             hint=f"write {shown}+ {name}[] for one or more, or {shown} {name} for one",
             span=span,
         )
-    return atom if quantifier is None else _repeated(atom, quantifier, span)
+    return atom if quantifier is None else _build_loop(atom, quantifier, span)
 
 
-def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
+def _build_loop(part: Pattern, quantifier: Node, span: Span) -> Pattern:
     if quantifier.data == "maybe":
         return part if get_form(part) is NodeForm.OPTION else Maybe(part, span)
     leave = LoopExit.FORK
@@ -276,13 +266,9 @@ def _repeated(part: Pattern, quantifier: Node, span: Span) -> Pattern:
         leave = LoopExit[quantifier.data.upper()]
         quantifier, *_ = get_children(quantifier)
     least, most = _bounds(quantifier)
-    match part:
-        case Atom():
-            return Kleene(part, least, most, span, leave)
-        case (
-            Kleene() | Repeat() | Maybe() | Seq() | Then() | And() | Or() | Not() | OperatorCall()
-        ):
-            return Repeat(part, least, most, leave, span)
+    if is_event(part):
+        return Kleene(part, least, most, span, leave)
+    return Repeat(part, least, most, leave, span)
 
 
 def _bounds(quantifier: Node) -> tuple[int, int | None]:
@@ -317,7 +303,8 @@ def name_variables(pattern: Pattern, taken: set[str]) -> Pattern:
     def named(part: Pattern) -> Pattern:
         if not is_input(part) or part.variable:
             return part
-        base = _base(part.type) if is_event(part) else part.operator.name
+        types = get_type_names(part.type) if is_event(part) else (part.operator.name,)
+        base = "_or_".join(types) or "ANY"
         name = base
         while name in taken:
             used[base] += 1
@@ -326,8 +313,3 @@ def name_variables(pattern: Pattern, taken: set[str]) -> Pattern:
         return replace(part, variable=name)
 
     return rewrite_pattern(pattern, named)
-
-
-def _base(types: Types) -> str:
-    """Returns the default name of an event."""
-    return "_or_".join(get_type_names(types)) or "ANY"

@@ -13,10 +13,8 @@ _SHOWN = 12
 def is_file_name(text: str) -> bool:
     """Whether a text is a file name, existing or not, and cannot be a query.
 
-    >>> is_file_name("thefts.ensue"), is_file_name("queries/thefts")
-    (True, True)
-    >>> is_file_name("A->B"), is_file_name("SEQ(A a, B b) WHERE a.x = b.txt")
-    (False, False)
+    >>> is_file_name("queries/thefts"), is_file_name("SEQ(A a, B b) WHERE a.x = b.txt")
+    (True, False)
     """
     name = text.strip()
     if not name or "\n" in name or len(name) > _LONGEST:

@@ -4,9 +4,8 @@ from ensue.analyzer.output_mode import is_summarized
 from ensue.errors import QueryError
 from ensue.ir.query import Query
 from ensue.ir.traversal import iterate_atoms, iterate_operator_calls
-from ensue.parser.definitions import is_single_query
+from ensue.parser.definitions import is_single_query, parse_pattern_text
 from ensue.parser.opsl.opsl_parser import MAX_TEXT_BYTES
-from ensue.parser.registry import PATTERNS
 
 MAX_ATOMS = 64  # of a subscription
 
@@ -27,7 +26,7 @@ def parse_subscribed_query(text: str) -> Query:
             f"the text has {size} bytes, and a subscription may have at most {MAX_TEXT_BYTES}"
         )
     # Checked before parsing: untrusted texts must not name files.
-    query = PATTERNS.parse(text) if is_single_query(text) else None
+    query = parse_pattern_text(text) if is_single_query(text) else None
     if not isinstance(query, Query):
         raise QueryError(
             "a set of subscriptions does not support definitions, IMPORT or JOIN ARCHIVE",

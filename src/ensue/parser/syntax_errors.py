@@ -93,16 +93,7 @@ class SyntaxErrorContext:
         return bool(self.expected & {"_ARROW", "_SEQ", "_THEN"})
 
 
-def suggest_fixes(place: SyntaxErrorContext) -> Iterator[str]:
-    """Yields possible fixes, the most likely first."""
-    yield from _statements(place)
-    yield from _patterns(place)
-    yield from _conditions(place)
-    yield from _signs(place)
-    yield from _ends(place)
-
-
-def _statements(place: SyntaxErrorContext) -> Iterator[str]:
+def _statement_hints(place: SyntaxErrorContext) -> Iterator[str]:
     word = place.found.upper()
     if place.first == "SELECT":
         yield _WORD_HINTS["SELECT"]
@@ -117,7 +108,7 @@ def _statements(place: SyntaxErrorContext) -> Iterator[str]:
         yield _WORD_HINTS[word if word in _WORD_HINTS else "EVERY"]
 
 
-def _patterns(place: SyntaxErrorContext) -> Iterator[str]:
+def _pattern_hints(place: SyntaxErrorContext) -> Iterator[str]:
     found, before = place.found, place.before
     if "_SEQ" in place.expected and found[:1].isdigit():
         type_name = re.match(r"\w+", place.rest)
@@ -155,7 +146,7 @@ def _patterns(place: SyntaxErrorContext) -> Iterator[str]:
         yield "write -> for one event after the other; a comment is -- and a blank"
 
 
-def _conditions(place: SyntaxErrorContext) -> Iterator[str]:
+def _condition_hints(place: SyntaxErrorContext) -> Iterator[str]:
     found, word = place.found, place.word
     if place.in_pattern:
         return
@@ -185,7 +176,7 @@ def _conditions(place: SyntaxErrorContext) -> Iterator[str]:
         yield f'a variable called like a keyword is quoted: "{word.lower()}".price'
 
 
-def _signs(place: SyntaxErrorContext) -> Iterator[str]:
+def _sign_hints(place: SyntaxErrorContext) -> Iterator[str]:
     found, rest = place.found, place.rest
     named = re.match(r"[$@](\w+)|\$?\{(\w+)\}|\?", rest)
     if named and "NUMBER" in place.expected:
@@ -203,7 +194,7 @@ def _signs(place: SyntaxErrorContext) -> Iterator[str]:
         yield f"write it without quotes: WITHIN {found[1:-1]}"
 
 
-def _ends(place: SyntaxErrorContext) -> Iterator[str]:
+def _end_hints(place: SyntaxErrorContext) -> Iterator[str]:
     if place.found:
         return
     if place.word in ("AND", "OR", "WHERE"):
@@ -213,8 +204,6 @@ def _ends(place: SyntaxErrorContext) -> Iterator[str]:
     if place.before.endswith("->") or place.word == "THEN":
         yield "an event is missing at the end: A a -> B b"
 
-
-# ------------------------------------------------------------------ error messages
 
 _CLAUSES = ("WHERE", "WITHIN", "AFTER", "RETURN", "HAVING", "GROUP", "ORDER", "LIMIT", "CHOOSE")
 _JOINS = ("JOIN", "LEFT", "ANTI", "INNER", "RIGHT", "FULL", "OUTER", "SEMI", "CROSS")
@@ -304,16 +293,22 @@ def explain_syntax_error(
     )
 
 
-def _error_span(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
+def find_error_start(error: UnexpectedInput, text: str) -> int:
+    """Returns the position where the parser stopped; the end of the text without blanks."""
     if isinstance(error, UnexpectedCharacters):
-        start = cast(int, error.pos_in_stream)
-        run = _UNKNOWN.match(text, start)
-        assert run is not None
-        return Span(start, run.end())
-    if error.token.type == "$END" or error.token.start_pos is None:
-        end = len(text.rstrip())
-        return Span(end, end)
-    return Span(error.token.start_pos, error.token.end_pos or error.token.start_pos)
+        return cast(int, error.pos_in_stream)
+    assert isinstance(error, UnexpectedToken)
+    at_end = error.token.type == "$END" or error.token.start_pos is None
+    return len(text.rstrip()) if at_end else cast(int, error.token.start_pos)
+
+
+def _error_span(error: UnexpectedInput, text: str) -> Span:
+    start = find_error_start(error, text)
+    if isinstance(error, UnexpectedToken):
+        return Span(start, max(start, error.token.end_pos or 0) if error.token else start)
+    run = _UNKNOWN.match(text, start)
+    assert run is not None
+    return Span(start, run.end())
 
 
 def _parameter_error(
@@ -359,9 +354,6 @@ def name_terminals(expected: set[str], groups: TerminalGroups, names: Mapping[st
     return f"{', '.join(most)} or {last}" if most else last
 
 
-# ------------------------------------------------------------------ hints
-
-
 def _sql_clause_hints(before: str, found: str) -> Iterator[str]:
     """Yields hints for clauses that SQL has and this language lacks."""
     if re.search(r"\bLIMIT\s+\d+$", get_tail(before), re.IGNORECASE) and found == "OFFSET":
@@ -377,16 +369,18 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
     if found.upper() == "CHOOSE" and "_CHOOSE" in expected:
         yield "say which: CHOOSE LATEST, CHOOSE ONCE or CHOOSE ALL"
     yield from _sql_clause_hints(before, found.upper())
-    yield from suggest_fixes(SyntaxErrorContext(before, found, text[start:], expected))
-    yield from _misspelt(found, expected)
-    yield from _unbalanced(text, start, found, expected)
+    context = SyntaxErrorContext(before, found, text[start:], expected)
+    for hints in (_statement_hints, _pattern_hints, _condition_hints, _sign_hints, _end_hints):
+        yield from hints(context)
+    yield from _misspelled_hints(found, expected)
+    yield from _unbalanced_hints(text, start, found, expected)
     yield from _archive_hints(before, found.upper(), expected)
     if word == "WITHIN":
         yield "say how long: WITHIN 5 minutes, or WITHIN 20 EVENTS"
     if found.upper() == "LIMIT":
         yield "say how many: LIMIT 10"
     if found == "(":
-        yield from _misspelt_before(before, word)
+        yield from _misspelled_before_hints(before, word)
     if found in _SIGN_HINTS:
         yield _SIGN_HINTS[found]
     if text[start - 1 : start + 1] == "=>":
@@ -409,7 +403,7 @@ def _hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[st
         yield "a part follows THEN, as in A a THEN B b; a type called like a keyword is quoted"
     if {"_FIRST", "_NEXT"} <= expected:
         yield "say TO FIRST a, TO LAST a, or TO NEXT EVENT"
-    yield from _unjoined(found, expected)
+    yield from _unjoined_hints(found, expected)
 
 
 def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]:
@@ -439,7 +433,7 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
         yield "a pattern follows the archive's name: JOIN ARCHIVE trades SEQ(Trade a, Trade b)"
 
 
-def _misspelt(found: str, expected: set[str]) -> Iterator[str]:
+def _misspelled_hints(found: str, expected: set[str]) -> Iterator[str]:
     if not found.isidentifier():
         return
     keywords = [t.lstrip("_") for t in sorted(expected) if t not in _WORDS]
@@ -452,7 +446,7 @@ def _misspelt(found: str, expected: set[str]) -> Iterator[str]:
             yield hint
 
 
-def _misspelt_before(before: str, word: str) -> Iterator[str]:
+def _misspelled_before_hints(before: str, word: str) -> Iterator[str]:
     """Yields hints for an opening bracket after an unknown word."""
     first = re.search(r"\w+", before)
     for typed, keywords in (
@@ -466,7 +460,7 @@ def _misspelt_before(before: str, word: str) -> Iterator[str]:
         yield f"name the new event with AS: EVENT Name AS {word}(...)"
 
 
-def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
+def _unbalanced_hints(text: str, start: int, found: str, expected: set[str]) -> Iterator[str]:
     open_at: list[int] = []
     for token in _SCAN.finditer(text, 0, start):
         bracket = token["bracket"]
@@ -488,7 +482,7 @@ def _unbalanced(text: str, start: int, found: str, expected: set[str]) -> Iterat
         yield f"the '{bracket}' of line {line}, column {column} is not closed"
 
 
-def _unjoined(found: str, expected: set[str]) -> Iterator[str]:
+def _unjoined_hints(found: str, expected: set[str]) -> Iterator[str]:
     """Yields hints for two items with nothing between them."""
     begins = found.isidentifier() or found[:1].isdigit() or found[:1] in ("'", '"', "`", "!", "[")
     if begins and "COMMA" in expected:

@@ -55,9 +55,6 @@ OR, AND, NOT, COMPARISON, OPERAND, SUM, PRODUCT, SIGNED, VALUE = range(9)
 Shown = tuple[str, int]  # a text and its precedence
 
 
-# --- names
-
-
 def format_name(name: str) -> str:
     """Prints a name of the pattern language, quoted if necessary.
 
@@ -73,11 +70,7 @@ def quote_name(name: str) -> str:
 
 
 def is_reserved_in_sql(word: str) -> bool:
-    """Whether a word needs quotes to be a name in SQL.
-
-    >>> is_reserved_in_sql("SELECT"), is_reserved_in_sql("price")
-    (True, False)
-    """
+    """Whether a word needs quotes to be a name in SQL."""
     return _RESERVED_IN_SQL.fullmatch(word) is not None
 
 
@@ -89,9 +82,6 @@ def format_sql_name(name: str) -> str:
     """
     is_plain = _SQL_NAME.fullmatch(name) and not is_reserved_in_sql(name)
     return name if is_plain else quote_name(name)
-
-
-# --- constants
 
 
 def format_text(text: str) -> str:
@@ -111,13 +101,8 @@ def format_timestamp(moment: datetime) -> str:
 def format_quantifier(least: int, most: int | None) -> str:
     """Prints a quantifier.
 
-    >>> (
-    ...     format_quantifier(0, None),
-    ...     format_quantifier(2, 2),
-    ...     format_quantifier(2, None),
-    ...     format_quantifier(0, 1),
-    ... )
-    ('*', '{2}', '{2,}', '{0,1}')
+    >>> [format_quantifier(*bounds) for bounds in ((0, None), (2, 2), (2, None), (0, 1))]
+    ['*', '{2}', '{2,}', '{0,1}']
     """
     match least, most:
         case 0, None:
@@ -130,9 +115,6 @@ def format_quantifier(least: int, most: int | None) -> str:
             return f"{{{least}}}"
         case least, most:
             return f"{{{least},{most}}}"
-
-
-# --- expressions
 
 
 class _Printer:
@@ -321,10 +303,8 @@ def format_condition(condition: Expr) -> str:
 def format_scalar(expr: Expr, leaf: Callable[[FieldRef], str]) -> str:
     """Prints an expression in SQL; `leaf` prints its fields.
 
-    >>> format_scalar(
-    ...     Binary("*", Binary("+", FieldRef("", "x"), Literal(1)), Literal(2)), lambda _: "x"
-    ... )
-    '(x + 1) * 2'
+    >>> format_scalar(Binary("||", FieldRef("", "x"), Literal("it's")), lambda _: "x")
+    "x || 'it''s'"
     """
     return _SqlPrinter(leaf).show(expr)
 
@@ -342,24 +322,18 @@ def _signed(text: str) -> Shown:
     return text, SIGNED if text.startswith("-") else VALUE
 
 
+_INDEXES = {
+    EventPosition.ONLY: "", EventPosition.CURRENT: "[i]", EventPosition.PREVIOUS: "[i-1]",
+    EventPosition.BEFORE: "[..i-1]", EventPosition.THROUGH: "[..i]", EventPosition.ALL: "[]",
+}  # fmt: skip
+
+
 def _index(field: FieldRef) -> str:
-    match field.at:
-        case EventPosition.ONLY:
-            return ""
-        case EventPosition.NTH:
-            return f"[{field.nth}]"
-        case EventPosition.LAST:
-            return f"[{format_name(field.variable)}.LEN]"
-        case EventPosition.CURRENT:
-            return "[i]"
-        case EventPosition.PREVIOUS:
-            return "[i-1]"
-        case EventPosition.BEFORE:
-            return "[..i-1]"
-        case EventPosition.THROUGH:
-            return "[..i]"
-        case EventPosition.ALL:
-            return "[]"
+    if field.at is EventPosition.NTH:
+        return f"[{field.nth}]"
+    if field.at is EventPosition.LAST:
+        return f"[{format_name(field.variable)}.LEN]"
+    return _INDEXES[field.at]
 
 
 def _unmarked(expr: Expr) -> Expr:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 
 from ensue.errors import QueryError
-from ensue.ir.expression import Constant
+from ensue.ir.expression import Constant, Literal
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.subscription import (
     Concurrent,
@@ -31,7 +31,7 @@ from ensue.ir.subscription import (
     get_subexpressions,
 )
 from ensue.ir.values import format_duration
-from ensue.printing.expression_printer import format_text, format_timestamp, quote_name
+from ensue.printing.expression_printer import format_scalar, quote_name
 
 _NAME = re.compile(r"[^\W\d]\w*(-\w+)*")
 
@@ -109,11 +109,9 @@ class _Writer:
 
     def inside(self, expression: Expression) -> str:
         """Prints an expression inside parentheses, before a `;`."""
-        return (
-            _inside(expression)
-            if isinstance(expression, EventAtom)
-            else self.expression(expression)
-        )
+        if isinstance(expression, EventAtom):
+            return _inside(expression)
+        return self.expression(expression)
 
     def interval(self, interval: SubscriptionInterval) -> str:
         match interval:
@@ -167,31 +165,19 @@ def _name(name: str) -> str:
 def format_constant(value: Constant) -> str:
     """Prints a constant of a predicate or a point in time.
 
-    >>> format_constant("it's"), format_constant(True), format_constant(datetime(2026, 1, 31, 10))
-    ("'it''s'", 'TRUE', "TIMESTAMP '2026-01-31 10:00:00'")
+    >>> format_constant("it's"), format_constant(True)
+    ("'it''s'", 'TRUE')
     """
-    match value:
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int() | float():
-            return repr(value)
-        case str():
-            return format_text(value)
-        case datetime():
-            return format_timestamp(value)
-        case _:
-            raise QueryError(f"a subscription compares with no {type(value).__name__}")
+    if value is None or isinstance(value, timedelta):
+        raise QueryError(f"a subscription compares with no {type(value).__name__}")
+    return format_scalar(Literal(value), str)
 
 
 def format_length(length: Length) -> str:
     """Prints a length: `25 minutes`, or a number.
 
-    >>> (
-    ...     format_length(ByTime(1_500_000_000_000)),
-    ...     format_length(ByUnits(5.0)),
-    ...     format_length(ByUnits(5)),
-    ... )
-    ('25 minutes', '5', '5')
+    >>> format_length(ByTime(1_500_000_000_000)), format_length(ByUnits(5.0))
+    ('25 minutes', '5')
     """
     match length:
         case ByTime(nanoseconds):

@@ -11,7 +11,6 @@ from ensue.ir.pattern import (
     GROUPS,
     And,
     Atom,
-    Interval,
     Kleene,
     MaxGap,
     Maybe,
@@ -43,9 +42,6 @@ _READ_WITH_THEN = re.compile(
     r"(strict|partition|next|any|then|using|limit|choose|left|anti|join|from|range)\b",
     re.IGNORECASE,
 )
-
-
-# --- queries
 
 
 def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> str:
@@ -137,19 +133,11 @@ def _conditions(conjuncts: Sequence[Expr], equivalence: Sequence[Equivalence]) -
     return conditions
 
 
-# --- patterns
-
-
 def format_types(types: Types) -> str:
     """Prints the event types of a variable.
 
-    >>> (
-    ...     format_types("A"),
-    ...     format_types("any"),
-    ...     format_types(TypeUnion(("A", "B"))),
-    ...     format_types(TypeUnion()),
-    ... )
-    ('A', '"any"', '(A|B)', 'ANY')
+    >>> [format_types(types) for types in ("A", "any", TypeUnion(("A", "B")), TypeUnion())]
+    ['A', '"any"', '(A|B)', 'ANY']
     """
     match types:
         case str():
@@ -188,7 +176,10 @@ def format_pattern(pattern: Pattern) -> str:
             return f"({format_pattern(part)})?"
         case Not(part=part, interval=interval):
             shown = f"!{format_pattern(part)}"
-            return shown if interval is None else f"{shown} {format_interval(interval)}"
+            if interval is None:
+                return shown
+            ends = format_expr(interval.after, SUM), format_expr(interval.until, SUM)
+            return f"{shown} FROM {ends[0]} TO {ends[1]}"
         case Seq(parts=parts):
             first, *others = map(_in_sequence, parts)
             return f"SEQ({first.removeprefix(', ')}{''.join(others)})" if parts else "SEQ()"
@@ -197,10 +188,8 @@ def format_pattern(pattern: Pattern) -> str:
             unit = isinstance(pattern.pause, ByUnits) and is_unit(shown.partition(" ")[0])
             apart = f"({shown})" if unit or _READ_WITH_THEN.match(shown) else shown
             return f"{format_head(pattern)} {apart}"
-        case And(parts=parts):
-            return f"AND({', '.join(map(format_pattern, parts))})"
-        case Or(parts=parts):
-            return f"OR({', '.join(map(format_pattern, parts))})"
+        case And(parts=parts) | Or(parts=parts):
+            return f"{format_head(pattern)}({', '.join(map(format_pattern, parts))})"
         case OperatorCall(
             operator=operator, inputs=inputs, parameters=parameters, variable=variable
         ):
@@ -213,22 +202,11 @@ def _in_sequence(part: Pattern) -> str:
     return f" {format_pattern(part)}" if is_then(part) else f", {format_pattern(part)}"
 
 
-def format_interval(interval: Interval) -> str:
-    """Prints the interval of a negation: `FROM a.end TO a.end + 5`."""
-    return f"FROM {format_expr(interval.after, SUM)} TO {format_expr(interval.until, SUM)}"
-
-
 def format_head(pattern: Pattern) -> str:
     """Prints a node without its parts, for pictures and messages."""
     match pattern:
-        case Seq():
-            return "SEQ"
-        case And():
-            return "AND"
-        case Or():
-            return "OR"
-        case Not():
-            return "NOT"
+        case Seq() | And() | Or() | Not():
+            return type(pattern).__name__.upper()
         case Maybe():
             return "?"
         case Repeat():
@@ -267,9 +245,6 @@ def _quantifier(loop: Kleene | Repeat) -> str:
     return format_quantifier(loop.least, loop.most) + loop.leave.value
 
 
-# --- clauses
-
-
 def format_window(window: Window) -> str:
     """Prints the length of a window.
 
@@ -288,11 +263,8 @@ def format_window(window: Window) -> str:
 def format_range(range_: LookbackRange) -> str:
     """Prints the RANGE clause of an archive join.
 
-    >>> (
-    ...     format_range(LookbackRange(ByUnits(30))),
-    ...     format_range(LookbackRange(ByUnits(30), near=ByUnits(1))),
-    ... )
-    ('RANGE 30 BEFORE START', 'RANGE BETWEEN 30 AND 1 BEFORE START')
+    >>> format_range(LookbackRange(ByUnits(30), near=ByUnits(1)))
+    'RANGE BETWEEN 30 AND 1 BEFORE START'
     """
     far, anchor = format_window(range_.far), range_.anchor.value
     if range_.near is None:

@@ -37,9 +37,8 @@ def format_clause(clause: RowPatternQuery) -> str:
     """Prints a clause, one part per line.
 
     >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> print(
-    ...     format_clause(read_clause_text("(pattern (a b+) define b as b.price>prev(b.price))"))
-    ... )
+    >>> clause = read_clause_text("(pattern (a b+) define b as b.price>prev(b.price))")
+    >>> print(format_clause(clause))
     MATCH_RECOGNIZE (
       ONE ROW PER MATCH
       AFTER MATCH SKIP PAST LAST ROW
@@ -100,9 +99,6 @@ def _subset(name: str, members: tuple[str, ...]) -> str:
     return f"{format_variable(name)} = ({', '.join(map(format_variable, members))})"
 
 
-# --- patterns
-
-
 def format_variable(name: str) -> str:
     """Prints the name of a variable, quoted unless it is in upper case.
 
@@ -116,10 +112,8 @@ def format_variable(name: str) -> str:
 def format_row_pattern(term: RowTerm, inside: int = _BRANCHES) -> str:
     """Prints a pattern; `inside` is the surrounding precedence.
 
-    >>> format_row_pattern(
-    ...     Concatenation((RowVariable("A"), Alternation((RowVariable("B"), EmptyRowPattern()))))
-    ... )
-    'A (B | ())'
+    >>> format_row_pattern(Repetition(Alternation((RowVariable("B"), EmptyRowPattern())), 1, None))
+    '(B | ())+'
     """
     text, tightness = _shown_pattern(term)
     return f"({text})" if tightness < inside else text
@@ -142,15 +136,9 @@ def _shown_pattern(term: RowTerm) -> tuple[str, int]:
         case Exclusion(part=part):
             return f"{{- {format_row_pattern(part)} -}}", _ALONE
         case Repetition(part=part, greedy=greedy):
-            times = (
-                "?"
-                if (term.least, term.most) == (0, 1)
-                else format_quantifier(term.least, term.most)
-            )
+            bounds = term.least, term.most
+            times = "?" if bounds == (0, 1) else format_quantifier(*bounds)
             return f"{format_row_pattern(part, _ALONE)}{times}{'' if greedy else '?'}", _REPEATED
-
-
-# --- expressions
 
 
 def format_row_expression(value: RowExpression, subsets: Subsets = ()) -> str:
@@ -218,9 +206,6 @@ def _aggregate(aggregate: RowAggregate, owner: str) -> str:
     return f"{'FINAL ' if aggregate.final else ''}{aggregate.function}({inside}){only}"
 
 
-# --- joins
-
-
 def format_archive_join(query: ArchiveJoinQuery) -> str:
     """Prints an archive join of MATCH_RECOGNIZE clauses."""
     named = {returned.name: returned.expr for returned in query.returns}
@@ -244,8 +229,4 @@ def _side(side: JoinSide, table: str) -> str:
 
 
 def _over_sides(expr: Expr) -> str:
-    return format_scalar(expr, _side_column)
-
-
-def _side_column(field: FieldRef) -> str:
-    return f"{format_sql_name(field.variable)}.{format_sql_name(str(field.name))}"
+    return format_scalar(expr, lambda field: _column(field, format_sql_name(field.variable)))

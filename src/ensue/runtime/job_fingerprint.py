@@ -17,7 +17,7 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.user_operator import UserOperator, find_operator
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.parser.pattern_parser import parse, parse_statement
-from ensue.parser.row_pattern.row_pattern_language import claims_match_recognize
+from ensue.parser.registry import claims_match_recognize
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.printing.pattern_printer import format_query
 from ensue.printing.sql_printer import format_clause

@@ -26,9 +26,8 @@ from ensue.ir.values import to_instant, to_microseconds
 from ensue.operators.subscriptions.predicate_index.constraints import PredicateReaders
 from ensue.operators.subscriptions.predicate_index.field_values import IndexFields
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.parser.language import NO_REGIONS
 from ensue.parser.opsl.opsl_parser import parse_subscription
-from ensue.parser.registry import PATTERNS, detect_language, get_language
+from ensue.parser.registry import NO_REGIONS, PATTERNS, detect_language, get_language
 from ensue.planner.subscription_joins import plan_network
 from ensue.reference.subscription_matches import Corners, ReferenceStream, Time
 from ensue.schema import ValueKind

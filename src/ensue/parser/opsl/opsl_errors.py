@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from typing import cast
 
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ensue.errors import QueryError, Span
-from ensue.parser.syntax_errors import TerminalGroups, get_tail, name_terminals
+from ensue.parser.syntax_errors import TerminalGroups, find_error_start, get_tail, name_terminals
 
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "DOT": "'.'", "COLON": "':'",
@@ -48,8 +47,10 @@ def explain_opsl_error(error: UnexpectedInput, text: str) -> QueryError:
         return QueryError("the subscription is empty", hint=f"write one, as in {_EXAMPLE}")
     assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
     expected: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
-    span = _error_span(error, text)
-    found = span.over(text)
+    start = find_error_start(error, text)
+    piece = _PIECE.match(text.rstrip(), start)
+    found = piece[0] if piece else ""
+    span = Span(start, start + len(found))
     if found in _LITERALS or text.startswith("/*", span.start):
         literal = _LITERALS.get(found, "comment")
         return QueryError(f"this {literal} has no end", hint="close it", span=span, text=text)
@@ -67,22 +68,6 @@ def explain_opsl_error(error: UnexpectedInput, text: str) -> QueryError:
         span=span,
         text=text,
     )
-
-
-def _error_span(error: UnexpectedToken | UnexpectedCharacters, text: str) -> Span:
-    if isinstance(error, UnexpectedCharacters):
-        start = cast(int, error.pos_in_stream)
-    elif error.token.type == "$END" or error.token.start_pos is None:
-        end = len(text.rstrip())
-        return Span(end, end)
-    else:
-        start = error.token.start_pos
-    piece = _PIECE.match(text, start)
-    assert piece is not None
-    return Span(start, piece.end())
-
-
-# ------------------------------------------------------------------ hints
 
 
 def _hints(text: str, span: Span, found: str, expected: set[str]) -> Iterator[str]:

@@ -30,12 +30,19 @@ from ensue.ir.subscription import (
     TimePoint,
     VariableField,
     VariableUse,
+    flatten_parts,
 )
 from ensue.ir.values import convert_to_nanoseconds
-from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
+from ensue.parser.expressions import (
+    OPERATORS,
+    Node,
+    build_expression,
+    get_children,
+    span_of,
+    unquote_name,
+)
 
 _VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
-_OPERATORS = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
 _LARGEST = 2**63  # the bound of 64-bit integers
 _VALUES: Mapping[PredicateType, tuple[str, str]] = {
     PredicateType.ARITH: ("a number", "ARITH:id = 17; for texts use STRING:name = 'x'"),
@@ -53,20 +60,12 @@ def parse_variable(token: Token) -> tuple[str, Span]:
     return parsed["name"], Span(start, start + parsed.end())
 
 
-# --------------------------------------------------------------------------------- predicates
-
-
-def build_atomic(node: Node) -> EventAtom:
-    """Builds an event from its predicates."""
-    return EventAtom(tuple(_predicate(child) for child in get_children(node)), span_of(node))
-
-
 def _predicate(node: Node) -> Predicate:
     type_name, field, *rest = get_children(node)
     type, name, span = _type_of(type_name), unquote_name(field), span_of(node)
     match node.data, rest:
         case "comparison", [operator, value]:
-            symbol = _OPERATORS.get(operator, str(operator))
+            symbol = OPERATORS.get(operator, str(operator))
             if type is PredicateType.BOOL and symbol not in ("=", "!="):
                 raise QueryError(
                     f"BOOL can be compared with = and !=, not with {operator}",
@@ -177,9 +176,6 @@ def _plain(node: Node) -> Constant:
     return literal.value
 
 
-# ------------------------------------------------------------------------ lengths and moments
-
-
 def build_length(node: Node) -> Length:
     """Builds `25 minutes`, or a number in the units of the time column."""
     amount, unit = get_children(node)
@@ -207,14 +203,6 @@ def parse_distance(token: Token, what: str, *, positive: bool = False) -> float:
         )
     return value
 
-
-def build_moment(node: Node) -> TimePoint:
-    """Builds a moment: a number in the units of the time column, or a timestamp."""
-    value = parse_signed_number(get_children(node)[0]) if node.data == "number" else _plain(node)
-    return TimePoint(value, span_of(node))
-
-
-# ------------------------------------------------------------------ names
 
 MAX_ATOMS = 64  # of a subscription, with names expanded
 MAX_LEAVES = 1_024  # atoms and uses of variables, with names expanded
@@ -247,13 +235,12 @@ class NameExpansion:
 
     def unknown(self, token: Token) -> QueryError:
         """Creates the error for an undefined name."""
+        hint = did_you_mean(token, [*self.defined, *self.regions]) or ""
         if token.lower() in ("nan", "inf", "infinity"):
             hint = "it is a name here, not a number: lengths must be finite"
-        else:
-            hint = did_you_mean(token, [*self.defined, *self.regions]) or ""
-            if not hint.startswith("did"):
-                define = f"define it after the subscription: , {token} = (ARITH:id = 17)"
-                hint = "; ".join(filter(None, (hint, define)))
+        elif not hint.startswith("did"):
+            define = f"define it after the subscription: , {token} = (ARITH:id = 17)"
+            hint = "; ".join(filter(None, (hint, define)))
         return QueryError(f"unknown name '{token}'", hint=hint, span=span_of(token))
 
     def enter(self, token: Token) -> Node:
@@ -339,29 +326,23 @@ def build_subscription_expression(node: Node, names: NameExpansion) -> Expressio
 
 def _expression(node: Node, names: NameExpansion) -> Expression:
     span = span_of(node)
+
+    def inner(part: Node) -> Expression:
+        return build_subscription_expression(part, names)
+
     match node.data, get_children(node):
         case "bracketed", [inside]:
-            return build_subscription_expression(inside, names)
+            return inner(inside)
         case "either", parts:
-            found = [build_subscription_expression(part, names) for part in parts]
-            return Disjunction(_flatten(found, Disjunction), span)
+            return Disjunction(tuple(flatten_parts(map(inner, parts), Disjunction)), span)
         case "both", parts:
-            found = [build_subscription_expression(part, names) for part in parts]
-            return Conjunction(_flatten(found, Conjunction), span)
+            return Conjunction(tuple(flatten_parts(map(inner, parts), Conjunction)), span)
         case "timed", [when, interval, part]:
-            return TemporalCondition(
-                TemporalRelation(when),
-                _interval(interval, names),
-                build_subscription_expression(part, names),
-                span,
-            )
+            during = _interval(interval, names)
+            return TemporalCondition(TemporalRelation(when), during, inner(part), span)
         case "concurrent", [first, length, second]:
-            return Concurrent(
-                build_subscription_expression(first, names),
-                build_subscription_expression(second, names),
-                build_length(length) if length else None,
-                span,
-            )
+            tolerance = build_length(length) if length else None
+            return Concurrent(inner(first), inner(second), tolerance, span)
         case "placed" | "distant", _:
             return _placed(node, names)
         case "use", [token]:
@@ -373,21 +354,7 @@ def _expression(node: Node, names: NameExpansion) -> Expression:
             raise _region_error("this", span)
         case _:
             names.leaf(span, atom=True)
-            return build_atomic(node)
-
-
-def _flatten(
-    parts: list[Expression], kind: type[Conjunction] | type[Disjunction]
-) -> tuple[Expression, ...]:
-    """Flattens `A && (B && C)` to `A && B && C`."""
-    flat: list[Expression] = []
-    for part in parts:
-        flat += (
-            part.parts
-            if isinstance(part, Conjunction | Disjunction) and type(part) is kind
-            else [part]
-        )
-    return tuple(flat)
+            return EventAtom(tuple(map(_predicate, get_children(node))), span)
 
 
 def _expand(token: Token, names: NameExpansion) -> Expression:
@@ -409,15 +376,11 @@ def _region_error(what: str, span: Span) -> QueryError:
     )
 
 
-# ------------------------------------------------------------------------------------- places
-
-
 def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
-    span = span_of(node)
+    comparison, number = None, None
     if node.data == "placed":
         word, place, threshold, part = get_children(node)
         where = _PLACES[word.upper()]
-        number = None
         if threshold is not None:
             if where is not SpatialRelation.SAME:
                 raise QueryError(
@@ -426,29 +389,20 @@ def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
                     span=span_of(threshold),
                 )
             number = parse_distance(threshold, "the threshold of SPL", positive=True)
-        return SpatialCondition(
-            where,
-            _place(place, names),
-            build_subscription_expression(part, names),
-            None,
-            number,
-            span,
-        )
-    place, comparison, distance, part = get_children(node)
-    if comparison not in _DISTANCES:
-        raise QueryError(
-            f"DIST compares with <, = or >, not with {comparison}",
-            hint=f"write DIST(place; {comparison[0] if comparison[0] in '<>' else '>'}; "
-            f"{distance.strip()})",
-            span=span_of(comparison),
-        )
+    else:
+        where = SpatialRelation.DISTANCE
+        place, sign, distance, part = get_children(node)
+        if sign not in _DISTANCES:
+            near = sign[0] if sign[0] in "<>" else ">"
+            raise QueryError(
+                f"DIST compares with <, = or >, not with {sign}",
+                hint=f"write DIST(place; {near}; {distance.strip()})",
+                span=span_of(sign),
+            )
+        comparison, number = str(sign), parse_distance(distance, "a distance")
+    expression = build_subscription_expression(part, names)
     return SpatialCondition(
-        SpatialRelation.DISTANCE,
-        _place(place, names),
-        build_subscription_expression(part, names),
-        str(comparison),
-        parse_distance(distance, "a distance"),
-        span,
+        where, _place(place, names), expression, comparison, number, span_of(node)
     )
 
 
@@ -489,16 +443,13 @@ def _region_of(token: Token, names: NameExpansion) -> Region | None:
     return Region(names.regions[name], name, span_of(token))
 
 
-# ---------------------------------------------------------------------------------- intervals
-
-
 def _interval(node: Node, names: NameExpansion) -> SubscriptionInterval:
     first, second = get_children(node)
-    if node.data == "amid":
-        return IntervalBetween(
-            build_subscription_expression(first, names),
-            build_subscription_expression(second, names),
-        )
     if first.data in ("number", "timestamp"):
-        return IntervalSince(build_moment(first), build_length(second))
-    return IntervalSince(build_subscription_expression(first, names), build_length(second))
+        digits = get_children(first)[0]
+        moment = parse_signed_number(digits) if first.data == "number" else _plain(first)
+        return IntervalSince(TimePoint(moment, span_of(first)), build_length(second))
+    base = build_subscription_expression(first, names)
+    if node.data == "amid":
+        return IntervalBetween(base, build_subscription_expression(second, names))
+    return IntervalSince(base, build_length(second))

@@ -22,7 +22,6 @@ from ensue.analyzer.normal_form import (
 )
 from ensue.errors import QueryError
 from ensue.geo.wkt import Circle, read_wkt
-from ensue.ir.expression import Constant
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.subscription import (
     EventTest,
@@ -48,11 +47,8 @@ def translate_subscription(subscription: Subscription) -> str:
     """Translates a subscription to a pattern with one condition per line.
 
     >>> from ensue.parser.opsl.opsl_parser import parse_subscription
-    >>> print(
-    ...     translate_subscription(
-    ...         parse_subscription("=|(A; 5)B, A = (STRING:type = 'a'), B = (STRING:type = 'b')")
-    ...     )
-    ... )
+    >>> text = "=|(A; 5)B, A = (STRING:type = 'a'), B = (STRING:type = 'b')"
+    >>> print(translate_subscription(parse_subscription(text)))
     PATTERN AND(a e1, b e2)
     WHERE e2.start > e1.end
         and e2.end <= e1.end + 5
@@ -139,10 +135,7 @@ class _Writer:
         rest = [p for p in test.predicates if p not in fixed[:1]]
         conditions = [show_predicate(p, variable) for p in rest]
         place = f"{variable}.location"
-        conditions += [
-            show_near(convert_region_test(test_), show_region(test_.region), place)
-            for test_ in test.places
-        ]
+        conditions += [show_near(near, show_region(near.region), place) for near in test.places]
         return f"{format_name(type)} {variable}", conditions
 
     def type_of(self, test: EventTest) -> str:
@@ -204,8 +197,6 @@ class _AlternativeWriter:
             if isinstance(part, AbsentPart):
                 yield from self.absences(part)
 
-    # ------------------------------------------------------------------------- conditions
-
     def condition(self, condition: Condition) -> str:
         match condition:
             case TimeConstraint(strict=strict, most=most):
@@ -224,7 +215,7 @@ class _AlternativeWriter:
         if moment is not None:
             return format_constant(add_length(moment, by))
         shown = self.point(point)
-        return shown if by is None or is_zero(by) else f"{shown} + {show_duration(by)}"
+        return shown if by in (None, ByTime(0), ByUnits(0)) else f"{shown} + {show_duration(by)}"
 
     def point(self, point: TimeAnchor) -> str:
         """Writes a point in time; an absence of a given length lasts until that is over."""
@@ -237,7 +228,7 @@ class _AlternativeWriter:
     def _moment(self, point: TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
         if isinstance(point.of, TimePoint):
-            return get_time(point.of.at)
+            return point.of.at
         times = []
         for number in point.of:
             part = self.way.parts[number]
@@ -267,8 +258,6 @@ class _AlternativeWriter:
     def place(self, group: Group) -> str:
         places = [f"{self.names[n]}.location" for n in sorted(group) if n in self.names]
         return _call_over("hull", places)
-
-    # ------------------------------------------------------------------------- absences
 
     def absences(self, absence: AbsentPart) -> Iterator[str]:
         """Writes the absence of alternatives as the absence of each of them."""
@@ -337,13 +326,6 @@ def _call_over(function: str, values: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"{function}({', '.join(distinct)})"
 
 
-# -------------------------------------------------------------------------------------- times
-
-
-def is_zero(length: Length) -> bool:
-    return length in (ByTime(0), ByUnits(0))
-
-
 def show_duration(length: Length) -> str:
     """Prints a length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
@@ -353,12 +335,6 @@ def show_duration(length: Length) -> str:
             span=length.span,
         )
     return format_length(length)
-
-
-def get_time(at: Constant) -> Time:
-    """Returns the value of a moment."""
-    assert isinstance(at, int | float | datetime)
-    return at
 
 
 def add_length(at: Time, by: Length | None) -> Any:
@@ -378,22 +354,8 @@ def add_length(at: Time, by: Length | None) -> Any:
             )
 
 
-# ------------------------------------------------------------------------------------- places
-
-
-def convert_region_test(test: RegionTest) -> SpatialConstraint:
-    """Converts a test of one event to one of groups."""
-    return SpatialConstraint(
-        test.where, test.region, frozenset(), test.comparison, test.number, test.tolerance
-    )
-
-
 def show_region(region: Region) -> str:
-    """A region as a literal.
-
-    >>> show_region(Region("CIRCLE (1 2, 3)"))
-    'CIRCLE(1, 2, 3)'
-    """
+    """Prints a region as a constant of the pattern language."""
     match read_wkt(region.text):
         case Circle(x, y, radius):
             return f"CIRCLE({', '.join(map(format_number, (x, y, radius)))})"
@@ -401,7 +363,7 @@ def show_region(region: Region) -> str:
             return f"WKT '{region.text}'"
 
 
-def show_near(near: SpatialConstraint, p: str, q: str) -> str:
+def show_near(near: SpatialConstraint | RegionTest, p: str, q: str) -> str:
     """Prints a spatial condition on two places."""
     number = format_number(near.number)
     match near.where:
@@ -415,9 +377,6 @@ def show_near(near: SpatialConstraint, p: str, q: str) -> str:
             return f"abs(distance({p}, {q}) - {number}) <= {format_number(near.tolerance)}"
         case SpatialRelation.DISTANCE:
             return f"distance({p}, {q}) {near.comparison} {number}"
-
-
-# --------------------------------------------------------------------------------- predicates
 
 
 def show_predicate(predicate: Predicate, variable: str) -> str:

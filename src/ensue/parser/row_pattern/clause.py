@@ -5,7 +5,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from types import ModuleType
 
-from ensue.errors import QueryError, Span, did_you_mean
+from ensue.errors import QueryError, Span
 from ensue.ir.expression import FieldRef, Literal
 from ensue.ir.row_pattern import (
     Define,
@@ -126,8 +126,8 @@ class _ClauseParser:
         rows = self._rows(pattern)
         return RowPatternQuery(
             pattern,
-            self._keys(),
-            self._order(),
+            tuple(map(self._key, self._items("PARTITION BY"))),
+            tuple(map(self._ordered, self._items("ORDER BY"))),
             self._measures(names),
             rows,
             self._skip(names),
@@ -165,11 +165,6 @@ class _ClauseParser:
                 )
             yield item
 
-    # ---- rows and their order
-
-    def _keys(self) -> tuple[PartitionKey, ...]:
-        return tuple(map(self._key, self._items("PARTITION BY")))
-
     def _key(self, item: list[ClauseToken]) -> PartitionKey:
         span = item[0].span.to(item[-1].span)
         item, alias = _split_alias(item)
@@ -179,9 +174,6 @@ class _ClauseParser:
         if isinstance(expr, FieldRef) and expr.name is not None:
             return PartitionKey(expr, expr.name, span)
         return PartitionKey(expr, " ".join(span.over(self.tokens.text).split()), span)
-
-    def _order(self) -> tuple[RowSortKey, ...]:
-        return tuple(map(self._ordered, self._items("ORDER BY")))
 
     def _ordered(self, item: list[ClauseToken]) -> RowSortKey:
         span = item[0].span.to(item[-1].span)
@@ -196,8 +188,6 @@ class _ClauseParser:
             self.tokens, item[: len(words)], "ORDER BY", self.table
         )
         return RowSortKey(expr, descending, nulls_first, span)
-
-    # ---- output of a match
 
     def _measures(self, names: PatternVariables) -> tuple[Measure, ...]:
         measures: list[Measure] = []
@@ -281,8 +271,6 @@ class _ClauseParser:
         members = names.members(name.folded, name.span)
         return RowSkip(to, name.folded, members, section.span)
 
-    # ---- the pattern
-
     def _pattern(self, section: ClauseSection) -> RowTerm:
         opened = section.inside[0]
         closed = self.tokens.closing[opened.start]
@@ -333,17 +321,13 @@ class _ClauseParser:
                     span=name.span,
                 )
             for member in members:
-                if member.folded not in variables:
-                    nested = member.folded in subsets or member.folded == name.folded
+                if member.folded in (*subsets, name.folded):
                     raise QueryError(
-                        f"'{member.folded}' is a SUBSET itself"
-                        if nested
-                        else f"there is no variable '{member.folded}' in the pattern",
-                        hint="list the variables in it"
-                        if nested
-                        else did_you_mean(member.folded, variables),
+                        f"'{member.folded}' is a SUBSET itself",
+                        hint="list the variables in it",
                         span=member.span,
                     )
+                PatternVariables(tuple(variables), {}).members(member.folded, member.span)
             folded = {member.folded for member in members}
             subsets[name.folded] = tuple(v for v in variables if v in folded)
         return tuple(subsets.items())
@@ -373,17 +357,13 @@ class _ClauseParser:
                     hint="as in DEFINE B AS B.price > PREV(B.price)",
                     span=span,
                 )
-            if name.folded not in names.variables:
-                subset = name.folded in names.subsets
+            if name.folded in names.subsets:
                 raise QueryError(
-                    f"'{name.folded}' is a SUBSET, and cannot have a condition"
-                    if subset
-                    else f"there is no variable '{name.folded}' in the pattern",
-                    hint="define the variables in it"
-                    if subset
-                    else did_you_mean(name.folded, names.variables),
+                    f"'{name.folded}' is a SUBSET, and cannot have a condition",
+                    hint="define the variables in it",
                     span=name.span,
                 )
+            names.members(name.folded, name.span)
             if any(define.variable == name.folded for define in defines):
                 raise QueryError(
                     f"'{name.folded}' is defined twice",

@@ -151,17 +151,12 @@ def split_at_commas(tokens: Sequence[ClauseToken], depth: int) -> list[list[Clau
     return items
 
 
-# ------------------------------------------------------------------ sections
-
 SECTION_ORDER = (
     "PARTITION BY", "ORDER BY", "MEASURES", "ROWS", "AFTER MATCH", "PATTERN", "WITHIN", "SUBSET",
     "DEFINE",
 )  # fmt: skip
 _SHOWN = {"ROWS": "ONE ROW PER MATCH or ALL ROWS PER MATCH", "AFTER MATCH": "AFTER MATCH SKIP"}
-_IN_ORDER = (
-    "PARTITION BY, ORDER BY, MEASURES, ONE ROW or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, "
-    "WITHIN, SUBSET, DEFINE"
-)
+_IN_ORDER = ", ".join(_SHOWN.get(name, name) for name in SECTION_ORDER)
 # Words that a value or a name must follow.
 _OPEN = ("AS", "AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "WHEN", "THEN", "ELSE", "CASE")
 _FORMS = {
@@ -280,25 +275,14 @@ def _second(*words: str) -> Callable[[list[ClauseToken]], bool]:
     return lambda following: bool(following) and following[0].word in words
 
 
-def _parenthesis(following: list[ClauseToken]) -> bool:
-    return bool(following) and following[0].text == "("
-
-
-def _subset(following: list[ClauseToken]) -> bool:
-    return len(following) > 1 and following[0].names and following[1].text == "="
-
-
-def _definition(following: list[ClauseToken]) -> bool:
-    return len(following) > 1 and following[0].names and following[1].word == "AS"
+def _begins_name(following: list[ClauseToken]) -> bool:
+    return len(following) > 1 and following[0].names
 
 
 def _value(following: list[ClauseToken]) -> bool:
     grouped = len(following) > 1 and following[0].word == "GROUP" and following[1].text == "("
-    return (
-        bool(following)
-        and not grouped
-        and (following[0].kind != "sign" or following[0].text == ":")
-    )
+    value = bool(following) and (following[0].kind != "sign" or following[0].text == ":")
+    return value and not grouped
 
 
 _BEGINNINGS: dict[str, tuple[str, int, Callable[[list[ClauseToken]], bool]]] = {
@@ -310,10 +294,18 @@ _BEGINNINGS: dict[str, tuple[str, int, Callable[[list[ClauseToken]], bool]]] = {
     "AFTER": ("AFTER MATCH", 2, _second("MATCH")),
     "INITIAL": ("INITIAL", 1, _second("PATTERN")),
     "SEEK": ("SEEK", 1, _second("PATTERN")),
-    "PATTERN": ("PATTERN", 1, _parenthesis),
+    "PATTERN": ("PATTERN", 1, lambda following: bool(following) and following[0].text == "("),
     "WITHIN": ("WITHIN", 1, _value),
-    "SUBSET": ("SUBSET", 1, _subset),
-    "DEFINE": ("DEFINE", 1, _definition),
+    "SUBSET": (
+        "SUBSET",
+        1,
+        lambda following: _begins_name(following) and following[1].text == "=",
+    ),
+    "DEFINE": (
+        "DEFINE",
+        1,
+        lambda following: _begins_name(following) and following[1].word == "AS",
+    ),
 }
 
 

@@ -1,11 +1,12 @@
 """Parses the expressions of a clause: row navigations, aggregates and values over them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span
 from ensue.functions.row_aggregates import RowAggregateFunction, find_row_aggregate
 from ensue.ir.expression import Expr, FieldRef, Literal
@@ -22,14 +23,14 @@ from ensue.ir.row_pattern import (
     RowSortKey,
 )
 from ensue.parser.row_pattern.clause_splitter import ClauseToken, ClauseTokens, PatternVariables
-from ensue.parser.row_pattern.sql_expressions import (
-    TreePositions,
-    build_sql_expression,
-    describe_argument_count,
-)
+from ensue.parser.row_pattern.sql_expressions import TreePositions, build_sql_expression
 from ensue.parser.row_pattern.sqlglot_dialect import bind_parameters, parse_sql_expression
 
-# ----- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
+LOGICAL_NAVIGATION = ("first", "last")
+PHYSICAL_NAVIGATION = ("prev", "next")
+MATCH_FUNCTIONS = (*LOGICAL_NAVIGATION, *PHYSICAL_NAVIGATION, "classifier", "match_number")
+_MOST_OFFSET = 10**9
+_WINDOW_FUNCTIONS = {"first_value": "FIRST", "last_value": "LAST", "lag": "PREV", "lead": "NEXT"}
 
 
 @dataclass(slots=True)
@@ -50,167 +51,6 @@ class RowScope:
                 hint="use each separately; a SUBSET stands for the rows of several variables",
                 span=span,
             )
-
-
-ReadFunctionName = Callable[[exp.Anonymous], tuple[str, str | None]]
-ReadRowExpression = Callable[[exp.Expr, RowScope], Expr]
-ResolveVariable = Callable[[str, Span], tuple[str, ...]]
-
-
-@dataclass(slots=True)
-class _AggregateCall:
-    """The clauses of an aggregate call inside and after its parentheses."""
-
-    call: exp.Anonymous
-    only: exp.Expr | None = None
-    order: tuple[exp.Expr, ...] = ()
-    distinct: bool = False
-
-
-def build_row_aggregate(
-    node: exp.Expr,
-    span: Span,
-    place: TreePositions,
-    called: ReadFunctionName,
-    inside: ReadRowExpression,
-    members: ResolveVariable,
-) -> RowAggregate:
-    """Builds the aggregate of a syntax tree.
-
-    `called` returns its name, `inside` reads an expression over its rows, and `members` resolves
-    a name to variables.
-    """
-    clauses = _split_call(node, span)
-    name, semantics = called(clauses.call)
-    function = find_row_aggregate(name)
-    if function is None:
-        raise QueryError(
-            f"{name} is not an aggregate: FILTER and WITHIN GROUP cannot be combined with it",
-            hint="leave it out",
-            span=span,
-        )
-    argument = RowScope(name)
-    nodes = _arguments(clauses, name, span)
-    arguments = _count_rows(nodes, name, argument, place, members)
-    if arguments is None:
-        _require_count(function, name, len(nodes), span)
-        arguments = tuple(inside(node_, argument) for node_ in nodes)
-    _require_constants(function, name, arguments)
-    only = inside(clauses.only, argument) if clauses.only is not None else None
-    order = tuple(_order_key(key, place, argument, inside) for key in clauses.order)
-    return RowAggregate(
-        function.name,
-        arguments,
-        argument.members,
-        semantics == "FINAL",
-        clauses.distinct,
-        only,
-        order,
-        span,
-    )
-
-
-def _split_call(node: exp.Expr, span: Span) -> _AggregateCall:
-    only = None
-    if isinstance(node, exp.Filter):
-        only, node = node.expression.this, node.this
-    order: tuple[exp.Expr, ...] = ()
-    if isinstance(node, exp.WithinGroup):
-        order, node = tuple(node.expression.expressions), node.this
-    if not isinstance(node, exp.Anonymous):
-        raise QueryError("FILTER and WITHIN GROUP follow an aggregate", span=span)
-    return _AggregateCall(node, only, order)
-
-
-def _arguments(clauses: _AggregateCall, name: str, span: Span) -> list[exp.Expr]:
-    nodes = list(clauses.call.expressions)
-    if nodes and isinstance(nodes[-1], exp.Order):
-        if clauses.order:
-            raise QueryError(f"{name} is ordered twice", hint="leave out WITHIN GROUP", span=span)
-        clauses.order, nodes[-1] = tuple(nodes[-1].expressions), nodes[-1].this
-    if nodes and isinstance(nodes[0], exp.Distinct):
-        clauses.distinct = True
-        nodes[:1] = nodes[0].expressions
-    return nodes
-
-
-def _count_rows(
-    nodes: list[exp.Expr],
-    name: str,
-    argument: RowScope,
-    place: TreePositions,
-    members: ResolveVariable,
-) -> tuple[Expr, ...] | None:
-    """Returns no arguments for `count(*)` and `count(A.*)`, and None for other calls."""
-    if len(nodes) != 1:
-        return None
-    (star,) = nodes
-    owner = star.args.get("table") if isinstance(star, exp.Column) else None
-    if not isinstance(star, exp.Star) and not (owner and isinstance(star.this, exp.Star)):
-        return None
-    if name != "count":
-        raise QueryError(
-            f"{name} needs a column, and only count takes whole rows",
-            hint=f"as in {name}(A.price)",
-            span=place.span(star),
-        )
-    if owner is None:
-        argument.take("", (), place.span(star))
-    else:
-        variable = fold_name(owner)
-        argument.take(variable, members(variable, place.span(owner)), place.span(star))
-    return ()
-
-
-def _require_count(function: RowAggregateFunction, name: str, given: int, span: Span) -> None:
-    least, most = function.takes, function.takes + function.optional
-    if name == "count" and given == 0:
-        raise QueryError("count needs an argument", hint="count(*) counts rows", span=span)
-    if not least <= given <= most:
-        raise QueryError(
-            f"{name} takes {describe_argument_count(least or 1, most)}, not {given}",
-            hint=f"{ {'min': 'least', 'max': 'greatest'}[name] }(x, y) picks one of several values"
-            if name in ("min", "max") and given > 1
-            else None,
-            span=span,
-        )
-
-
-def _require_constants(
-    function: RowAggregateFunction, name: str, arguments: tuple[Expr, ...]
-) -> None:
-    for index in function.constants:
-        if index < len(arguments) and not isinstance(arguments[index], Literal):
-            example = (
-                "percentile(A.price, 90)" if name == "percentile" else f"{name}(A.name, ', ')"
-            )
-            raise QueryError(
-                f"argument {index + 1} of {name} must be a constant",
-                hint=f"as in {example}",
-                span=arguments[index].span,
-            )
-
-
-def _order_key(
-    key: exp.Expr, place: TreePositions, argument: RowScope, inside: ReadRowExpression
-) -> RowSortKey:
-    if not isinstance(key, exp.Ordered):
-        return RowSortKey(inside(key, argument), span=place.span(key))
-    return RowSortKey(
-        inside(key.this, argument),
-        bool(key.args.get("desc")),
-        bool(key.args.get("nulls_first")),
-        place.span(key),
-    )
-
-
-# ------------------------------------------------------------------ navigation
-
-LOGICAL_NAVIGATION = ("first", "last")
-PHYSICAL_NAVIGATION = ("prev", "next")
-MATCH_FUNCTIONS = (*LOGICAL_NAVIGATION, *PHYSICAL_NAVIGATION, "classifier", "match_number")
-_MOST_OFFSET = 10**9
-_WINDOW_FUNCTIONS = {"first_value": "FIRST", "last_value": "LAST", "lag": "PREV", "lead": "NEXT"}
 
 
 def fold_name(identifier: exp.Expr) -> str:
@@ -296,8 +136,6 @@ class RowExpressionReader:
             )
         return lower, semantics
 
-    # ---- rows
-
     def _column(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
         owner = node.args.get("table")
         if node.args.get("db") is not None:
@@ -306,20 +144,23 @@ class RowExpressionReader:
             raise QueryError(
                 "a whole row has no value", hint="only count takes it: count(A.*)", span=span
             )
+        self._take(owner, argument, span)
+        return FieldRef(ROW, node.name, span=self.place.span(node.this))
+
+    def _take(self, owner: exp.Expr | None, scope: RowScope, span: Span) -> None:
+        """Adds the rows of a variable, or of all variables."""
         if owner is None:
-            argument.take("", (), span)
+            scope.take("", (), span)
         else:
             name = fold_name(owner)
-            argument.take(name, self.names.members(name, self.place.span(owner)), span)
-        return FieldRef(ROW, node.name, span=self.place.span(node.this))
+            scope.take(name, self.names.members(name, self.place.span(owner)), span)
 
     def _classifier(self, node: exp.Expr, span: Span, argument: RowScope) -> FieldRef:
         match node.expressions:
             case []:
-                argument.take("", (), span)
+                self._take(None, argument, span)
             case [exp.Column() as named] if named.args.get("table") is None:
-                name = fold_name(named.this)
-                argument.take(name, self.names.members(name, self.place.span(named)), span)
+                self._take(named.this, argument, span)
             case _:
                 raise QueryError(
                     "CLASSIFIER takes one variable, or nothing",
@@ -356,12 +197,74 @@ class RowExpressionReader:
 
         return build_sql_expression(node, self.place, leaf)
 
-    def _aggregate(self, node: exp.Expr, span: Span) -> RowOperand:
-        return build_row_aggregate(
-            node, span, self.place, self._called, self._inside, self.names.members
+    # ---- aggregates: `sum(A.price)`, `count(*)`, `listagg(x, ',') WITHIN GROUP (ORDER BY y)`
+
+    def _aggregate(self, node: exp.Expr, span: Span) -> RowAggregate:
+        only = None
+        order: tuple[exp.Expr, ...] = ()
+        if isinstance(node, exp.Filter):
+            only, node = node.expression.this, node.this
+        if isinstance(node, exp.WithinGroup):
+            order, node = tuple(node.expression.expressions), node.this
+        if not isinstance(node, exp.Anonymous):
+            raise QueryError("FILTER and WITHIN GROUP follow an aggregate", span=span)
+        name, semantics = self._called(node)
+        function = find_row_aggregate(name)
+        if function is None:
+            raise QueryError(
+                f"{name} is not an aggregate: FILTER and WITHIN GROUP cannot be combined with it",
+                hint="leave it out",
+                span=span,
+            )
+        nodes = list(node.expressions)
+        if nodes and isinstance(nodes[-1], exp.Order):
+            if order:
+                problem = f"{name} is ordered twice"
+                raise QueryError(problem, hint="leave out WITHIN GROUP", span=span)
+            order, nodes[-1] = tuple(nodes[-1].expressions), nodes[-1].this
+        distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
+        if distinct:
+            nodes[:1] = nodes[0].expressions
+        scope = RowScope(name)
+        if self._counts_rows(nodes, scope):
+            nodes = []
+        else:
+            _require_count(function, name, len(nodes), span)
+        arguments = tuple(self._inside(argument, scope) for argument in nodes)
+        _require_constants(function, name, arguments)
+        return RowAggregate(
+            function.name,
+            arguments,
+            scope.members,
+            semantics == "FINAL",
+            distinct,
+            self._inside(only, scope) if only is not None else None,
+            tuple(self._order_key(key, scope) for key in order),
+            span,
         )
 
-    # ---- navigation
+    def _counts_rows(self, nodes: list[exp.Expr], scope: RowScope) -> bool:
+        """Whether a call is `count(*)` or `count(A.*)`."""
+        star = nodes[0] if len(nodes) == 1 else None
+        owner = star.args.get("table") if isinstance(star, exp.Column) else None
+        if star is None or not isinstance(star.this if owner else star, exp.Star):
+            return False
+        if scope.what != "count":
+            raise QueryError(
+                f"{scope.what} needs a column, and only count takes whole rows",
+                hint=f"as in {scope.what}(A.price)",
+                span=self.place.span(star),
+            )
+        self._take(owner, scope, self.place.span(star))
+        return True
+
+    def _order_key(self, key: exp.Expr, scope: RowScope) -> RowSortKey:
+        if not isinstance(key, exp.Ordered):
+            return RowSortKey(self._inside(key, scope), span=self.place.span(key))
+        descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
+        return RowSortKey(
+            self._inside(key.this, scope), descending, nulls_first, self.place.span(key)
+        )
 
     def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
         name, semantics = self._called(node)
@@ -376,20 +279,10 @@ class RowExpressionReader:
             if inner_name in LOGICAL_NAVIGATION:
                 inner_span = self.place.span(inner)
                 operand, offset = self._arguments(inner, inner_name, inner_span)
-                navigation = self._logical(
-                    operand, inner_name, offset or 0, inner_semantics == "FINAL", inner_span
-                )
-                return Navigation(
-                    navigation.expr,
-                    navigation.variables,
-                    navigation.first,
-                    navigation.offset,
-                    shift,
-                    navigation.final,
-                    span,
-                )
-        navigation = self._logical(inner, name, 0, False, span)
-        return Navigation(navigation.expr, navigation.variables, shift=shift, span=span)
+                final = inner_semantics == "FINAL"
+                navigation = self._logical(operand, inner_name, offset or 0, final, inner_span)
+                return replace(navigation, shift=shift, span=span)
+        return replace(self._logical(inner, name, 0, False, span), shift=shift)
 
     def _logical(
         self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span
@@ -431,6 +324,32 @@ class RowExpressionReader:
                 )
 
 
+def _require_count(function: RowAggregateFunction, name: str, count: int, span: Span) -> None:
+    least, most = function.takes, function.takes + function.optional
+    if name == "count" and count == 0:
+        raise QueryError("count needs an argument", hint="count(*) counts rows", span=span)
+    if not least <= count <= most:
+        scalar = {"min": "least", "max": "greatest"}.get(name) if count > 1 else None
+        raise QueryError(
+            f"{name} takes {describe_argument_count(least or 1, most)}, not {count}",
+            hint=f"{scalar}(x, y) picks one of several values" if scalar else None,
+            span=span,
+        )
+
+
+def _require_constants(
+    function: RowAggregateFunction, name: str, arguments: tuple[Expr, ...]
+) -> None:
+    example = "percentile(A.price, 90)" if name == "percentile" else f"{name}(A.name, ', ')"
+    for index in function.constants:
+        if index < len(arguments) and not isinstance(arguments[index], Literal):
+            raise QueryError(
+                f"argument {index + 1} of {name} must be a constant",
+                hint=f"as in {example}",
+                span=arguments[index].span,
+            )
+
+
 def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
     if inner in ("FIRST", "LAST") and outer in ("PREV", "NEXT"):
         return QueryError(
@@ -450,8 +369,6 @@ def _nesting_error(outer: str, inner: str, span: Span) -> QueryError:
         span=span,
     )
 
-
-# ------------------------------------------------------------------ expressions
 
 _SEMANTICS = ("RUNNING", "FINAL")
 _AFTER_COLUMNS = (

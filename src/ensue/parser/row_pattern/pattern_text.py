@@ -4,9 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, UnexpectedInput
 
 from ensue.errors import QueryError, Span
 from ensue.ir.row_pattern import (
@@ -24,7 +23,7 @@ from ensue.ir.row_pattern import (
 from ensue.parser.expressions import Node, get_children, span_of, unquote_name
 from ensue.parser.grammar import ParameterPostLex, load_grammar, parse_tree
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.syntax_errors import get_tail
+from ensue.parser.syntax_errors import find_error_start, get_tail
 
 MAX_PATTERN_DEPTH = 50  # nested parentheses
 MAX_EXPANDED_VARIABLES = 20_000  # variables, with quantifiers and PERMUTE expanded
@@ -39,9 +38,7 @@ def read_pattern(
 ) -> RowTerm:
     """Parses `text[start:stop]`, the text between the parentheses of PATTERN.
 
-    >>> read_pattern("A B+", 0, 4) == Concatenation(
-    ...     (RowVariable("A"), Repetition(RowVariable("B"), 1, None))
-    ... )
+    >>> read_pattern("A|B", 0, 3) == Alternation((RowVariable("A"), RowVariable("B")))
     True
     """
     try:
@@ -168,9 +165,6 @@ class _TermBuilder:
         return int(digits)
 
 
-# ------------------------------------------------------------------------------------- limits
-
-
 def _check_size(term: RowTerm) -> None:
     size = _expanded_size(term)
     if size <= MAX_EXPANDED_VARIABLES:
@@ -206,31 +200,16 @@ def _expanded_size(term: RowTerm) -> int:
             return _expanded_size(part)
 
 
-# ------------------------------------------------------------------------------------- errors
-
-
 def _syntax_error(error: UnexpectedInput, text: str, start: int, stop: int) -> QueryError:
     """Converts an error of the parser to one that names the problem and a fix."""
-    assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
-    if isinstance(error, UnexpectedCharacters):
-        at = start + cast(int, error.pos_in_stream)
-    elif error.token.type == "$END" or error.token.start_pos is None:
-        at = stop
-    else:
-        at = start + error.token.start_pos
-    if at >= stop:
-        at, found = start + len(text[start:stop].rstrip()), ""
-    else:
-        piece = _PIECE.match(text, at, stop)
-        assert piece is not None
-        found = piece[0]
-    before = _without_comments(text[start:at]).rstrip()
+    pattern = text[start:stop].rstrip()
+    at = find_error_start(error, pattern)
+    piece = _PIECE.match(pattern, at)
+    found = piece[0] if piece else ""
+    before = re.sub(r"--[^\n]*|/\*[\s\S]*?\*/", " ", pattern[:at]).rstrip()
+    at += start
     problem, hint = _describe_error(before, found)
     return QueryError(problem, hint=hint, span=Span(at, at + max(len(found), 1)))
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"--[^\n]*|/\*[\s\S]*?\*/", " ", text)
 
 
 def _describe_error(before: str, found: str) -> tuple[str, str | None]:

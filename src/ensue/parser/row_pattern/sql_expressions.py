@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions import FUNCTIONS, resolve_function_name
 from ensue.functions.aliases import suggest_function
@@ -24,7 +25,7 @@ from ensue.ir.expression import (
 )
 from ensue.ir.traversal import build_chain
 from ensue.ir.values import convert_to_nanoseconds
-from ensue.parser.calls import build_extract, rewrite_call
+from ensue.parser.calls import build_extract, build_ilike, rewrite_call
 from ensue.parser.expressions import parse_number, parse_timestamp
 from ensue.parser.row_pattern.clause_splitter import ClauseTokens
 from ensue.parser.row_pattern.sqlglot_dialect import build_depth_error
@@ -41,11 +42,6 @@ _FIELDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 def parse_sql_interval(amount: str, unit: str | None, to: str | None, span: Span) -> timedelta:
     """Parses `INTERVAL 'amount' unit TO to`.
 
-    >>> (
-    ...     parse_sql_interval("5", "MINUTE", None, Span(0, 1)),
-    ...     parse_sql_interval("1 day 2 h", None, None, Span(0, 1)),
-    ... )
-    (datetime.timedelta(seconds=300), datetime.timedelta(days=1, seconds=7200))
     >>> parse_sql_interval("1:30", "HOUR", "MINUTE", Span(0, 1))
     datetime.timedelta(seconds=5400)
     """
@@ -78,8 +74,6 @@ def _compound_interval(text: str, unit: str, to: str, span: Span) -> int:
             return sign * sum(convert_to_nanoseconds(str(Decimal(f)), u, span) for f, u in pairs)
     raise QueryError("this interval cannot be read", hint=f"write {_FORMS}", span=span)
 
-
-# ------------------------------------------------------------------ expressions
 
 _DEEPEST = 200  # levels of an expression, since later passes recurse
 
@@ -194,7 +188,7 @@ def build_sql_expression(
 
     match node:
         case exp.Paren():
-            return build_sql_expression(node.this, place, leaves, depth + 1)
+            return inner(node.this)
         case exp.Literal() | exp.Boolean() | exp.Null() | exp.Interval():
             return _constant(node, span)
         case exp.And() | exp.Or():
@@ -207,12 +201,10 @@ def build_sql_expression(
         case exp.Is():
             return _truth(node, inner(node.this), span)
         case exp.NullSafeNEQ():
-            return build_function_call(
-                "is_distinct", (inner(node.this), inner(node.expression)), span
-            )
+            return _build_call("is_distinct", (inner(node.this), inner(node.expression)), span)
         case exp.NullSafeEQ():
             operands = inner(node.this), inner(node.expression)
-            return Unary("not", build_function_call("is_distinct", operands, span), span)
+            return Unary("not", _build_call("is_distinct", operands, span), span)
         case exp.In() if node.args.get("query") is not None:
             raise _unsupported(node.args["query"], span)
         case exp.In() if node.args.get("expressions"):
@@ -228,9 +220,7 @@ def build_sql_expression(
         case exp.Cast():
             return _cast(node, inner, span, explicit="start" in node.meta)
         case exp.AtTimeZone():
-            return build_function_call(
-                "at_time_zone", (inner(node.this), inner(node.args["zone"])), span
-            )
+            return _build_call("at_time_zone", (inner(node.this), inner(node.args["zone"])), span)
         case exp.Binary() if type(node) in _BINARY:
             return Binary(_BINARY[type(node)], inner(node.this), inner(node.expression), span)
         case exp.Exists():
@@ -255,9 +245,6 @@ def _links(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
         links.append(node.args["expression"])
         node = node.this
     return [node, *reversed(links)]
-
-
-# ---------------------------------------------------------------------------------- constants
 
 
 def _constant(node: exp.Expr, span: Span) -> Literal:
@@ -285,17 +272,9 @@ def _interval(node: exp.Interval, span: Span) -> timedelta:
     return parse_sql_interval(amount.name, unit.name if unit is not None else None, to, span)
 
 
-# --------------------------------------------------------------------------------- conditions
-
-
 def _negate(operand: Expr, span: Span) -> Expr:
     match operand:
-        case (
-            In(negated=False)
-            | Between(negated=False)
-            | Like(negated=False)
-            | IsNull(negated=False)
-        ):
+        case In() | Between() | Like() | IsNull() if not operand.negated:
             return replace(operand, negated=True, span=span)
         case _:
             return Unary("not", operand, span)
@@ -306,17 +285,12 @@ def _truth(node: exp.Is, operand: Expr, span: Span) -> Expr:
     match node.expression:
         case exp.Null():
             return IsNull(operand, False, span)
-        case exp.Boolean(this=True):
-            return FunctionCall("coalesce", (operand, Literal(False, span)), span)
-        case exp.Boolean():
-            negation = Unary("not", operand, span)
-            return FunctionCall("coalesce", (negation, Literal(False, span)), span)
+        case exp.Boolean(this=true):
+            condition = operand if true else Unary("not", operand, span)
+            return FunctionCall("coalesce", (condition, Literal(False, span)), span)
         case _:
-            raise QueryError(
-                "IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM",
-                hint="compare by =",
-                span=span,
-            )
+            problem = "IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM"
+            raise QueryError(problem, hint="compare by =", span=span)
 
 
 def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
@@ -339,7 +313,7 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
         text = _escaped(text, escape.name, span)
     negated = bool(node.args.get("negate"))
     if isinstance(node, exp.ILike):
-        return Like(FunctionCall("lower", (inner(node.this),), span), text.lower(), negated, span)
+        return build_ilike(inner(node.this), negated, text, span)
     return Like(inner(node.this), text, negated, span)
 
 
@@ -364,9 +338,6 @@ def _escaped(text: str, escape: str, span: Span) -> str:
     return "".join(out)
 
 
-# ---------------------------------------------------------------------------------- functions
-
-
 def _case(node: exp.Case, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
     arguments: list[Expr] = []
     for branch in node.args["ifs"]:
@@ -377,7 +348,7 @@ def _case(node: exp.Case, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
         arguments += [test, inner(branch.args["true"])]
     default = node.args.get("default")
     arguments.append(inner(default) if default is not None else Literal(None, span))
-    return build_function_call("case", arguments, span)
+    return _build_call("case", arguments, span)
 
 
 def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explicit: bool) -> Expr:
@@ -393,12 +364,12 @@ def _cast(node: exp.Cast, inner: Callable[[exp.Expr], Expr], span: Span, explici
     operand = node.this
     if function in _INSTANTS and not explicit and operand.is_string:  # DATE '2026-01-31'
         moment = Literal(parse_timestamp(function == "to_date", operand.name, span), span)
-        return build_function_call("to_date", (moment,), span) if function == "to_date" else moment
-    converted = build_function_call(function, (inner(operand),), span)
+        return _build_call("to_date", (moment,), span) if function == "to_date" else moment
+    converted = _build_call(function, (inner(operand),), span)
     if type_name != "DECIMAL" or not target.expressions:
         return converted
     scale = target.expressions[1].name if len(target.expressions) > 1 else "0"
-    return build_function_call("round", (converted, Literal(int(scale), span)), span)
+    return _build_call("round", (converted, Literal(int(scale), span)), span)
 
 
 def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr:
@@ -406,36 +377,27 @@ def _function(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> 
         case exp.Anonymous():
             name, arguments = node.name.lower(), tuple(map(inner, node.expressions))
             if name in ("if", "iff") and len(arguments) in (2, 3):
-                return build_function_call("case", (*arguments, Literal(None, span))[:3], span)
+                return _build_call("case", (*arguments, Literal(None, span))[:3], span)
             if name == "mod" and len(arguments) == 2:
                 return Binary("%", arguments[0], arguments[1], span)
-            return rewrite_call(name, arguments, span) or build_function_call(
-                name, arguments, span
-            )
+            return rewrite_call(name, arguments, span) or _build_call(name, arguments, span)
         case exp.Extract():
-            part = Literal(node.name, span)
-            return build_extract(part, inner(node.expression), span)
+            return build_extract(Literal(node.name, span), inner(node.expression), span)
         case exp.Substring():
-            operands = (node.this, node.args.get("start"), node.args.get("length"))
-            return build_function_call(
-                "substring", [inner(part) for part in operands if part is not None], span
-            )
+            name = "substring"
+            operands = [node.this, node.args.get("start"), node.args.get("length")]
         case exp.Trim():
-            operands = (node.this, node.args.get("expression"), None)
             name = _TRIMS[str(node.args.get("position") or "").upper()]
-            return build_function_call(
-                name, [inner(part) for part in operands if part is not None], span
-            )
+            operands = [node.this, node.args.get("expression")]
         case exp.StrPosition():
-            return build_function_call(
-                "position", (inner(node.this), inner(node.args["substr"])), span
-            )
+            name, operands = "position", [node.this, node.args["substr"]]
         case _:
             raise _unsupported(node, span)
+    return _build_call(name, [inner(operand) for operand in operands if operand is not None], span)
 
 
-def build_function_call(name: str, arguments: Sequence[Expr], span: Span) -> FunctionCall:
-    """Builds a call of a function, and checks its name and its number of arguments."""
+def _build_call(name: str, arguments: Sequence[Expr], span: Span) -> FunctionCall:
+    """Builds a call, and checks the function's name and its number of arguments."""
     function = resolve_function_name(_SYNONYMS.get(name, name))
     record = FUNCTIONS.get(function)
     if record is None:
@@ -447,16 +409,6 @@ def build_function_call(name: str, arguments: Sequence[Expr], span: Span) -> Fun
             span=span,
         )
     if len(arguments) < record.least or (record.most is not None and len(arguments) > record.most):
-        raise QueryError(
-            f"{name} takes {describe_argument_count(record.least, record.most)}, not {len(arguments)}",
-            span=span,
-        )
+        expected = describe_argument_count(record.least, record.most)
+        raise QueryError(f"{name} takes {expected}, not {len(arguments)}", span=span)
     return FunctionCall(function, tuple(arguments), span)
-
-
-def describe_argument_count(least: int, most: int | None) -> str:
-    if most is None:
-        return f"{least} or more arguments"
-    if least == most:
-        return f"{least} argument" if least == 1 else f"{least} arguments"
-    return f"{least} to {most} arguments"

@@ -135,9 +135,6 @@ def _syntax_error(error: ParseError, text: str, start: int) -> QueryError:
     return QueryError(f"'{word}' does not belong here", hint=hint, span=span)
 
 
-# ------------------------------------------------------------------ parameters
-
-
 def bind_parameters(tree: exp.Expr, parameters: Parameters, offset: int) -> exp.Expr:
     """Replaces parameters by constants; a list is allowed after IN.
 
@@ -172,9 +169,8 @@ def bind_parameters(tree: exp.Expr, parameters: Parameters, offset: int) -> exp.
 
 def _node(value: Constant, placeholder: exp.Expr) -> exp.Expr:
     node = _constant(value)
-    target = (
-        node.this if isinstance(node, exp.Cast) else node
-    )  # a cast with a position is an explicit CAST
+    # a cast with a position is an explicit CAST
+    target = node.this if isinstance(node, exp.Cast) else node
     target.meta.update(start=placeholder.meta["start"], end=placeholder.meta["end"])
     return node
 

@@ -123,8 +123,6 @@ class _Reader:
             self.text, span, tuple(clauses), withs, names, mixed, only, places, self.parameters
         )
 
-    # ------------------------------------------------------------------ the statement
-
     def _require_one_statement(self) -> None:
         while self.tokens and self.tokens[-1].word == ";":
             self.tokens.pop()
@@ -220,8 +218,6 @@ class _Reader:
             following = following[1:]
         named = not following or (len(following) == 1 and following[0].name == last.alias)
         return last if named and before in (["SELECT", "*", "FROM"], ["FROM"]) else None
-
-    # ------------------------------------------------------------------ clauses
 
     def _bodies(self) -> dict[int, int]:
         """Maps each keyword to the parenthesis that closes its clause."""
@@ -376,8 +372,6 @@ class _Reader:
         elif self._word(at) in _NO_ALIAS:
             return None
         return self.tokens[at].name if at < len(self.tokens) else None
-
-    # ------------------------------------------------------------------ steps
 
     def _word(self, at: int) -> str:
         return self.tokens[at].word if 0 <= at < len(self.tokens) else ""

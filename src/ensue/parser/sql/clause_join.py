@@ -78,21 +78,19 @@ def infer_range(
     for anchor, end in ((RangeAnchor.START, MatchEnd.FIRST), (RangeAnchor.END, MatchEnd.LAST)):
         nears = [b.back for b in bounds if end in b.live and _is_upper(b)]
         # a match ends no earlier than it starts: bounds from its end are narrower
-        counted = (end, MatchEnd.LAST)
         fars = [
             b.back
             for b in bounds
             if b.operator in (">", ">=")
             and MatchEnd.FIRST in b.archived
-            and any(e in b.live for e in counted)
+            and b.live & {end, MatchEnd.LAST}
             and b.back is not None
             and _amount(b.back) > 0
         ]
         if nears and fars:
-            far = min(fars, key=_amount)
-            near = max(nears, key=lambda back: 0 if back is None else _amount(back))
-            window = None if near is None or not _amount(near) else _window(near)
-            if near is None or _amount(near) < _amount(far):
+            far, near = min(fars, key=_amount), max(nears, key=_amount)
+            window = _window(near) if near is not None and _amount(near) else None
+            if _amount(near) < _amount(far):
                 return LookbackRange(_window(far), anchor, window)
     return None
 
@@ -101,14 +99,12 @@ def _is_upper(bound: _Bound) -> bool:
     """Whether the bound requires that an archived match ends before the live one."""
     if MatchEnd.LAST not in bound.archived or bound.operator not in ("<", "<="):
         return False
-    back = 0 if bound.back is None else _amount(bound.back)
+    back = _amount(bound.back)
     return back > 0 or (back == 0 and bound.operator == "<")
 
 
-def _amount(length: Length) -> int | float:
-    if isinstance(length, timedelta):
-        return length // timedelta(microseconds=1)
-    return length
+def _amount(length: Length | None) -> int | float:
+    return length // timedelta(microseconds=1) if isinstance(length, timedelta) else length or 0
 
 
 def _window(length: Length) -> ByTime | ByUnits:
@@ -123,10 +119,7 @@ def _bounds(condition: Expr, live: RowPatternSide, archived: RowPatternSide) -> 
             yield from _bounds(Binary(">=", operand, low), live, archived)
             yield from _bounds(Binary("<=", operand, high), live, archived)
         case Binary(operator=operator, left=left, right=right) if operator in _MIRRORED:
-            left_sum, right_sum = _linearize(left), _linearize(right)
-            difference = (
-                None if left_sum is None or right_sum is None else left_sum.plus(right_sum, -1)
-            )
+            difference = _linearize(Binary("-", left, right))
             if difference is None:
                 return
             fields = {field: times for field, times in difference.fields.items() if times}
@@ -173,8 +166,6 @@ def _linearize(expr: Expr) -> _Linear | None:
             return None
 
 
-# ------------------------------------------------------------------ the statement
-
 MATCH_ID = "match_id"
 JOIN_FORM = (
     "the form is SELECT L.x, A.y AS z FROM live MATCH_RECOGNIZE (...) AS L JOIN archive "
@@ -192,9 +183,8 @@ _KINDS = {
 }
 _NAME = "__ensue_match_"
 
-ResolveClause = Callable[
-    [MatchClause], RowPatternQuery
-]  # parses a clause, with the columns of its table
+# Parses a clause, with the columns of its table.
+ResolveClause = Callable[[MatchClause], RowPatternQuery]
 
 
 class UnsupportedJoinError(QueryError):
@@ -218,7 +208,7 @@ def read_archive_join(
     resolve: ResolveClause,
     dialect: Dialect = Dialect.DUCKDB,
 ) -> ArchiveJoinQuery:
-    """Parses a live clause that is joined with archives, or raises a MisfitError.
+    """Parses a live clause that is joined with archives, or raises an UnsupportedJoinError.
 
     `archives` maps names in lower case to the names of the archives.
     """
@@ -233,7 +223,7 @@ def read_archive_join(
 
 
 def parse_archive_join_text(text: str) -> ArchiveJoinQuery:
-    """Parses a text that `show_joined` has printed."""
+    """Parses a text that `format_archive_join` has printed."""
     from ensue.parser.row_pattern.clause import read_clause
 
     query = parse_sql(text)
@@ -257,7 +247,9 @@ class _JoinParser:
     def read(self) -> ArchiveJoinQuery:
         query = self.query
         tree = self._tree()
-        self._require_supported(tree)
+        for name, value in tree.args.items():
+            if value and name not in _PARTS:
+                raise self._misfit(f"it has {name.rstrip('_').upper()}", self._span(value))
         source = tree.args.get("from") or tree.args.get("from_")
         live_clause = self._clause(source.this if source is not None else None, tree)
         table = query.plain_table(live_clause)
@@ -275,8 +267,6 @@ class _JoinParser:
         having = None if where is None else self._expr(where.this)
         returns, columns = self._returned(tree)
         return ArchiveJoinQuery(live, joins, returns, having, columns=columns, text=query.text)
-
-    # ---- the SELECT
 
     def _tree(self) -> exp.Select:
         """Parses the query with names in place of its clauses, so that positions stay."""
@@ -298,11 +288,6 @@ class _JoinParser:
         bind_parameters(tree, query.parameters, 0)
         self.place = TreePositions(tree, tokenize_clause(text, 0, len(text)), Span(0, len(text)))
         return tree
-
-    def _require_supported(self, tree: exp.Select) -> None:
-        for name, value in tree.args.items():
-            if value and name not in _PARTS:
-                raise self._misfit(f"it has {name.rstrip('_').upper()}", self._span(value))
 
     def _span(self, value: object) -> Span:
         assert self.place is not None
@@ -361,8 +346,6 @@ class _JoinParser:
             )
         return ArchiveJoin(archive, side, range_, on, kind=kind, span=clause.input)
 
-    # ---- values
-
     def _returned(self, tree: exp.Select) -> tuple[tuple[ReturnItem, ...], tuple[str, ...]]:
         returns: list[ReturnItem] = []
         columns: list[str] = []
@@ -371,7 +354,8 @@ class _JoinParser:
             if isinstance(item, exp.Alias):
                 value, name = item.this, item.alias
             span = self._span(item)
-            if self._is_row_id(value):
+            column = isinstance(value, exp.Column) and not value.table
+            if column and value.name.lower() == MATCH_ID:  # the id of the joined row
                 if (name or MATCH_ID).lower() != MATCH_ID:
                     raise self._misfit(f"{MATCH_ID} has another name", span)
                 columns.append(MATCH_ID)
@@ -388,10 +372,6 @@ class _JoinParser:
             returns.append(ReturnItem(expr, name, span=span))
             columns.append(name)
         return tuple(returns), tuple(columns)
-
-    def _is_row_id(self, value: exp.Expr) -> bool:
-        """`match_id` without a table: the id of the joined row."""
-        return isinstance(value, exp.Column) and value.name.lower() == MATCH_ID and not value.table
 
     def _expr(self, node: exp.Expr) -> Expr:
         assert self.place is not None
@@ -412,14 +392,10 @@ class _JoinParser:
                 span=span,
             )
         candidates = [self.sides[owner]] if owner else list(self.sides.values())
-        owners = [
-            (s.alias, c)
-            for s in candidates
-            for c in _side_columns(s)
-            if c.lower() == node.name.lower()
-        ]
+        columns = [(side.alias, column) for side in candidates for column in _side_columns(side)]
+        owners = [(s, column) for s, column in columns if column.lower() == node.name.lower()]
         if len(owners) != 1:
-            known = [column for side in candidates for column in _side_columns(side)]
+            known = [column for _, column in columns]
             problem = "unknown column" if not owners else "more than one clause has a column"
             hint = did_you_mean(node.name, known) if not owners else f"write L.{node.name}"
             raise QueryError(f"{problem} '{node.name}'", hint=hint, span=span)

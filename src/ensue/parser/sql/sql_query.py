@@ -70,9 +70,6 @@ class BoundParameters:
         return f"({joined})" if place.follows_in else joined
 
 
-# ------------------------------------------------------------------ queries
-
-
 @dataclass(frozen=True, slots=True)
 class MatchClause:
     """`<input> MATCH_RECOGNIZE (<body>) [AS alias]`."""
@@ -158,8 +155,6 @@ class SqlQuery:
         return None if clause.table.lower() in named else clause.table
 
 
-# ------------------------------------------------------------------ rewriting
-
 NameRelation = Callable[[MatchClause], str]  # the relation with the matches of a clause, as SQL
 
 
@@ -197,9 +192,8 @@ def build_clause_input(
     """Builds the query for the input of a clause, with all named queries visible there.
 
     >>> from ensue.parser.sql.clause_finder import parse_sql
-    >>> query = parse_sql(
-    ...     "WITH a AS (SELECT 1 AS x) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (A))"
-    ... )
+    >>> text = "WITH a AS (SELECT 1 AS x) SELECT * FROM a MATCH_RECOGNIZE (PATTERN (A))"
+    >>> query = parse_sql(text)
     >>> build_clause_input(query, query.clauses[0], str).text
     'WITH a AS (SELECT 1 AS x) SELECT * FROM a'
     """
@@ -277,8 +271,6 @@ def _parts(
     yield Span(at, piece.end)
 
 
-# ------------------------------------------------------------------ table names
-
 _BEFORE = {"FROM", "JOIN", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE"}
 _LISTS = {"FROM", "JOIN"}
 _NO_LIST = {
@@ -291,10 +283,6 @@ def find_table_names(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[str,
 
     >>> find_table_names("WITH w AS (SELECT a, b FROM t x, u) SELECT c, d FROM w JOIN v USING (k)")
     ('t', 'u', 'w', 'v')
-    >>> find_table_names("SELECT 1 FROM a JOIN b ON a.x = f(b.x, c), d, (SELECT e, g FROM h) i, j")
-    ('a', 'b', 'd', 'h', 'j')
-    >>> find_table_names("SELECT * FROM (trades) MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x < y)")
-    ('trades',)
     """
     tokens, pairs = tokenize_sql(text, dialect)
     names: dict[str, None] = {}
