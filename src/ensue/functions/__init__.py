@@ -29,8 +29,8 @@ __all__ = [
     "LOCATION",
     "SPACES",
     "WKT",
-    "call",
-    "name_of",
+    "call_function",
+    "resolve_function_name",
 ]
 
 _GROUPS = (
