@@ -271,7 +271,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_done(spark, tmp_pa
         ({"history": str(tmp_path / "nowhere")}, "nowhere"),
         ({"history": case.history.drop_columns(["k"])}, "has no column 'k'"),
         ({"history": case.history.slice(0, 0)}, "has no events"),
-        ({"history": Shelved(case.history, "row", "type")}, "time column of the history"),
+        ({"history": Shelved(case.history, "row", "type")}, "time column is .* in the history"),
         ({"history": {"A": case.history}}, "by event type"),
         ({"history": case.matches()}, "is a stream"),
     ):

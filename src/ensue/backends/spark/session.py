@@ -15,9 +15,9 @@ from pyspark import TaskContext
 
 from ensue.backends.spark import spark_text
 from ensue.backends.spark.paths import normalize_path
-from ensue.backends.spark.spark_errors import get_error_types, translate_error
+from ensue.backends.spark.spark_errors import translate_errors
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.errors import EventError, RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.stage import MicroBatch
 
@@ -79,10 +79,8 @@ def read_events(
     """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
     if form != "parquet":
         return read_text_events(session, [path], form, spelling)
-    try:
+    with translate_errors(f"cannot read events from {path}: ", EventError):
         return session.read.parquet(path)
-    except get_error_types() as error:
-        raise EventError(f"cannot read events from {path}: {translate_error(error)}") from None
 
 
 def read_text_events(
@@ -92,35 +90,22 @@ def read_text_events(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> "DataFrame":
     """Read text files with common column types."""
-    try:
+    with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):
         if form == "json":
             return spark_text.read_json(session, paths, spelling)
         return spark_text.read_csv(session, paths, form, spelling)
-    except get_error_types() as error:
-        raise EventError(
-            f"cannot read events from {', '.join(paths)}: {translate_error(error)}"
-        ) from None
 
 
 def collect(matches: "DataFrame") -> "pa.Table":
     """Run the query and collect all matches."""
-    try:
+    with translate_errors("Spark could not finish: "):
         return matches.toArrow()
-    except get_error_types() as error:
-        raise _unfinished(error) from None
 
 
 def write_parquet(matches: "DataFrame", folder: str) -> None:
     """Run the query and write all matches to a new folder of Parquet files."""
-    try:
+    with translate_errors("Spark could not finish: "):
         matches.write.parquet(normalize_path(folder))
-    except get_error_types() as error:
-        raise _unfinished(error) from None
-
-
-def _unfinished(error: Exception) -> EnsueError:
-    why = translate_error(error)
-    return RunnerError(f"Spark could not finish: {why}") if isinstance(why, RunnerError) else why
 
 
 def _require_java() -> None:

@@ -320,13 +320,19 @@ def get_error_types() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def translate_errors(beginning: str = "") -> Iterator[None]:
-    """Translate errors that Spark raises inside; `beginning` is put before an unknown message."""
+def translate_errors(beginning: str = "", kind: type[EnsueError] | None = None) -> Iterator[None]:
+    """Translate errors that Spark raises inside.
+
+    `beginning` is put before the message of an error without a better translation, or, as an
+    error of this `kind`, before any message.
+    """
     try:
         yield
     except get_error_types() as error:
         why = translate_error(error)
-        raise (RunnerError(f"{beginning}{why}") if type(why) is RunnerError else why) from None
+        if kind is None and type(why) is not RunnerError:
+            raise why from None
+        raise (kind or RunnerError)(f"{beginning}{why}") from None
 
 
 def get_stream_failure(query: Any) -> EnsueError | None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
+from pyspark import SparkFiles
 from pyspark.sql import Column, DataFrame, GroupedData, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -39,8 +39,13 @@ from ensue.backends.spark.session import (
     get_micro_batch,
     silence_init_worker,
 )
-from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
-from ensue.backends.spark.stream_spec import StreamSpec, register_stream_spec
+from ensue.backends.spark.state_store import (
+    KeyGroupStore,
+    get_key_group_count,
+    get_partition_id,
+    get_stage_keys,
+)
+from ensue.backends.spark.stream_spec import STREAM_SPECS, StreamSpec
 from ensue.ir.query import Query
 from ensue.runtime.cost_warning import warn_if_expensive
 from ensue.runtime.job_fingerprint import register_job
@@ -124,9 +129,8 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
             warn_if_expensive(prepared)
     _require_rocksdb(frame)
     warn_of_whole_streams(workload)
-    register_stream_spec(
-        matches if isinstance(matches, SeveralMatches) else next(iter(matches.values())), spec
-    )
+    several = isinstance(matches, SeveralMatches)
+    STREAM_SPECS.put(matches if several else next(iter(matches.values())), spec)
     return matches
 
 
@@ -270,20 +274,13 @@ class PackEvents:
     cut: float | None = None  # the end of a history, to detect a gap
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chain, context = self.chain, TaskContext.get()
-        task = 0 if context is None else context.partitionId()
+        chain, task = self.chain, get_partition_id()
         arrivals = read_task_input(batches, chain, self.bad_events)
         packed, version = self._packed(arrivals.events, task)
-        newest_ms = arrivals.newest_ms
+        times = {"newest_ms": arrivals.newest_ms, "version": version}
         rows = [
-            _row(
-                key,
-                PackedTable(0, key_group, CLOCK, b""),
-                task,
-                newest_ms=newest_ms,
-                version=version,
-            )
-            for key_group, key in enumerate(compute_state_keys(chain.count_key_groups(0)))
+            _row(key, PackedTable(0, key_group, CLOCK, b""), task) | times
+            for key_group, key in enumerate(get_stage_keys(chain, 0))
         ]
         if self.cut is not None and arrivals.oldest is not None:
             rows[0]["blob"] = json.dumps(arrivals.oldest).encode()
@@ -346,20 +343,16 @@ class StageProcessor(StatefulProcessor):
         own = [row for row in ordered if row.stage == self.number]
         clocks = [row for row in own if row.number == CLOCK]
         newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
-        keys = (
-            compute_state_keys(self.chain.count_key_groups(self.number + 1))
-            if self._has_next
-            else [0]
-        )
+        keys = get_stage_keys(self.chain, self.number + 1)
         for row in ordered:
             if row.stage != self.number:
                 yield Row(**(row.asDict() | {"through": keys[row.key_group % len(keys)]}))
         if not own:
             return
-        if clocks and key[0] == 0 and self._has_next:
+        if clocks and key[0] == 0 and self.number + 1 < len(self.chain.stages):
             for key_group, through in enumerate(keys):
                 clock = PackedTable(self.number + 1, key_group, CLOCK, b"")
-                yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
+                yield Row(**(_row(through, clock, 0) | {"newest_ms": max(newest, default=None)}))
         next_ms = compute_watermark(newest, self.delay_ms)
         oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
         blobs = [bytes(row.blob) for row in own if row.number != CLOCK]
@@ -394,10 +387,6 @@ class StageProcessor(StatefulProcessor):
     def close(self) -> None:
         freeze_loaded_code()
 
-    @property
-    def _has_next(self) -> bool:
-        return self.number + 1 < len(self.chain.stages)
-
     def _run(
         self,
         key_group: int,
@@ -415,7 +404,7 @@ class StageProcessor(StatefulProcessor):
         checks = self.cut is not None and self.number == 0 and key_group == 0
         place = 0
         if self.chain.spreads is not None and key_group:
-            place = compute_state_keys(self.chain.count_key_groups(self.number)).index(key_group)
+            place = get_stage_keys(self.chain, self.number).index(key_group)
         outcome = run_task(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, get_task_cache(), oldest,
             newest_ms, require_no_gap=checks, place=place, version=version,
@@ -440,37 +429,19 @@ def _route(
     chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int
 ) -> Iterator[dict[str, Any]]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
-    following = number + 1
-    keys = (
-        compute_state_keys(chain.count_key_groups(following))
-        if following < len(chain.stages)
-        else [0]
-    )
+    keys = get_stage_keys(chain, number + 1)
     for place, packed in enumerate(sent):
-        key_group = packed.key_group if packed.stage == following else packed.key_group % len(keys)
-        yield _row(keys[key_group], packed, sender, place=place)
+        yield _row(keys[packed.key_group % len(keys)], packed, sender) | {"place": place}
 
 
 def build_counter_row(chain: Pipeline, key_group: int, counters: TaskCounters) -> dict[str, Any]:
     """Build the counter row of a key group."""
-    return _row(
-        0, PackedTable(len(chain.stages), key_group, COUNTS, b""), key_group, counters=counters
-    )
+    mark = PackedTable(len(chain.stages), key_group, COUNTS, b"")
+    return _row(0, mark, key_group) | asdict(counters)
 
 
-def _row(
-    through: int,
-    packed: PackedTable,
-    sender: int,
-    *,
-    place: int = 0,
-    newest_ms: int | None = None,
-    version: str | None = None,
-    counters: TaskCounters | None = None,
-) -> dict[str, Any]:
-    counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
+def _row(through: int, packed: PackedTable, sender: int) -> dict[str, Any]:
     return {
-        "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
-        "version": version,
-        **asdict(packed), "dropped": 0, "ahead": 0, **counted,
+        "through": through, "sender": sender, "place": 0, "newest_ms": None, "version": None,
+        **asdict(packed), **dict.fromkeys(COUNTERS, 0),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ensue.backends.spark import spark_text
 from ensue.backends.spark.session import read_events
-from ensue.backends.spark.spark_errors import get_error_types, translate_error
+from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.errors import EventError, RunnerError
 
@@ -31,7 +31,7 @@ def read_folder(
     columns = schema or read_events(session, path, form, spelling).schema
     if schema is None and form != "parquet":
         columns = _in_utc(columns)
-    try:
+    with translate_errors(f"cannot read a stream from {path}: ", EventError):
         match form:
             case "csv" | "tsv":
                 separator = spelling.between(form)
@@ -42,8 +42,6 @@ def read_folder(
                 return spark_text.cast_to_schema(frame, columns, spelling)
             case _:
                 return session.readStream.schema(columns).parquet(path)
-    except get_error_types() as error:
-        raise EventError(f"cannot read a stream from {path}: {translate_error(error)}") from None
 
 
 def _in_utc(schema: "StructType") -> "StructType":
@@ -82,7 +80,12 @@ def read_kafka(
     except get_error_types() as error:
         message = str(translate_error(error))
         if "data source: kafka" in message or "DATA_SOURCE_NOT_FOUND" in message:
-            raise RunnerError(_no_connector(session.version)) from None
+            connector = f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{session.version}"
+            raise RunnerError(
+                "this Spark has no Kafka connector\n"
+                f"  hint: --packages {connector} if Maven has that release, otherwise --jars with "
+                "those of another one; docs/kafka.md names them"
+            ) from None
         raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
     if schema is None:
         columns = _with_times(columns, spelling)
@@ -124,14 +127,6 @@ def _infer_columns(session: "SparkSession", options: dict[str, str]) -> "StructT
             f"{texts[0][:60]!r}"
         )
     return sample.schema
-
-
-def _no_connector(release: str) -> str:
-    return (
-        "this Spark has no Kafka connector\n"
-        f"  hint: --packages org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{release} if Maven "
-        "has that release, otherwise --jars with those of another one; docs/kafka.md names them"
-    )
 
 
 def read_rate(session: "SparkSession", rows: int) -> "DataFrame":
