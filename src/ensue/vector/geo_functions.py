@@ -120,8 +120,7 @@ def _inside(q: PlaceValues, p: PlaceValues, space: int) -> Vector:
 
 
 def _overlaps(p: PlaceValues, q: PlaceValues, space: int) -> Vector:
-    if isinstance(q, ConstantRegion):
-        p, q = q, p
+    p, q = (q, p) if isinstance(q, ConstantRegion) else (p, q)
     return _test(geometry.OVERLAP, p, q, space)
 
 

@@ -240,20 +240,14 @@ def _formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Colu
     parsed = {name: parse_formatted_times(_column(name), spelling) for name in texts}
     if not parsed:
         return {}
-    aggregates = [
-        sql.count(_column(name)).alias(f"{number} known") for number, name in enumerate(texts)
-    ] + [
-        sql.min(sql.when(parsed[name].isNull(), _column(name))).alias(f"{number} bad")
-        for number, name in enumerate(texts)
-    ]
-    (row,) = frame.agg(*aggregates).collect()
-    values = row.asDict()
-    for number, name in enumerate(texts):
-        bad = values[f"{number} bad"]
+    known = [sql.count(_column(name)) for name in texts]
+    first_bad = [sql.min(sql.when(parsed[name].isNull(), _column(name))) for name in texts]
+    (row,) = frame.agg(*known, *first_bad).collect()
+    for name, count, bad in zip(texts, row[: len(texts)], row[len(texts) :], strict=True):
         if spelling.asks(name):
             if bad is not None and not spelling.drop:
                 raise spelling.build_time_error(name, bad, "the first one in alphabetical order")
-        elif bad is not None or not values[f"{number} known"]:
+        elif bad is not None or not count:
             del parsed[name]
     return parsed
 
@@ -352,9 +346,8 @@ def read_json(
 def infer_kinds(frame: "DataFrame", path: str) -> dict[str, CellKind]:
     """Infer the types of the text columns in one pass."""
     from pyspark.sql import functions as sql
-    from pyspark.sql.types import StringType
 
-    names = [f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)]
+    names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
     first = frame.select(*map(_column, names)).head(_SAMPLE) if names else []
     aggregates: list[Column] = []
