@@ -38,21 +38,12 @@ _CLASSES = {
 
 
 def get_package_name(value: object) -> str:
-    """Return the top-level package of a value's class.
-
-    >>> from fractions import Fraction
-    >>> get_package_name(Fraction(1))
-    'fractions'
-    """
+    """Return the top-level package of a value's class."""
     return type(value).__module__.partition(".")[0]
 
 
 def detect_library(table: object) -> DataFrameLibrary:
-    """Detect the library of a table, or of its base class, without importing the library.
-
-    >>> detect_library([{"t": 1}])
-    <DataFrameLibrary.ARROW: 1>
-    """
+    """Detect the library of a table, or of its base class, without importing the library."""
     for base in type(table).__mro__:
         if base.__module__.startswith("pyspark.sql"):
             return DataFrameLibrary.SPARK

@@ -1,13 +1,4 @@
-"""Casts between kinds of values; the result is NULL if a value cannot be converted.
-
->>> from ensue.functions import call_function
->>> (
-...     call_function("to_integer", ["12.7"]),
-...     call_function("to_integer", ["twelve"]),
-...     call_function("to_string", [0.1]),
-... )
-(12, None, '0.1')
-"""
+"""Casts between kinds of values; the result is NULL if a value cannot be converted."""
 
 import math
 import re

@@ -124,12 +124,8 @@ def _unary(operator: str, value: object) -> object:
 def evaluate_binary(operator: str, left: object, right: object) -> object:
     """Computes arithmetic, a comparison, or `||` of two values.
 
-    >>> (
-    ...     evaluate_binary("/", 1, 0) is None,
-    ...     evaluate_binary("%", -7, 3),
-    ...     evaluate_binary("+", 2**63 - 1, 1) is None,
-    ... )
-    (True, -1, True)
+    >>> evaluate_binary("%", -7, 3), evaluate_binary("+", 2**63 - 1, 1) is None
+    (-1, True)
     """
     if left is None or right is None:
         return None
@@ -195,11 +191,8 @@ def _temporal(operator: str, left: object, right: object) -> object:
 def compile_like(pattern: str) -> re.Pattern[str]:
     r"""Converts a LIKE pattern to a regular expression for a full match.
 
-    >>> (
-    ...     bool(compile_like("a_c%").fullmatch("abcd")),
-    ...     bool(compile_like(r"100\%").fullmatch("1000")),
-    ... )
-    (True, False)
+    >>> compile_like("a_c%").pattern, compile_like(r"100\%").pattern
+    ('a.c.*', '100%')
     """
     wildcards = {"%": ".*", "_": "."}
     tokens = re.findall(r"\\.|.", pattern, re.DOTALL)
@@ -215,14 +208,8 @@ def compute_aggregate(
     NULLs are skipped, except by `first` and `last`. Sums add from the left in double precision, so
     that compiled loops compute the same bits.
 
-    >>> (
-    ...     compute_aggregate("avg", [1, None, 4]),
-    ...     compute_aggregate("count", [1, None]),
-    ...     compute_aggregate("last", [1, None]),
-    ... )
-    (2.5, 1, None)
-    >>> compute_aggregate("percentile", [1, 2, 3, 4], 50)
-    2.5
+    >>> compute_aggregate("avg", [1, None, 4]), compute_aggregate("percentile", [1, 2, 3, 4], 50)
+    (2.5, 2.5)
     """
     if function in ("first", "last"):
         return (values[0] if function == "first" else values[-1]) if values else None

@@ -319,11 +319,8 @@ def define(
 def get_common_kind(left: ValueKind, right: ValueKind) -> ValueKind:
     """Returns the common kind of two comparable kinds.
 
-    >>> (
-    ...     get_common_kind(ValueKind.INTEGER, ValueKind.DECIMAL),
-    ...     get_common_kind(ValueKind.NULL, ValueKind.STRING),
-    ... )
-    (<ValueKind.FLOAT: 'float'>, <ValueKind.STRING: 'string'>)
+    >>> get_common_kind(ValueKind.INTEGER, ValueKind.DECIMAL)
+    <ValueKind.FLOAT: 'float'>
     """
     if left is right or right is ValueKind.NULL:
         return left

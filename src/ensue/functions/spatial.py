@@ -42,12 +42,8 @@ from ensue.ir.values import to_number
 def get_earth_variant(function: str) -> str:
     """Returns the variant of a function for events on the earth.
 
-    >>> (
-    ...     get_earth_variant("distance"),
-    ...     get_earth_variant("circle"),
-    ...     get_earth_variant("earth_distance"),
-    ... )
-    ('earth_distance', 'circle', 'earth_distance')
+    >>> get_earth_variant("distance"), get_earth_variant("circle")
+    ('earth_distance', 'circle')
     """
     return _ON_EARTH.get(function, function)
 

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ensue.errors import QueryError
@@ -32,37 +32,21 @@ def _trimming(name: str, strip: Callable[[str, str], str], arrow: str) -> Scalar
     )
 
 
-def _left(text: object, count: object) -> str:
-    """Returns the first characters, or for a negative count all but the last ones."""
-    return str(text)[: int(to_number(count))]
-
-
 def _right(text: object, count: object) -> str:
     """Returns the last characters, or for a negative count all but the first ones."""
     characters, last = str(text), int(to_number(count))
     return characters[max(len(characters) - last, 0) :] if last >= 0 else characters[-last:]
 
 
-def _padding(text: object, length: object, filling: object) -> tuple[str, str] | None:
-    """Returns the text, cut to a length, and its padding."""
+def _pad(text: object, length: object, filling: object = " ", *, left: bool) -> str | None:
+    """Cuts or fills a text to a length."""
     characters, size, fill = str(text), int(to_number(length)), str(filling)
     if size > MAX_STRING_LENGTH:
         return None
     cut = characters[: max(size, 0)]
     missing = size - len(cut)
-    if missing <= 0 or not fill:
-        return cut, ""
-    return cut, (fill * (missing // len(fill) + 1))[:missing]
-
-
-def _lpad(text: object, length: object, filling: object = " ") -> str | None:
-    padded = _padding(text, length, filling)
-    return None if padded is None else padded[1] + padded[0]
-
-
-def _rpad(text: object, length: object, filling: object = " ") -> str | None:
-    padded = _padding(text, length, filling)
-    return None if padded is None else padded[0] + padded[1]
+    padding = "" if missing <= 0 or not fill else (fill * (missing // len(fill) + 1))[:missing]
+    return padding + cut if left else cut + padding
 
 
 def _repeat(text: object, count: object) -> str | None:
@@ -139,11 +123,6 @@ def _initcap(text: object) -> str:
     return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), str(text))
 
 
-def _chr(code: object) -> str | None:
-    point = int(to_number(code))
-    return chr(point) if 0 < point < 0xD800 or 0xE000 <= point <= 0x10FFFF else None
-
-
 _SLICE = (
     "pc.utf8_slice_codeunits(texts, start=max(y - 1, 0),"
     " stop=None if z is None else max(y - 1 + max(z, 0), 0))"
@@ -196,10 +175,10 @@ TEXTS = (
     ),
     define("replace(text, text, text) -> string", _replace),
     define("reverse(text) -> string", lambda text: str(text)[::-1]),
-    define("left(text, whole) -> string", _left),
+    define("left(text, whole) -> string", lambda text, count: str(text)[: int(to_number(count))]),
     define("right(text, whole) -> string", _right),
-    define("lpad(text, whole, text?) -> string", _lpad),
-    define("rpad(text, whole, text?) -> string", _rpad),
+    define("lpad(text, whole, text?) -> string", partial(_pad, left=True)),
+    define("rpad(text, whole, text?) -> string", partial(_pad, left=False)),
     define("repeat(text, whole) -> string", _repeat),
     define("split_part(text, text, whole) -> string", _split_part),
     define("concat_ws(text, text...) -> string", _concat_ws, sees_null=True),
@@ -209,7 +188,10 @@ TEXTS = (
     *map(_digest, ("md5", "sha1", "sha256")),
     define("initcap(text) -> string", _initcap),
     define("ascii|ord|unicode(text) -> integer", lambda text: ord(str(text)[0]) if text else 0),
-    define("chr|char(whole) -> string", _chr),
+    define(
+        "chr|char(whole) -> string",
+        lambda code: chr(code) if 0 < code < 0xD800 or 0xE000 <= code <= 0x10FFFF else None,
+    ),
 )
 
 # --- regular expressions, which RE2 runs in linear time

@@ -83,14 +83,7 @@ _LONGEST = np.int64(10**MAX_DECIMAL_DIGITS)
 def explain_inexact(
     array: pa.Array, kind: ValueKind, valid: Bools | None, unit: Unit, name: str | None
 ) -> str | None:
-    """Explain why a column is excluded from arithmetic, if one of its values cannot be exact.
-
-    >>> reason = explain_inexact(
-    ...     pa.array([2**63], pa.uint64()), ValueKind.INTEGER, None, "us", "id"
-    ... )
-    >>> reason.splitlines()[0][:50]
-    "9223372036854775808 in column 'id' is beyond the 6"
-    """
+    """Explain why a column is excluded from arithmetic, if one of its values cannot be exact."""
     match kind:
         case ValueKind.INTEGER if types.is_uint64(array.type):
             row = _first(get_raw_values(array, np.uint64) > np.uint64(2**63 - 1), valid)
@@ -347,15 +340,7 @@ def broadcast(vector: Vector, length: int) -> Vector:
 
 
 def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
-    """Convert a vector to an Arrow array.
-
-    >>> to_arrow(Vector(ValueKind.FLOAT, np.array([1.5, 2.5]), np.array([True, False])), "us")
-    <pyarrow.lib.DoubleArray object at ...>
-    [
-      1.5,
-      null
-    ]
-    """
+    """Convert a vector to an Arrow array."""
     if isinstance(vector, PlaceVector):
         from ensue.vector.geo_columns import format_places
 
@@ -374,11 +359,7 @@ def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
 
 
 def arrow_type(kind: ValueKind, unit: Unit, zone: str | None = None) -> pa.DataType:
-    """The Arrow type of a computed value.
-
-    >>> arrow_type(ValueKind.DECIMAL, "us")
-    DataType(double)
-    """
+    """The Arrow type of a computed value."""
     match kind:
         case ValueKind.TIMESTAMP:
             return pa.timestamp(unit, zone)

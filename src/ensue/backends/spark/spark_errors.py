@@ -30,14 +30,7 @@ class Translation(NamedTuple):
 
 
 def translate_message(text: str) -> EnsueError | None:
-    """Translate a known message of Spark; None for an unknown one.
-
-    >>> print(
-    ...     translate_message("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. ...")
-    ... )
-    another stream is using this checkpoint
-      hint: stop it first; each stream needs its own checkpoint
-    """
+    """Translate a known message of Spark; None for an unknown one."""
     for pattern, error, message in _TRANSLATIONS:
         if found := re.search(pattern, text, re.DOTALL):
             if callable(message):

@@ -160,7 +160,8 @@ def read_csv(
 ) -> "DataFrame":
     """Read CSV files, with column types inferred from the cells of all files."""
     frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
-    return _infer_types(_union(frames), ", ".join(paths), spelling)
+    union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    return _infer_types(union, ", ".join(paths), spelling)
 
 
 def _read_rows(
@@ -175,11 +176,6 @@ def _read_rows(
         raise EventError(f"cannot read events from {path}: there is no header")
     check_header(list(first[0]), path, spelling)
     return session.read.csv(path, **options)
-
-
-def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
-    """Union the rows of all frames; a column that some of them lack is NULL there."""
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
 def _infer_types(

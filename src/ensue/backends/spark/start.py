@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -360,17 +360,10 @@ def make_delivery(sink: Sink, aside: Sink | None) -> BatchStep:
     return deliver
 
 
-def list_output_folders(
-    output: str | Path, names: Iterable[Name], top: str = UNNAMED_FOLDER
-) -> dict[Name, str]:
-    """Return the output folder of each query or level."""
-    root = str(output).rstrip("/")
-    return {name: f"{root}/{folder}" for name, folder in name_folders(names, top).items()}
-
-
 def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> dict[Name, Sink]:
     if isinstance(output, str | Path):
-        output = list_output_folders(output, matches)
+        root, folders = str(output).rstrip("/"), name_folders(matches, UNNAMED_FOLDER)
+        output = {name: f"{root}/{folder}" for name, folder in folders.items()}
     if not isinstance(output, Mapping):
         raise EventError(
             "several queries need several outputs\n"

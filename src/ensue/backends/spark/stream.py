@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.sql import Column, DataFrame, GroupedData, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -70,7 +70,9 @@ from ensue.runtime.tasks.wire_format import (
     read_task_input,
 )
 from ensue.runtime.workload import Workload
-from ensue.vector.event_table import StreamSchema
+
+if TYPE_CHECKING:
+    from ensue.backends.spark.backfill import Backfill
 
 STREAMING = True
 measured = statistics.measured
@@ -122,7 +124,7 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
         reject_dataframe_archives(chain)
         reject_large_tables(chain)
     spec = StreamSpec(workload, frame, given)
-    matches = build_stream(spec)
+    matches = build_frames(workload, build_packed_stream(spec))
     register_job(workload.asked, workload.pasts)
     for work in workload.works:
         for prepared in work.expected:
@@ -134,33 +136,15 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
     return matches
 
 
-class InitialState(Protocol):
-    """The initial state of the key groups of a stream."""
-
-    @property
-    def cut(self) -> float:
-        """The end of the history in the engine's time unit."""
-
-    def initial(self, chain: int, stage: int) -> GroupedData | None:
-        """Return the state parts of a stage; None if the stream has started already."""
-
-
-def build_stream(
-    spec: StreamSpec, beginning: InitialState | None = None, *, gap: bool = False
-) -> Frames:
-    """Build the stream; with `gap` it may begin after the end of the history."""
-    return build_frames(spec.workload, build_packed_stream(spec, beginning, gap=gap))
-
-
 def build_packed_stream(
     spec: StreamSpec,
-    beginning: InitialState | None = None,
+    beginning: "Backfill | None" = None,
     *,
     gap: bool = False,
     shed: bool = False,
 ) -> DataFrame:
     """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
-    the keys that were shed."""
+    the keys that were shed. With `gap` it may begin after the end of the history."""
     workload, given = spec.workload, spec.given
     shape = workload.source.shape
     watched = with_watermark(spec.frame, shape, given.watermark, given.max_ahead)
@@ -178,9 +162,10 @@ def build_packed_stream(
                 processor, FLOW, "append", "EventTime", first
             )
         flows.append(flow)
-    flow = reduce(DataFrame.union, flows).observe(
-        get_metric_name(given.number), *build_counters(shape)
-    )
+    counters = [sql.sum(name).alias(name) for name in COUNTERS]
+    if not is_calendar_time(shape):
+        counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
+    flow = reduce(DataFrame.union, flows).observe(get_metric_name(given.number), *counters)
     kind = sql.col("number")
     results = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return results.select(kind.alias("query"), sql.col("blob").alias("matches"))
@@ -200,22 +185,8 @@ def get_metric_name(number: int) -> str:
 
 
 def is_ensue_metric(name: str) -> bool:
-    """Whether a metric holds counters of Ensue.
-
-    >>> (
-    ...     is_ensue_metric(get_metric_name(1)),
-    ...     is_ensue_metric(get_metric_name(2)),
-    ...     is_ensue_metric("ensued"),
-    ... )
-    (True, True, False)
-    """
+    """Whether a metric holds counters of Ensue."""
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
-
-
-def build_counters(shape: StreamSchema) -> list[Column]:
-    """Return the counters for a query's progress, and a mark for numeric time columns."""
-    counted = [sql.sum(name).alias(name) for name in COUNTERS]
-    return counted if is_calendar_time(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
 
 
 def select_events(
@@ -232,7 +203,9 @@ def select_events(
             condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
         )
         if cut is not None:
-            selected = selected | _overlapping(frame, chain, cut)
+            shape = chain.source.shape
+            overlaps = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
+            selected = selected | sql.coalesce(overlaps, sql.lit(False))
         frame = frame.filter(selected)
     key_group = build_key_group_column(chain)
     if condition is not None:
@@ -241,13 +214,6 @@ def select_events(
         key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
     names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
     return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
-
-
-def _overlapping(frame: DataFrame, chain: Pipeline, cut: float) -> Column:
-    """Whether an event shows that the stream begins before the history ends."""
-    shape = chain.source.shape
-    found = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
-    return sql.coalesce(found, sql.lit(False))
 
 
 def _require_rocksdb(frame: DataFrame) -> None:
