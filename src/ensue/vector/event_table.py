@@ -299,8 +299,8 @@ def _check_columns(
             raise EventError(f"no column '{name}' for {option}=\n  hint: {hint or 'no columns'}")
     kinds = {fields[t] for t in times}
     if not kinds <= set(ORDERED):
-        kinds_by_column = [(t, fields[t].value) for t in times]
-        shown = ", ".join(f"{t} is a{'n'[: k[0] in 'aeiou']} {k}" for t, k in kinds_by_column)
+        named = [(t, fields[t].value) for t in times]
+        shown = ", ".join(f"{t} is {'an' if k[0] in 'aeiou' else 'a'} {k}" for t, k in named)
         raise EventError(
             f"events cannot be ordered by time={time!r}: {shown}\n"
             "  hint: use a timestamp, a date, a number, or text in ISO form"

@@ -136,10 +136,14 @@ def _corners(column: pa.ChunkedArray, rows: Ints | None) -> tuple[Floats, Floats
     return corners[:, 0].copy(), corners[:, 1].copy(), first
 
 
+def is_usable(x: Floats, y: Floats, space: str) -> Bools:
+    """Which coordinates are numbers in the range of the space."""
+    widest, highest = (540, 90) if space == "earth" else (MAX_COORDINATE, MAX_COORDINATE)
+    return np.asarray((np.abs(x) <= widest) & (np.abs(y) <= highest))
+
+
 def _convex(x: Floats, y: Floats, first: Ints, space: str) -> EventPlaces:
-    usable = (np.abs(x) <= MAX_COORDINATE) & (np.abs(y) <= MAX_COORDINATE)
-    if space == "earth":
-        usable &= (np.abs(y) <= 90) & (np.abs(x) <= 540)
+    usable = is_usable(x, y, space)
     if not usable.all():
         x, y, first = _without(x, y, first, usable)
     single = int(np.diff(first).max(initial=0)) <= 1

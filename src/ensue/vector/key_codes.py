@@ -390,12 +390,12 @@ class ColumnCodes:
         column._counter.next = count
         for _ in range(wholes):
             meaning = _read(saved).tobytes().decode()
-            whole = column._integers[meaning] = IntegerCodes(column._counter)
-            whole.restore(_read(saved), _read(saved))
+            column._integers[meaning] = IntegerCodes(column._counter)
+            column._integers[meaning].restore(_read(saved), _read(saved))
         for _ in range(texts):
             meaning = _read(saved).tobytes().decode()
-            text = column._texts[meaning] = TextCodes(column._counter)
-            text.restore(_read(saved), _read(saved), _read(saved))
+            column._texts[meaning] = TextCodes(column._counter)
+            column._texts[meaning].restore(_read(saved), _read(saved), _read(saved))
         return column
 
 

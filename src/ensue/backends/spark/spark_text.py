@@ -1,6 +1,6 @@
 """Reads CSV and JSON files on Spark, and parses text columns by the rules of `text_columns`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from ensue.errors import EventError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
 def normalize_times(times: "Column") -> "Column":
@@ -197,14 +197,11 @@ def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFr
 
     if not spelling.nulls:
         return frame
-    texts = _texts(frame)
-    return frame.select(
-        *(
-            sql.when(~_column(name).isin(*spelling.nulls), _column(name)).alias(name)
-            if name in texts
-            else _column(name)
-            for name in frame.columns
-        )
+    return frame.withColumns(
+        {
+            name: sql.when(~_column(name).isin(*spelling.nulls), _column(name))
+            for name in _texts(frame)
+        }
     )
 
 
@@ -263,9 +260,9 @@ def read_csv_stream(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> "DataFrame":
     """Read existing and future CSV files of a folder; a cell of another type is NULL."""
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StringType
 
-    text = StructType([StructField(field.name, StringType()) for field in schema.fields])
+    text = replace_types(schema, lambda _: True, StringType())
     options: dict[str, Any] = CSV_OPTIONS | {
         "sep": separator,
         "multiLine": True,
@@ -311,15 +308,19 @@ def _times_of(schema: "StructType", spelling: TextFileOptions) -> set[str]:
 
 def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "StructType":
     """Replace the timestamp columns that the time format applies to by text columns."""
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StringType
 
     formatted_times = _times_of(schema, spelling)
-    return StructType(
-        [
-            StructField(f.name, StringType()) if f.name in formatted_times else f
-            for f in schema.fields
-        ]
-    )
+    return replace_types(schema, lambda field: field.name in formatted_times, StringType())
+
+
+def replace_types(
+    schema: "StructType", matches: "Callable[[StructField], bool]", type: "DataType"
+) -> "StructType":
+    """Replace the types of the matching columns."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, type) if matches(f) else f for f in schema.fields])
 
 
 def _has_multiline_cells(session: "SparkSession", path: str) -> bool:
@@ -387,13 +388,7 @@ def cast_columns(
 ) -> "DataFrame":
     """Cast text columns to their types; a cell of another type becomes NULL."""
     converted = {n: _cast(_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
-    converted |= parsed or {}
-    return frame.select(
-        *(
-            converted[name].alias(name) if name in converted else _column(name)
-            for name in frame.columns
-        )
-    )
+    return frame.withColumns(converted | dict(parsed or {}))
 
 
 def _cast(column: "Column", kind: CellKind) -> "Column":

@@ -28,9 +28,14 @@ def read_folder(
 
     Without a schema the columns are inferred from the existing files.
     """
+    from pyspark.sql.types import TimestampNTZType, TimestampType
+
     columns = schema or read_events(session, path, form, spelling).schema
     if schema is None and form != "parquet":
-        columns = _in_utc(columns)
+        # read times without a zone as UTC, as watermarks are
+        columns = spark_text.replace_types(
+            columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType()
+        )
     with translate_errors(f"cannot read a stream from {path}: ", EventError):
         match form:
             case "csv" | "tsv":
@@ -42,18 +47,6 @@ def read_folder(
                 return spark_text.cast_to_schema(frame, columns, spelling)
             case _:
                 return session.readStream.schema(columns).parquet(path)
-
-
-def _in_utc(schema: "StructType") -> "StructType":
-    """Read times without a zone as UTC, as watermarks are."""
-    from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
-
-    return StructType(
-        [
-            StructField(f.name, TimestampType()) if isinstance(f.dataType, TimestampNTZType) else f
-            for f in schema.fields
-        ]
-    )
 
 
 def read_kafka(
@@ -68,6 +61,7 @@ def read_kafka(
     Without a schema the columns are inferred from its first records.
     """
     from pyspark.sql import functions as sql
+    from pyspark.sql.types import TimestampType
 
     options = {
         "kafka.bootstrap.servers": servers,
@@ -88,23 +82,14 @@ def read_kafka(
             ) from None
         raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
     if schema is None:
-        columns = _with_times(columns, spelling)
+        # columns with a time format are text in the sample
+        columns = spark_text.replace_types(
+            columns, lambda f: spelling.asks(f.name), TimestampType()
+        )
     texts = spark_text.replace_times_by_text(columns, spelling)
     value = sql.from_json(sql.col("value").cast("string"), texts)
     return spark_text.cast_to_schema(
         records.select(value.alias("event")).select("event.*"), columns, spelling
-    )
-
-
-def _with_times(schema: "StructType", spelling: TextFileOptions) -> "StructType":
-    """Declare columns with a time format as timestamps; in the sample they are text."""
-    from pyspark.sql.types import StructField, StructType, TimestampType
-
-    return StructType(
-        [
-            StructField(f.name, TimestampType()) if spelling.asks(f.name) else f
-            for f in schema.fields
-        ]
     )
 
 
