@@ -136,16 +136,12 @@ def _promoted(left: Vector, right: Vector) -> tuple[Vector, Vector]:
     if left.kind is right.kind:
         return left, right
     if left.kind.numeric and right.kind.numeric:
-        return (
-            Vector(ValueKind.FLOAT, to_floats(left), left.valid),
-            Vector(ValueKind.FLOAT, to_floats(right), right.valid),
-        )
-    if {left.kind, right.kind} == {ValueKind.TIMESTAMP, ValueKind.DATE}:
-        return (
-            Vector(ValueKind.TIMESTAMP, left.values, left.valid),
-            Vector(ValueKind.TIMESTAMP, right.values, right.valid),
-        )
-    raise TypeError(f"{left.kind.value} and {right.kind.value} have no common kind")
+        a, b = (Vector(ValueKind.FLOAT, to_floats(v), v.valid) for v in (left, right))
+    elif {left.kind, right.kind} == {ValueKind.TIMESTAMP, ValueKind.DATE}:
+        a, b = (Vector(ValueKind.TIMESTAMP, v.values, v.valid) for v in (left, right))
+    else:
+        raise TypeError(f"{left.kind.value} and {right.kind.value} have no common kind")
+    return a, b
 
 
 def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
@@ -415,11 +411,8 @@ def match_like(vector: Vector, pattern: str) -> Vector:
     """LIKE with a constant pattern."""
     if vector.kind is ValueKind.NULL:
         return vector
-    return Vector(
-        ValueKind.BOOLEAN,
-        apply_to_texts(vector.values, lambda texts: _alike(texts, pattern)),
-        vector.valid,
-    )
+    alike = apply_to_texts(vector.values, lambda texts: _alike(texts, pattern))
+    return Vector(ValueKind.BOOLEAN, alike, vector.valid)
 
 
 def _alike(texts: pa.Array, pattern: str) -> Bools:

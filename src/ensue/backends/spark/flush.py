@@ -1,10 +1,10 @@
 """Ends a stopped stream: computes the matches that its checkpoint still holds."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -201,29 +201,27 @@ class FinishStage:
     number: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: list[dict[str, Any]] = []
+        states: defaultdict[int, CheckpointState] = defaultdict(CheckpointState)
         sent: list[PackedTable] = []
         passing: list[PackedTable] = []
         for batch in batches:
             for row in batch.to_pylist():
                 if row["part"] != _SENT:
-                    part = {"key_group": row["through"], "part": row["part"]}
-                    parts.append({**part, "number": row["place"], "data": row["blob"]})
+                    states[row["through"]].parts_by_kind[row["part"]][row["place"]] = row["blob"]
                     continue
                 packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 (sent if packed.stage == self.number else passing).append(packed)
         yield from staged_rows(self.chain, self.number, passing)
-        stores = group_state_parts(parts)
         for key_group, key in enumerate(get_stage_keys(self.chain, self.number)):
             blobs = [packed.blob for packed in sent if packed.key_group == key_group]
-            store = stores.get(key)
+            store = states.get(key)
             if store is None and not blobs:
                 continue
             arguments = (self.chain, self.number, key_group)
             if store is None:
                 task = Task(*arguments)
             else:
-                counts = store.counts
+                counts = json.loads(store.parts_by_kind["head"][0])
                 head = StateHeader(0, b"", b"", counts["parts"], counts["entries"], 0, None)
                 task = rebuild_task(store, head, *arguments)
             task.accept(blobs)
@@ -231,40 +229,19 @@ class FinishStage:
             yield from staged_rows(self.chain, self.number, outputs)
 
 
-@dataclass(frozen=True)
 class CheckpointState:
     """The state of a key group, read from a checkpoint."""
 
-    counts: dict[str, int]
-    snapshot: dict[int, bytes]
-    log: dict[int, bytes]
+    def __init__(self) -> None:
+        self.parts_by_kind: dict[str, dict[int, bytes]] = {"head": {}, "snapshot": {}, "log": {}}
 
     def parts(self, count: int) -> Iterator[bytes]:
         return map(self.part, range(count))
 
-    def part(self, number: int) -> bytes:
-        return _get_part(self.snapshot, number)
+    def part(self, number: int, kind: str = "snapshot") -> bytes:
+        if number not in self.parts_by_kind[kind]:
+            raise StateError("a part of the stream's state is missing from the checkpoint")
+        return self.parts_by_kind[kind][number]
 
     def entries(self, count: int) -> Iterator[bytes]:
-        return (_get_part(self.log, number) for number in range(count))
-
-
-def _get_part(parts: dict[int, bytes], number: int) -> bytes:
-    if number not in parts:
-        raise StateError("a part of the stream's state is missing from the checkpoint")
-    return parts[number]
-
-
-def group_state_parts(rows: Iterable[dict[str, Any]]) -> dict[int, CheckpointState]:
-    """Group state parts by key group."""
-    key_groups: dict[int, CheckpointState] = {}
-    for row in rows:
-        store = key_groups.setdefault(row["key_group"], CheckpointState({}, {}, {}))
-        match row["part"]:
-            case "head":
-                store.counts.update(json.loads(row["data"]))
-            case "snapshot":
-                store.snapshot[row["number"]] = row["data"]
-            case _:
-                store.log[row["number"]] = row["data"]
-    return key_groups
+        return (self.part(number, "log") for number in range(count))

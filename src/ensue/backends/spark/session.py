@@ -42,6 +42,7 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
     `settings` are Spark settings for a new session, such as `spark.jars`.
     """
     with require_extra("Spark", "spark"):
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -54,7 +55,8 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
     defaults = _SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}
     for key, value in (defaults | dict(settings or {})).items():
         builder = builder.config(key, value)
-    _quiet()
+    # stop PySpark from logging caught errors with Java's stack trace on standard error
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with _java_messages_to_a_file() as messages:
         try:
             return builder.getOrCreate()
@@ -64,13 +66,6 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
             raise RunnerError(
                 f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer"
             ) from None
-
-
-def _quiet() -> None:
-    """Stop PySpark from logging caught errors with Java's stack trace on standard error."""
-    from pyspark.logger import PySparkLogger
-
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def read_events(

@@ -230,21 +230,12 @@ class DeltaTable:
         if not table.num_rows:
             return
         known = deltalake.DeltaTable(self.path, storage_options=self.storage_options)
-        (
-            known.merge(
-                table,
-                predicate=" AND ".join(_same(name) for name in get_identity_columns(matches)),
-                source_alias="source",
-                target_alias="target",
-            )
-            .when_not_matched_insert_all()
-            .execute()
+        same = " AND ".join(
+            f"(target.{n} = source.{n} OR (target.{n} IS NULL AND source.{n} IS NULL))"
+            for n in get_identity_columns(matches)
         )
-
-
-def _same(name: str) -> str:
-    target, source = f"target.{name}", f"source.{name}"
-    return f"({target} = {source} OR ({target} IS NULL AND {source} IS NULL))"
+        merge = known.merge(table, predicate=same, source_alias="source", target_alias="target")
+        merge.when_not_matched_insert_all().execute()
 
 
 def _deltalake() -> Any:

@@ -136,7 +136,10 @@ def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions)
         rows = ARCHIVE_ROWS if options.rows is None else options.rows
         # the archive is claimed, so its end is fixed now
         workload, settings = workload.renewed(), {"rows": rows, "age": options.age}
-        write_text_file(session, f"{place}/pins", json.dumps(_describe_pins(workload, settings)))
+        pasts = workload.pasts
+        archives = {name: archive.described() for name, archive in pasts.archives.items()}
+        pins = {"archives": archives, "own": pasts.own, "cut": pasts.cut, "settings": settings}
+        write_text_file(session, f"{place}/pins", json.dumps({"format": FORMAT} | pins))
     else:
         workload, settings = _pin_as_stored(workload, options, json.loads(text), checkpoint)
     if workload.pasts.own is not None:
@@ -207,17 +210,6 @@ def _writer(session: SparkSession, place: str, checkpoint: str) -> str:
         known = f"{checkpoint} {uuid.uuid4().hex[:12]}"
         write_text_file(session, f"{place}/writer", known)
     return known
-
-
-def _describe_pins(workload: Workload, settings: Mapping[str, Any]) -> dict[str, Any]:
-    pasts = workload.pasts
-    return {
-        "format": FORMAT,
-        "archives": {name: archive.described() for name, archive in pasts.archives.items()},
-        "own": pasts.own,
-        "cut": pasts.cut,
-        "settings": dict(settings),
-    }
 
 
 def _pin_as_stored(
