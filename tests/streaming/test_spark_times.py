@@ -187,7 +187,7 @@ def test_an_event_far_ahead_of_the_clock_makes_no_other_late(streams, caplog):
     assert [p.ahead for p in progress if p.events] == [0, 2]
     assert sum(p.late + p.dropped for p in progress) == 0
     (said,) = [record.message for record in caplog.records if record.name == "ensue.stream"]
-    assert "2 events of micro-batch 1 left out" in said
+    assert "2 events of micro-batch 1 dropped" in said
     assert "max_ahead=" in said
 
 
