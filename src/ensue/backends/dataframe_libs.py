@@ -38,21 +38,12 @@ _CLASSES = {
 
 
 def get_package_name(value: object) -> str:
-    """Return the top-level package of a value's class.
-
-    >>> from fractions import Fraction
-    >>> get_package_name(Fraction(1))
-    'fractions'
-    """
+    """Return the top-level package of a value's class."""
     return type(value).__module__.partition(".")[0]
 
 
 def detect_library(table: object) -> DataFrameLibrary:
-    """Detect the library of a table, or of its base class, without importing the library.
-
-    >>> detect_library([{"t": 1}])
-    <DataFrameLibrary.ARROW: 1>
-    """
+    """Detect the library of a table, or of its base class, without importing the library."""
     for base in type(table).__mro__:
         if base.__module__.startswith("pyspark.sql"):
             return DataFrameLibrary.SPARK
@@ -129,13 +120,14 @@ def to_pandas(table: pa.Table) -> Any:
     """
     import pandas as pd
 
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
     columns = {}
     for number, field in enumerate(table.schema):
         column = table.column(number)
         if types.is_nested(field.type):
             columns[number] = pd.Series(_objects(column), dtype=object)
-        elif _lost_as_float(column):
-            columns[number] = column.to_pandas(types_mapper=_nullable)
+        elif field.type in nullable and column.null_count and _exceeds_floats(column):
+            columns[number] = column.to_pandas(types_mapper=nullable.get)
         else:
             columns[number] = column.to_pandas()
     frame = pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
@@ -143,19 +135,10 @@ def to_pandas(table: pa.Table) -> Any:
     return frame
 
 
-def _lost_as_float(column: pa.ChunkedArray) -> bool:
-    """Whether a nullable integer column would lose digits in pandas, which makes it float."""
-    if not column.null_count or column.type not in (pa.int64(), pa.uint64()):
-        return False
+def _exceeds_floats(column: pa.ChunkedArray) -> bool:
+    """Whether integers would lose digits as floats, which pandas uses for nullable integers."""
     ends = pc.min_max(column).as_py()
     return ends["min"] is not None and max(-ends["min"], ends["max"]) > _EXACT
-
-
-def _nullable(type: pa.DataType) -> Any:
-    """Return the nullable integer type of pandas."""
-    import pandas as pd
-
-    return pd.Int64Dtype() if type == pa.int64() else pd.UInt64Dtype()
 
 
 def _objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:

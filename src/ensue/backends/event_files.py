@@ -41,10 +41,12 @@ class EventFile:
             inside = {form for p in list_visible_files(path) if (form := detect_format(p))}
             if len(inside) == 1:
                 return inside.pop()
-            found = "none" if not inside else " and ".join(sorted(inside))
+            found = " and ".join(sorted(inside)) or "none"
+            hint = "\n  hint: files and folders whose names start with _ or . are ignored; rename them"
+            all_hidden = not list_visible_files(path) and bool(_hidden_files(path))
             raise EventError(
                 f"the folder {self.path} must hold CSV, JSON lines, Parquet or Arrow files of "
-                f"one format; found: {found}{_hint_hidden(path)}"
+                f"one format; found: {found}{hint if all_hidden else ''}"
             )
         form = detect_format(path)
         if form is None:
@@ -72,13 +74,6 @@ def _hidden_files(folder: Path) -> list[Path]:
     return [p for p in inside if is_hidden(p.relative_to(folder))]
 
 
-def _hint_hidden(folder: Path) -> str:
-    """Return a hint if all event files of a folder are hidden."""
-    if list_visible_files(folder) or not _hidden_files(folder):
-        return ""
-    return "\n  hint: files and folders whose names start with _ or . are ignored; rename them"
-
-
 def detect_format(path: Path) -> str | None:
     """Return the format that a file name stands for."""
     return FORMATS.get(strip_compression_suffix(path).suffix.lower())
@@ -95,13 +90,9 @@ def expand_pattern(path: str) -> list[str]:
         return [path]
     paths = glob_paths(path)
     if not paths:
-        raise EventError(
-            f"no file is named like '{path}'"
-            + (
-                _hint_similar(Path(path))
-                or "\n  hint: * matches any characters but /, ** any folders, ? one character"
-            )
-        )
+        wildcards = "\n  hint: * matches any characters but /, ** any folders, ? one character"
+        hint = _hint_similar(Path(path)) or wildcards
+        raise EventError(f"no file is named like '{path}'{hint}")
     return paths
 
 

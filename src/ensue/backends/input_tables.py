@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -24,57 +23,39 @@ from ensue.vector.event_table import (
 )
 
 
-@singledispatch
 def as_table(events: Any) -> pa.Table:
     """Convert events of any library that supports Arrow to an Arrow table."""
-    if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
-        return pa.table(events)
-    if hasattr(events, "to_arrow_table"):
-        return events.to_arrow_table()
-    raise EventError(
-        f"events of type {type(events).__name__} are not supported\n"
-        "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark DataFrame, "
-        "the path of a file, or a dict of one of these per event type"
-    )
+    match events:
+        case pa.Table():
+            return events
+        case str() | Path():
+            from ensue.backends.event_files import read_path
+
+            return read_path(str(events), _warn)
+        case list() if events and all(isinstance(e, pa.RecordBatch) for e in events):
+            return pa.Table.from_batches(events)
+        case list() if events and all(isinstance(e, Mapping) for e in events):
+            return pa.Table.from_pylist(events)
+        case list():
+            raise EventError(
+                "a list of events must hold record batches or dicts"
+                + ("" if events else "; this one is empty, and an empty list has no columns")
+            )
+        case _ if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
+            return pa.table(events)
+        case _ if hasattr(events, "to_arrow_table"):
+            return events.to_arrow_table()
+        case _:
+            raise EventError(
+                f"events of type {type(events).__name__} are not supported\n"
+                "  hint: pass an Arrow, pandas or Polars table, a DuckDB relation, a Spark "
+                "DataFrame, the path of a file, or a dict of one of these per event type"
+            )
 
 
-@as_table.register
-def _(events: pa.Table) -> pa.Table:
-    return events
-
-
-@as_table.register
-def _(events: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([events])
-
-
-@as_table.register
-def _(events: pa.RecordBatchReader) -> pa.Table:
-    return events.read_all()
-
-
-@as_table.register(list)
-def _(events: list[Any]) -> pa.Table:
-    if events and all(isinstance(e, pa.RecordBatch) for e in events):
-        return pa.Table.from_batches(events)
-    if events and all(isinstance(e, Mapping) for e in events):
-        return pa.Table.from_pylist(events)
-    raise EventError(
-        "a list of events must hold record batches or dicts"
-        + ("" if events else "; this one is empty, and an empty list has no columns")
-    )
-
-
-@as_table.register(str)
-@as_table.register(Path)
-def _(events: str | Path) -> pa.Table:
-    from ensue.backends.event_files import read_path
-
-    def say(note: str) -> None:
-        # the hint names options of the command line
-        warnings.warn(note.partition("\n")[0].removeprefix("note: "), stacklevel=find_stacklevel())
-
-    return read_path(str(events), say)
+def _warn(note: str) -> None:
+    """Warn of a note on files, without its hint, which names options of the command line."""
+    warnings.warn(note.partition("\n")[0].removeprefix("note: "), stacklevel=find_stacklevel())
 
 
 def read_event_table(
@@ -90,31 +71,25 @@ def read_event_table(
     Times that are text are parsed; with `drop` an unreadable one becomes NULL instead of an error.
     """
     named = collect_column_names(time, type, order)
-    if isinstance(events, Mapping):
-        if type is not None:
-            raise EventError("type= is for a single table; in a dict the keys are the types")
-        if not events:
-            raise EventError("an empty dict of events has no event types")
-        tables = {str(name): _read_table(table, named) for name, table in events.items()}
-        texts = {name: find_text_times(table.schema, time) for name, table in tables.items()}
-        if any(texts.values()):
-            from ensue.backends.text_files import parse_time_columns, warn_text_times
-
-            zoned = any(get_time_zones(table.schema) for table in tables.values())
-            tables = {
-                name: parse_time_columns(table, texts[name], drop=drop, zoned=zoned)
-                if texts[name]
-                else table
-                for name, table in tables.items()
-            }
-            warn_text_times(sorted({name for names in texts.values() for name in names}))
-        return unite_tables(tables, time=time, order=order)
-    table = _read_table(events, named)
-    if names := find_text_times(table.schema, time):
+    by_type = isinstance(events, Mapping)
+    if by_type and type is not None:
+        raise EventError("type= is for a single table; in a dict the keys are the types")
+    if by_type and not events:
+        raise EventError("an empty dict of events has no event types")
+    inputs = events.items() if by_type else [("", events)]
+    tables = {str(name): _read_table(table, named) for name, table in inputs}
+    texts = {name: find_text_times(table.schema, time) for name, table in tables.items()}
+    if any(texts.values()):
         from ensue.backends.text_files import parse_time_columns, warn_text_times
 
-        table = parse_time_columns(table, names, drop=drop)
-        warn_text_times(names)
+        zoned = by_type and any(get_time_zones(table.schema) for table in tables.values())
+        for name, columns in texts.items():
+            if columns:
+                tables[name] = parse_time_columns(tables[name], columns, drop=drop, zoned=zoned)
+        warn_text_times(sorted({name for columns in texts.values() for name in columns}))
+    if by_type:
+        return unite_tables(tables, time=time, order=order)
+    (table,) = tables.values()
     return table, create_schema(table.schema, time=time, type=type, order=order)
 
 

@@ -67,19 +67,11 @@ class LiveSession:
     def _unwrap(self, matches: Mapping[Name, pa.Table]) -> LiveResult:
         return next(iter(matches.values())) if self._one else matches
 
-    async def over(
-        self, source: "AsyncIterable[Any] | Iterable[Any]"
-    ) -> AsyncIterator[LiveResult]:
+    async def over(self, source: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[LiveResult]:
         """Feed the items of a source and yield the non-empty results, the last when it ends."""
-        if isinstance(source, AsyncIterable):
-            async for events in source:
-                if _has_rows(matches := self.feed(events)):
-                    yield matches
-        else:
-            for events in source:
-                if _has_rows(matches := self.feed(events)):
-                    yield matches
-                await asyncio.sleep(0)
+        async for events in source if isinstance(source, AsyncIterable) else _iterate(source):
+            if _has_rows(matches := self.feed(events)):
+                yield matches
         if _has_rows(matches := self.finish()):
             yield matches
 
@@ -127,6 +119,12 @@ class LiveSession:
         )
 
 
+async def _iterate(source: Iterable[Any]) -> AsyncIterator[Any]:
+    for item in source:
+        yield item
+        await asyncio.sleep(0)
+
+
 def build_source(reader: LiveEventReader, given: SourceOptions) -> SourceSchema:
     """Build the source schema from the reader."""
     if reader.arranged is not None:
@@ -143,29 +141,35 @@ def parse_watermark_delay(watermark: Any, shape: StreamSchema) -> int | float | 
     """Convert `watermark=` to the engine's time unit."""
     if watermark is None:
         return None
+    calendar = is_calendar_time(shape)
+    delay = parse_delay(watermark, on_calendar=calendar)
+    if calendar and shape.unit == "us":
+        delay = -(-delay // 1_000)
+    return math.floor(delay) if shape.schema.time_kind is ValueKind.INTEGER else delay
+
+
+def parse_delay(watermark: Any, *, on_calendar: bool) -> int | float:
+    """Convert `watermark=` to nanoseconds, or to a number where the time column holds numbers."""
     delay: int | float
     match watermark:
-        case timedelta() if is_calendar_time(shape):
-            delay = watermark // timedelta(microseconds=1) * (1 if shape.unit == "us" else 1_000)
-        case str() if is_calendar_time(shape):
-            length = parse_duration(watermark)
-            delay = length if shape.unit == "ns" else -(-length // 1_000)
+        case timedelta() if on_calendar:
+            delay = watermark // timedelta(microseconds=1) * 1_000
+        case str() if on_calendar:
+            delay = parse_duration(watermark)
         case bool():
             delay = math.nan
-        case int() | float() if not is_calendar_time(shape):
+        case int() | float() if not on_calendar:
             delay = watermark
         case _:
-            wanted = (
-                'a length of time such as "10 seconds"' if is_calendar_time(shape) else "a number"
-            )
-            kind = "timestamps" if is_calendar_time(shape) else "numbers"
+            wanted = 'a length of time such as "10 seconds"' if on_calendar else "a number"
+            kind = "timestamps" if on_calendar else "numbers"
             raise EventError(
                 f"watermark={watermark!r}: the time column holds {kind}, "
                 f"so the watermark must be {wanted}"
             )
     if not (math.isfinite(delay) and delay >= 0):
         raise EventError(f"watermark={watermark!r} is not a length of time")
-    return math.floor(delay) if shape.schema.time_kind is ValueKind.INTEGER else delay
+    return delay
 
 
 def to_engine_time(time: Any, shape: StreamSchema) -> int | float:

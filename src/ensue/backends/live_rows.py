@@ -21,20 +21,12 @@ from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.event_table import (
     TYPE,
-    Columns,
-    StreamSchema,
     check_duplicate_names,
     create_schema,
 )
 from ensue.vector.take import create_empty_table
 
-_CAST_ERRORS: tuple[type[Exception], ...] = (
-    pa.ArrowException,
-    TypeError,
-    ValueError,
-    OverflowError,
-)
-_ROW_ERRORS: tuple[type[Exception], ...] = (EventError, *_CAST_ERRORS)
+_CAST_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,6 @@ class LiveEventReader:
     ) -> None:
         empty = build_empty_tables(schemas, collect_column_names(time, type, order))
         self.arranged: InputOrder | None = None
-        self.shape: StreamSchema
         self.by_type: dict[str, _Columns] = {}
         if arranging is not None:
             widened, self.arranged = arrange_rows(empty, arranging)
@@ -106,8 +97,7 @@ class LiveEventReader:
     def _widened(self, name: str, table: pa.Table) -> pa.Table:
         """Extend the events of one type to the columns of all types."""
         assert self.shape.by_type is not None
-        columns_of_type: Columns = self.shape.by_type[name]
-        fields = {column: field for field, column in columns_of_type}
+        fields = {column: field for field, column in self.shape.by_type[name]}
         columns = []
         for field in self.shape.arrow:
             if field.name == TYPE:
@@ -152,27 +142,20 @@ class _Columns:
         if not self.texts:
             return table, 0
         parsed = parse_time_columns(table, self.texts, drop=drop, zoned=True)
+        unreadable = np.zeros(table.num_rows, np.bool_)
         for name in self.texts:
             times = _in_microseconds(name, parsed.column(name))
             parsed = parsed.set_column(parsed.column_names.index(name), name, times)
-        unreadable = np.zeros(table.num_rows, np.bool_)
-        for name in self.texts:
-            unreadable |= np.asarray(parsed.column(name).is_null()) & np.asarray(
-                table.column(name).is_valid()
-            )
-        return (
-            (parsed.filter(pa.array(~unreadable)), int(unreadable.sum()))
-            if unreadable.any()
-            else (parsed, 0)
-        )
+            unreadable |= np.asarray(times.is_null()) & np.asarray(table.column(name).is_valid())
+        if not unreadable.any():
+            return parsed, 0
+        return parsed.filter(pa.array(~unreadable)), int(unreadable.sum())
 
     def _read(self, events: Any, *, drop: bool) -> tuple[pa.Table, int]:
-        if isinstance(events, dict):
+        if isinstance(events, dict | Mapping):  # dict first: Mapping is slow to check
             return self._rows([events], drop=drop)
         if isinstance(events, pa.Table):
             return self._conform(events), 0
-        if isinstance(events, Mapping):
-            return self._rows([events], drop=drop)
         if isinstance(events, Sequence) and all(isinstance(row, Mapping) for row in events):
             return self._rows(events, drop=drop)
         return self._conform(to_arrow_table(events, self.names)), 0
@@ -186,7 +169,7 @@ class _Columns:
                 if not row.keys() <= self.names:
                     raise self._unknown_column_error(row)
             return self._table(rows), 0
-        except _ROW_ERRORS:
+        except (EventError, *_CAST_ERRORS):
             if drop:
                 valid = [row for row in rows if self._find_mismatch(row) is None]
                 return self._table(valid), len(rows) - len(valid)

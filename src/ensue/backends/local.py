@@ -33,12 +33,9 @@ def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
         given = replace(given, time=arranged.time, order=arranged.order)
         shape = create_schema(events.schema, time=given.time, type=given.type, order=given.order)
         return events, SourceSchema.of(shape, given)
+    drop = given.bad_events == "drop"
     table, shape = read_event_table(
-        events,
-        time=given.time,
-        type=given.type,
-        order=given.order,
-        drop=given.bad_events == "drop",
+        events, time=given.time, type=given.type, order=given.order, drop=drop
     )
     return table, SourceSchema.of(shape, given)
 

@@ -46,7 +46,15 @@ def read_plot_data(
         sample = np.arange(most_events) * near.num_rows // most_events
     rows = _to_microseconds(take_rows(near, sample.astype(np.int64))).to_pylist()
     return PlotData(
-        [_build_event(row, shape, group_by) for row in rows],
+        [
+            PlottedEvent(
+                row[shape.schema.start],
+                row[shape.schema.end],
+                OTHER_EVENTS if group_by is None else str(row.get(group_by)),
+                format_fields(row, _MAX_HINT),
+            )
+            for row in rows
+        ],
         [_build_node(row, query, time) for row in _to_microseconds(first_matches).to_pylist()],
         table.num_rows,
         all_matches.num_rows,
@@ -91,12 +99,6 @@ def _select_events(events: pa.Table, shape: StreamSchema, matches: pa.Table) -> 
         selected = pc.and_(selected, inside)
     rows = pc.indices_nonzero(selected)
     return take_rows(events, rows.take(pc.sort_indices(start.take(rows))).to_numpy())
-
-
-def _build_event(row: dict[str, Any], shape: StreamSchema, group_by: str | None) -> PlottedEvent:
-    group = OTHER_EVENTS if group_by is None else str(row.get(group_by))
-    start, end = row[shape.schema.start], row[shape.schema.end]
-    return PlottedEvent(start, end, group, format_fields(row, _MAX_HINT))
 
 
 def _to_microseconds(table: pa.Table) -> pa.Table:

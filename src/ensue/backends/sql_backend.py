@@ -10,7 +10,7 @@ from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead
 from ensue.backends.dataframe_libs import DataFrameLibrary, convert_result, detect_library
 from ensue.backends.input_tables import to_arrow_table
-from ensue.backends.sql_tables import MatchClauseFunction
+from ensue.backends.sql_tables import MatchClauseFunction, run
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.expression import FieldRef
@@ -109,29 +109,26 @@ class _Relations:
     ) -> RowPatternQuery:
         """Read a clause and check it against the columns of its table."""
         row_pattern = read(self.query.body(clause))
-        name = str(self.query.plain_table(clause))
+        name, zone = str(self.query.plain_table(clause)), None
         archive = self.archived.names.get(name.lower())
+        relation = None if archive is not None else self.of(name)
         if archive is not None:
-            shape = self.archived.archives[archive].shape
-            row_pattern = check_row_pattern(
-                row_pattern, get_field_kinds(shape.arrow), get_time_zones(shape.arrow)
-            )
-            _require_time(row_pattern, archive, shape.schema)
-            return row_pattern
-        relation = self.of(name)
-        if relation is None:
+            arrow = self.archived.archives[archive].shape.arrow
+        elif relation is None:
             raise UnsupportedJoinError(
                 f"unknown table '{name}'", span=clause.input, text=self.query.text
             )
-        if self.session is None:
-            return check_row_pattern(
-                row_pattern, get_field_kinds(relation.schema), get_time_zones(relation.schema)
-            )
-        from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone
+        elif self.session is None:
+            arrow = relation.schema
+        else:
+            from ensue.backends.spark.arrow_types import arrow_schema, get_session_zone
 
-        arrow = arrow_schema(relation.schema)
-        zone = get_session_zone(self.session)
-        return check_row_pattern(row_pattern, get_field_kinds(arrow), get_time_zones(arrow, zone))
+            arrow, zone = arrow_schema(relation.schema), get_session_zone(self.session)
+        kinds, zones = get_field_kinds(arrow), get_time_zones(arrow, zone)
+        row_pattern = check_row_pattern(row_pattern, kinds, zones)
+        if archive is not None:
+            _require_time(row_pattern, archive, self.archived.archives[archive].shape.schema)
+        return row_pattern
 
     def as_table(self, name: str) -> Any:
         """Read all rows of an archive."""
@@ -182,7 +179,12 @@ def run_sql(
     if spark is not None and detect_library(spark) is not DataFrameLibrary.SPARK:
         raise EventError(f"spark= is a {type(spark).__name__}, not a Spark session")
     if on_spark:
-        _require_frames(inputs, frames)
+        for name, table in inputs.items():
+            if name not in frames:
+                raise EventError(
+                    f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
+                    "  hint: spark.createDataFrame(...) turns it into a DataFrame"
+                )
     query = parse_sql(text, Dialect.SPARK if on_spark else Dialect.DUCKDB, parameters)
     if read is not None:
         for clause in query.clauses:
@@ -198,24 +200,12 @@ def run_sql(
         if result is not None:
             return convert_result(inputs, result)
     if session is None:
-        result = _run_on_duckdb(query, {**inputs, **archive_tables}, recognize)
-        return convert_result(inputs, result)
-    from ensue.backends.spark.spark_sql import run
+        known = inputs | archive_tables
+        used = {n: _read_table(n, t) for n, t in known.items() if n.lower() in query.names}
+        return convert_result(inputs, run(query, used, recognize, known=known))
+    from ensue.backends.spark import spark_sql
 
-    return run(query, session, {**frames, **archive_tables}, recognize)
-
-
-def _run_on_duckdb(
-    query: SqlQuery, inputs: Mapping[str, Any], recognize: MatchClauseFunction
-) -> Any:
-    from ensue.backends.sql_tables import run
-
-    used = {
-        name: _read_table(name, table)
-        for name, table in inputs.items()
-        if name.lower() in query.names
-    }
-    return run(query, used, recognize, known=inputs)
+    return spark_sql.run(query, session, frames | archive_tables, recognize)
 
 
 def _read_table(name: str, table: Any) -> pa.Table:
@@ -246,12 +236,3 @@ def _check_names(tables: object) -> dict[str, Any]:
             )
         known[name.lower()] = name
     return dict(tables)
-
-
-def _require_frames(inputs: Mapping[str, Any], frames: Mapping[str, Any]) -> None:
-    for name, table in inputs.items():
-        if name not in frames:
-            raise EventError(
-                f"table {name} is a {type(table).__name__}, and the query runs on Spark\n"
-                "  hint: spark.createDataFrame(...) turns it into a DataFrame"
-            )

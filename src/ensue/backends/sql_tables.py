@@ -218,9 +218,7 @@ class _Database:
         if missing:
             problem, hint = f"unknown table '{missing[1]}'", self._hint(missing[1], clause, hint)
         elif subtype == "COLUMN_NOT_FOUND" and name:
-            columns = [
-                column for column in str(details.get("candidates", "")).split(",") if column
-            ]
+            columns = list(filter(None, str(details.get("candidates", "")).split(",")))
             problem, hint = f"unknown column '{name}'", did_you_mean(name, columns)
             if clause is not None and not str(hint).startswith("did you mean"):
                 hint = INPUT_SCOPE_HINT
@@ -252,12 +250,10 @@ class _Database:
         if "position" in details:
             raw = sql.text.encode()
             first = int(details["position"])  # in bytes
-            start = len(raw[:first].decode(errors="ignore"))
-            length = 1
+            start, length = len(raw[:first].decode(errors="ignore")), 1
             if "location" in details:
-                length = len(
-                    raw[first : first + json.loads(details["location"])[1]].decode(errors="ignore")
-                )
+                last = first + json.loads(details["location"])[1]
+                length = len(raw[first:last].decode(errors="ignore"))
             span = sql.origin(start, start + length)
             if span is not None:
                 return span

@@ -100,12 +100,12 @@ def _unknown(text: str, directive: str) -> str:
         }.get(directive, "spell out the parts: '%Y-%m-%d %H:%M:%S'")
         return f"the time format {text!r} has %{directive}, which is not supported\n  hint: {why}"
     known = did_you_mean(directive, list(_DIRECTIVES)) or ""
-    hint = known if known.startswith("did you mean") else f"use {_list_directives()}"
+    hint = (
+        known
+        if known.startswith("did you mean")
+        else "use " + ", ".join(f"%{letter}" for letter in (*_DIRECTIVES, *_SHORTHANDS, "%"))
+    )
     return f"the time format {text!r} has the unknown directive %{directive}\n  hint: {hint}"
-
-
-def _list_directives() -> str:
-    return ", ".join(f"%{letter}" for letter in (*_DIRECTIVES, *_SHORTHANDS, "%"))
 
 
 def _require_date(text: str, parts: tuple[str, ...]) -> None:
@@ -160,6 +160,14 @@ class CellKind(Enum):
 
 
 TIME_KINDS = (CellKind.TIMESTAMP, CellKind.INSTANT)
+_KINDS_BY_TEST = (
+    (CellTest.INTEGER, CellKind.INTEGER),
+    (CellTest.NUMBER, CellKind.NUMBER),
+    (CellTest.BOOLEAN, CellKind.BOOLEAN),
+    (CellTest.DATE, CellKind.DATE),
+    (CellTest.ZONELESS, CellKind.TIMESTAMP),
+    (CellTest.TIMESTAMP, CellKind.INSTANT),
+)
 
 
 def select_time_kinds(kinds: Mapping[str, CellKind]) -> dict[str, CellKind]:
@@ -180,20 +188,9 @@ def infer_cell_kind(
     >>> infer_cell_kind(lambda question: question in seen, lambda kind: True)
     <CellKind.NUMBER: 3>
     """
-    kind = CellKind.TEXT
-    if every(CellTest.INTEGER):
-        kind = CellKind.INTEGER
-    elif every(CellTest.NUMBER):
-        return CellKind.NUMBER
-    elif every(CellTest.BOOLEAN):
-        return CellKind.BOOLEAN
-    elif every(CellTest.DATE):
-        kind = CellKind.DATE
-    elif every(CellTest.ZONELESS):
-        kind = CellKind.TIMESTAMP
-    elif every(CellTest.TIMESTAMP):
-        kind = CellKind.INSTANT
-    return kind if kind is CellKind.TEXT or fits(kind) else CellKind.TEXT
+    kind = next((kind for test, kind in _KINDS_BY_TEST if every(test)), CellKind.TEXT)
+    castable = (CellKind.TEXT, CellKind.NUMBER, CellKind.BOOLEAN)
+    return kind if kind in castable or fits(kind) else CellKind.TEXT
 
 
 # Common words for missing values.

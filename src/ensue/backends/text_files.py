@@ -34,7 +34,11 @@ from ensue.vector.arrow_numpy import decode_text
 
 def all_cells_match(column: pa.ChunkedArray, question: CellTest) -> bool:
     """Whether all non-NULL cells match."""
-    return bool(pc.all(pc.match_substring_regex(column, question.value), min_count=0).as_py())
+    return _all_match(column, question.value)
+
+
+def _all_match(column: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(column, pattern), min_count=0).as_py())
 
 
 def normalize_dates(dates: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -114,16 +118,16 @@ def find_unreadable_rows(
     column: pa.ChunkedArray, read: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 ) -> list[int]:
     """Find the rows whose text is not a time, by parsing each distinct text separately."""
+
+    def is_time(text: pa.StringScalar) -> bool:
+        try:
+            return bool(read(pa.chunked_array([[text.as_py()]]))[0].is_valid)
+        except pa.ArrowInvalid:
+            return False
+
     texts = column.combine_chunks().dictionary_encode()
-    bad = {k for k, text in enumerate(texts.dictionary) if not _is_time(text, read)}
+    bad = {k for k, text in enumerate(texts.dictionary) if not is_time(text)}
     return [row for row, code in enumerate(texts.indices.to_pylist()) if code in bad]
-
-
-def _is_time(text: pa.StringScalar, read: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> bool:
-    try:
-        return bool(read(pa.chunked_array([[text.as_py()]]))[0].is_valid)
-    except pa.ArrowInvalid:
-        return False
 
 
 def _without_rows(text: pa.ChunkedArray, rows: list[int]) -> pa.ChunkedArray:
@@ -159,19 +163,13 @@ def parse_time_columns(
         column = table.column(name)
         chunks = [decode_text(chunk).cast(pa.string()) for chunk in column.chunks]
         texts[name] = pa.chunked_array(chunks, pa.string())
-    plain = all(
-        all_cells_match(text, CellTest.ZONELESS) or _lack_zones(text) for text in texts.values()
-    )
+    zoneless = f"(?:{CellTest.DATE.value})|(?:{CellTest.ZONELESS.value})"
+    plain = all(_all_match(text, zoneless) for text in texts.values())
     kind = CellKind.TIMESTAMP if plain and not zoned else CellKind.INSTANT
     for name, text in texts.items():
         times = _parse_times(name, text, kind, drop=drop)
         table = table.set_column(table.column_names.index(name), name, times)
     return table
-
-
-def _lack_zones(text: pa.ChunkedArray) -> bool:
-    days = f"(?:{CellTest.DATE.value})|(?:{CellTest.ZONELESS.value})"
-    return bool(pc.all(pc.match_substring_regex(text, days), min_count=0).as_py())
 
 
 def _parse_times(
@@ -226,7 +224,12 @@ def read_csv(
 
 def read_json(paths: Sequence[Path], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> pa.Table:
     """Read JSON files with one object a line. Of text columns, only times are converted."""
-    return _Files(paths, [_read_file(path, _read_objects) for path in paths], spelling).typed(None)
+
+    def read(path: Path) -> pa.Table:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            return pa.json.read_json(stream)
+
+    return _Files(paths, [_read_file(path, read) for path in paths], spelling).typed(None)
 
 
 def _read_file(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table:
@@ -273,11 +276,6 @@ def _read_rows(path: Path, delimiter: str, spelling: TextFileOptions) -> pa.Tabl
     return pa.csv.read_csv(path, parse_options=parsing, convert_options=cells)
 
 
-def _read_objects(path: Path) -> pa.Table:
-    with pa.input_stream(str(path), compression="detect") as stream:
-        return pa.json.read_json(stream)
-
-
 def concat_event_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables; a column that some of them lack is NULL there."""
     if len(tables) == 1:
@@ -314,7 +312,9 @@ class _Files:
                         "  hint: leave out --time-format"
                     )
                 continue
-            text = self._without_nulls(table.column(number))
+            text = table.column(number)
+            if self.spelling.nulls:  # in JSON files; the CSV reader has replaced them already
+                text = _without_words(text, pa.array(self.spelling.nulls, pa.string()))
             values = self._formatted(field.name, text)
             if values is None:
                 column = _Column(text)
@@ -329,11 +329,6 @@ class _Files:
         if missing_words and say is not None:
             say(format_missing_note(missing_words))
         return table
-
-    def _without_nulls(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Replace the NULL words of JSON files; the CSV reader has done so already."""
-        nulls = self.spelling.nulls
-        return _without_words(text, pa.array(nulls, pa.string())) if nulls else text
 
     def _formatted(self, name: str, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
         """Parse a column by the time format; None if it does not and need not have that format."""

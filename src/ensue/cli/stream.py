@@ -212,8 +212,11 @@ def _target(matches: Any, screen: StreamScreen, output: str) -> Any:
 
 
 def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> Any:
+    from ensue.backends.spark.backfill import HistoryOptions
     from ensue.backends.spark.start import start_without_waiting
 
+    since = None if options.since is None else _parse_time(options.since)
+    gap = "allow" if options.allow_gap else "refuse"
     every = None
     if options.every is not None:
         every = f"{_parse_length('--every', options.every)} milliseconds"
@@ -224,9 +227,7 @@ def _start(matches: Any, target: Any, checkpoint: str, options: Namespace) -> An
         late=options.late,
         every=every,
         once=options.once,
-        history=options.history,
-        since=None if options.since is None else _parse_time(options.since),
-        gap="allow" if options.allow_gap else "refuse",
+        first=HistoryOptions.given(options.history, since, gap),
     )
 
 

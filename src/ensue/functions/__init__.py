@@ -29,8 +29,8 @@ __all__ = [
     "LOCATION",
     "SPACES",
     "WKT",
-    "call",
-    "name_of",
+    "call_function",
+    "resolve_function_name",
 ]
 
 _GROUPS = (
@@ -63,18 +63,8 @@ FUNCTIONS = _Functions()
 def call_function(function: str, arguments: Sequence[object]) -> object:
     """Calls a function; None stands for NULL.
 
-    >>> (
-    ...     call_function("round", [2.5]),
-    ...     call_function("round", [-2.45, 1]),
-    ...     call_function("sqrt", [-1]) is None,
-    ... )
-    (3.0, -2.5, True)
-    >>> (
-    ...     call_function("greatest", [1, None, 3]),
-    ...     call_function("coalesce", [None, 7]),
-    ...     call_function("upper", ["ab"]),
-    ... )
-    (3, 7, 'AB')
+    >>> call_function("round", [-2.45, 1]), call_function("greatest", [1, None, 3])
+    (-2.5, 3)
     """
     return FUNCTIONS[function](arguments)
 

@@ -1,23 +1,12 @@
-"""Casts between kinds of values; the result is NULL if a value cannot be converted.
-
->>> from ensue.functions import call_function
->>> (
-...     call_function("to_integer", ["12.7"]),
-...     call_function("to_integer", ["twelve"]),
-...     call_function("to_string", [0.1]),
-... )
-(12, None, '0.1')
-"""
+"""Casts between kinds of values; the result is NULL if a value cannot be converted."""
 
 import math
 import re
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from ensue.functions.record import ArgumentType, InlineForm, NumpyForm, ScalarFunction
+from ensue.functions.record import InlineForm, NumpyForm, define
 from ensue.ir.values import fit_int64, to_instant, to_number
-from ensue.schema import ValueKind
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -108,55 +97,23 @@ def _to_date(value: object) -> date | None:
     return None if moment is None else moment.date()
 
 
-def _cast(
-    name: str,
-    takes: ArgumentType,
-    gives: ValueKind,
-    meaning: Callable[[object], object],
-    *aliases: str,
-    clock: bool = False,
-    vector: NumpyForm | None = None,
-    kernel: InlineForm | None = None,
-) -> ScalarFunction:
-    return ScalarFunction(
-        name, (takes,), gives, meaning, aliases=aliases, clock=clock, vector=vector, kernel=kernel
-    )
-
-
 _INSIDE = "((x >= -2.0**63) & (x < 2.0**63))"
 
 CASTS = (
-    _cast(
-        "to_integer",
-        ArgumentType.SIMPLE,
-        ValueKind.INTEGER,
+    define(
+        "to_integer|to_bigint(simple) -> integer",
         _to_integer,
-        "to_bigint",
-        vector=NumpyForm(
+        NumpyForm(
             f"np.where({_INSIDE}, np.trunc(x), 0)",
             null=f"(x.dtype != np.int64) & ~{_INSIDE}",
             whole="x",
         ),
     ),
-    _cast(
-        "to_float",
-        ArgumentType.SIMPLE,
-        ValueKind.FLOAT,
-        _to_float,
-        "to_double",
-        vector=NumpyForm("x"),
-        kernel=InlineForm("float({x})"),
+    define(
+        "to_float|to_double(simple) -> float", _to_float, NumpyForm("x"), InlineForm("float({x})")
     ),
-    _cast(
-        "to_string", ArgumentType.PRINTED, ValueKind.STRING, _to_string, "to_varchar", "to_text"
-    ),
-    _cast(
-        "to_boolean",
-        ArgumentType.SIMPLE,
-        ValueKind.BOOLEAN,
-        _to_boolean,
-        vector=NumpyForm("x != 0", null="x != x"),
-    ),
-    _cast("to_timestamp", ArgumentType.MOMENT, ValueKind.TIMESTAMP, _to_timestamp),
-    _cast("to_date", ArgumentType.MOMENT, ValueKind.DATE, _to_date, "date", clock=True),
+    define("to_string|to_varchar|to_text(printed) -> string", _to_string),
+    define("to_boolean(simple) -> boolean", _to_boolean, NumpyForm("x != 0", null="x != x")),
+    define("to_timestamp(moment) -> timestamp", _to_timestamp),
+    define("to_date|date(moment) -> date", _to_date, clock=True),
 )

@@ -4,17 +4,15 @@ from itertools import pairwise
 
 from ensue.functions.record import (
     CASE,
-    ArgumentType,
     CaseForm,
     FoldForm,
-    ResultType,
     RewriteForm,
     RoutineForm,
     ScalarFunction,
+    define,
 )
 from ensue.ir.expression import Binary, Expr, FunctionCall, IsNull, Literal, Unary
 from ensue.ir.values import compare_equal, is_preferred
-from ensue.schema import ValueKind
 
 
 def _case(*arguments: object) -> object:
@@ -39,14 +37,6 @@ def _unless_equal(value: Expr, other: Expr) -> Expr:
     return FunctionCall(CASE, (Binary("=", value, other), Literal(None), value))
 
 
-def _coalesce(*values: object) -> object:
-    return next((value for value in values if value is not None), None)
-
-
-def _nullif(value: object, other: object) -> object:
-    return None if compare_equal(value, other) else value
-
-
 def _extreme(name: str, side: str, sign: str) -> ScalarFunction:
     def extreme(*values: object) -> object:
         best = None
@@ -57,61 +47,47 @@ def _extreme(name: str, side: str, sign: str) -> ScalarFunction:
 
     # any number replaces NaN
     better = f"({{b}} {sign} {{a}} or {{a}} != {{a}})"
-    return ScalarFunction(
-        name,
-        (ArgumentType.ANY, ArgumentType.ANY),
-        ResultType.SHARED,
+    return define(
+        f"{name}(any, any...) -> shared",
         extreme,
-        repeats=True,
+        RoutineForm(name),
+        FoldForm(f"({{b}} if (not {{a_known}}) or ({{b_known}} and {better}) else {{a}})"),
         sees_null=True,
-        vector=RoutineForm(name),
-        kernel=FoldForm(f"({{b}} if (not {{a_known}}) or ({{b_known}} and {better}) else {{a}})"),
     )
 
 
 CHOICES = (
     _extreme("least", "min", "<"),
     _extreme("greatest", "max", ">"),
-    ScalarFunction(
-        "coalesce",
-        (ArgumentType.ANY,),
-        ResultType.SHARED,
-        _coalesce,
-        repeats=True,
+    define(
+        "coalesce|ifnull|nvl(any...) -> shared",
+        lambda *values: next((value for value in values if value is not None), None),
+        RoutineForm("coalesce"),
+        FoldForm("({a} if {a_known} else {b})"),
         sees_null=True,
-        aliases=("ifnull", "nvl"),
-        vector=RoutineForm("coalesce"),
-        kernel=FoldForm("({a} if {a_known} else {b})"),
     ),
-    ScalarFunction(
-        "nullif",
-        (ArgumentType.ANY, ArgumentType.ANY),
-        ResultType.FIRST,
-        _nullif,
+    define(
+        "nullif(any, any) -> first",
+        lambda value, other: None if compare_equal(value, other) else value,
+        RoutineForm("nullif"),
+        RewriteForm(_unless_equal),
         sees_null=True,
-        vector=RoutineForm("nullif"),
-        kernel=RewriteForm(_unless_equal),
     ),
-    ScalarFunction(
-        CASE,
-        (ArgumentType.CONDITION, ArgumentType.ANY),
-        ResultType.SHARED,
+    define(
+        f"{CASE}|if|iff(condition, any) -> shared",
         _case,
+        RoutineForm(CASE),
+        CaseForm(),
         in_pairs=True,
         sees_null=True,
-        aliases=("if", "iff"),
-        vector=RoutineForm(CASE),
-        kernel=CaseForm(),
     ),
-    ScalarFunction(
-        "is_distinct",
-        (ArgumentType.ANY, ArgumentType.ANY),
-        ValueKind.BOOLEAN,
+    define(
+        "is_distinct(any, any) -> boolean",
         lambda left, right: (
             (left is None) != (right is None) or compare_equal(left, right) is False
         ),
+        RewriteForm(_distinct),
+        RewriteForm(_distinct),
         sees_null=True,
-        vector=RewriteForm(_distinct),
-        kernel=RewriteForm(_distinct),
     ),
 )

@@ -17,44 +17,25 @@ from ensue.functions.record import (
     CASE,
     TO_CLOCK,
     TO_INSTANT,
-    ArgumentType,
     DatetimeForm,
     RewriteForm,
     ScalarFunction,
+    define,
 )
 from ensue.ir.expression import Binary, Expr, FunctionCall, Literal
 from ensue.ir.values import to_instant, to_number
-from ensue.schema import ValueKind
 
 # The calendar units by their names in queries; each may also end in an s.
 _UNITS = {
-    "microsecond": ("microsecond", "us"),
-    "millisecond": ("millisecond", "ms"),
-    "second": ("second", "sec"),
-    "minute": ("minute", "min"),
-    "hour": ("hour", "hr"),
-    "day": ("day", "dd"),
-    "week": ("week", "isoweek"),
-    "month": ("month", "mon"),
-    "quarter": ("quarter", "qtr"),
-    "year": ("year", "yr"),
-}
+    "microsecond": "us", "millisecond": "ms", "second": "sec", "minute": "min", "hour": "hr",
+    "day": "dd", "week": "isoweek", "month": "mon", "quarter": "qtr", "year": "yr",
+}  # fmt: skip
 UNITS = {
-    name: unit
-    for unit, spellings in _UNITS.items()
-    for spelling in spellings
-    for name in (spelling, f"{spelling}s")
+    name: unit for unit, short in _UNITS.items() for name in (unit, f"{unit}s", short, f"{short}s")
 }
 
-LENGTHS = {
-    "microsecond": timedelta(microseconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-}
-BELOW_A_DAY = tuple(unit for unit in LENGTHS if unit != "day")
+BELOW_A_DAY = ("microsecond", "millisecond", "second", "minute", "hour")
+LENGTHS = {unit: timedelta(**{f"{unit}s": 1}) for unit in (*BELOW_A_DAY, "day")}
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONDAY = EPOCH - timedelta(days=3)
 
@@ -116,17 +97,12 @@ def _add_months(value: object, count: object) -> datetime | None:
     )
 
 
-def _part(
-    name: str, meaning: Callable[[datetime], int], vector: str, *aliases: str
-) -> ScalarFunction:
-    return ScalarFunction(
-        name,
-        (ArgumentType.TIME,),
-        ValueKind.INTEGER,
+def _part(name: str, meaning: Callable[[datetime], int], vector: str) -> ScalarFunction:
+    return define(
+        f"{name}(time) -> integer",
         lambda value: meaning(to_instant(value)),
-        aliases=aliases,
+        DatetimeForm(vector),
         clock=True,
-        vector=DatetimeForm(vector),
     )
 
 
@@ -138,16 +114,13 @@ TIMES = (
     _part("quarter", lambda t: (t.month + 2) // 3, "since(clock, 'M', 'Y') // 3 + 1"),
     _part("month", lambda t: t.month, "since(clock, 'M', 'Y') + 1"),
     _part(
-        "week",
-        lambda t: t.isocalendar().week,
-        f"since({_THURSDAY}, 'D', 'Y') // 7 + 1",
-        "weekofyear",
+        "week|weekofyear", lambda t: t.isocalendar().week, f"since({_THURSDAY}, 'D', 'Y') // 7 + 1"
     ),
     _part("isoyear", lambda t: t.isocalendar().year, f"ticks({_THURSDAY}, 'Y') + 1970"),
-    _part("day", lambda t: t.day, "since(clock, 'D', 'M') + 1", "dayofmonth"),
-    _part("dayofyear", lambda t: t.timetuple().tm_yday, "since(clock, 'D', 'Y') + 1", "doy"),
+    _part("day|dayofmonth", lambda t: t.day, "since(clock, 'D', 'M') + 1"),
+    _part("dayofyear|doy", lambda t: t.timetuple().tm_yday, "since(clock, 'D', 'Y') + 1"),
     _part("isodow", lambda t: t.isoweekday(), f"{_WEEKDAY} + 1"),
-    _part("dayofweek", lambda t: t.isoweekday() % 7, f"({_WEEKDAY} + 1) % 7", "dow"),
+    _part("dayofweek|dow", lambda t: t.isoweekday() % 7, f"({_WEEKDAY} + 1) % 7"),
     _part("hour", lambda t: t.hour, "since(clock, 'h', 'D')"),
     _part("minute", lambda t: t.minute, "since(clock, 'm', 'h')"),
     _part("second", lambda t: t.second, "since(clock, 's', 'm')"),
@@ -157,43 +130,27 @@ TIMES = (
         "since(clock, 'ms', 'm')",
     ),
     _part(
-        "microsecond",
-        lambda t: t.second * 1_000_000 + t.microsecond,
-        "since(clock, 'us', 'm')",
+        "microsecond", lambda t: t.second * 1_000_000 + t.microsecond, "since(clock, 'us', 'm')"
     ),
-    ScalarFunction(
-        "epoch",
-        (ArgumentType.TIME,),
-        ValueKind.FLOAT,
+    define(
+        "epoch(time) -> float",
         lambda value: count_units("microsecond", to_instant(value)) / 1e6,
-        vector=DatetimeForm("ticks(clock, 'us') / 1e6"),
+        DatetimeForm("ticks(clock, 'us') / 1e6"),
     ),
-    ScalarFunction(
-        "date_trunc",
-        (ArgumentType.UNIT, ArgumentType.TIME),
-        ValueKind.TIMESTAMP,
+    define(
+        "date_trunc(unit, time) -> timestamp",
         _date_trunc,
+        DatetimeForm("truncated(unit, clock)"),
         clock=True,
-        vector=DatetimeForm("truncated(unit, clock)"),
     ),
-    ScalarFunction(
-        "date_diff",
-        (ArgumentType.UNIT, ArgumentType.TIME, ArgumentType.TIME),
-        ValueKind.INTEGER,
+    define(
+        "date_diff|datediff(unit, time, time) -> integer",
         _date_diff,
-        aliases=("datediff",),
-        clock=True,
-        vector=DatetimeForm("units(unit, other) - units(unit, clock)"),
-    ),
-    ScalarFunction(
-        "add_months",
-        (ArgumentType.TIME, ArgumentType.WHOLE),
-        ValueKind.TIMESTAMP,
-        _add_months,
+        DatetimeForm("units(unit, other) - units(unit, clock)"),
         clock=True,
     ),
+    define("add_months(time, whole) -> timestamp", _add_months, clock=True),
 )
-
 
 # --- calendar functions
 
@@ -356,62 +313,39 @@ def _build_time(groups: dict[str, str | None]) -> datetime:
 # --- records
 
 
-def _counted(name: str, unit: str, ticks: str, *aliases: str) -> ScalarFunction:
+def _counted(name: str, unit: str, ticks: str) -> ScalarFunction:
     """Defines a function that counts units since 1970."""
-    return ScalarFunction(
-        name,
-        (ArgumentType.TIME,),
-        ValueKind.INTEGER,
+    return define(
+        f"{name}(time) -> integer",
         lambda value: count_units(unit, to_instant(value)),
-        aliases=aliases,
-        vector=DatetimeForm(f"ticks(clock, '{ticks}')"),
-    )
-
-
-def _name_of(name: str, part: str, names: tuple[str, ...]) -> ScalarFunction:
-    numbers: dict[str, Callable[[datetime], int]] = {
-        "isodow": lambda t: t.isoweekday(),
-        "month": lambda t: t.month,
-    }
-    return ScalarFunction(
-        name,
-        (ArgumentType.TIME,),
-        ValueKind.STRING,
-        lambda value: names[numbers[part](to_instant(value)) - 1],
-        clock=True,
-        vector=RewriteForm(_named(part, names)),
+        DatetimeForm(f"ticks(clock, '{ticks}')"),
     )
 
 
 CALENDAR = (
-    _counted("unix_timestamp", "second", "s", "unix_seconds"),
-    _counted("epoch_ms", "millisecond", "ms", "unix_millis"),
-    _counted("epoch_us", "microsecond", "us", "unix_micros"),
-    _name_of("dayname", "isodow", DAY_NAMES),
-    _name_of("monthname", "month", MONTH_NAMES),
-    ScalarFunction(
-        "last_day",
-        (ArgumentType.TIME,),
-        ValueKind.TIMESTAMP,
-        _last_day,
+    _counted("unix_timestamp|unix_seconds", "second", "s"),
+    _counted("epoch_ms|unix_millis", "millisecond", "ms"),
+    _counted("epoch_us|unix_micros", "microsecond", "us"),
+    define(
+        "dayname(time) -> string",
+        lambda value: DAY_NAMES[to_instant(value).weekday()],
+        RewriteForm(_named("isodow", DAY_NAMES)),
         clock=True,
-        vector=RewriteForm(_as_last_day),
     ),
-    ScalarFunction("make_date", (ArgumentType.WHOLE,) * 3, ValueKind.DATE, _make_date),
-    ScalarFunction(
-        "make_timestamp",
-        (*(ArgumentType.WHOLE,) * 5, ArgumentType.NUMBER),
-        ValueKind.TIMESTAMP,
-        _make_timestamp,
+    define(
+        "monthname(time) -> string",
+        lambda value: MONTH_NAMES[to_instant(value).month - 1],
+        RewriteForm(_named("month", MONTH_NAMES)),
+        clock=True,
     ),
-    ScalarFunction(
-        "strftime", (ArgumentType.TIME, ArgumentType.TEXT), ValueKind.STRING, _strftime, clock=True
+    define("last_day(time) -> timestamp", _last_day, RewriteForm(_as_last_day), clock=True),
+    define("make_date(whole, whole, whole) -> date", _make_date),
+    define(
+        "make_timestamp(whole, whole, whole, whole, whole, number) -> timestamp", _make_timestamp
     ),
-    ScalarFunction(
-        "strptime", (ArgumentType.TEXT, ArgumentType.TEXT), ValueKind.TIMESTAMP, _strptime
-    ),
+    define("strftime(time, text) -> string", _strftime, clock=True),
+    define("strptime(text, text) -> timestamp", _strptime),
 )
-
 
 # --- time zones
 
@@ -495,20 +429,14 @@ def _to_instant(value: object, name: object) -> datetime | None:
 ZONES = (
     *(
         # the analyzer replaces AT TIME ZONE by one of the others, depending on the type of x
-        ScalarFunction(
-            name,
-            (ArgumentType.TIME, ArgumentType.ZONE),
-            ValueKind.TIMESTAMP,
-            _to_clock,
-            vector=DatetimeForm("on_clocks(unit, clock)"),
+        define(
+            f"{name}(time, zone) -> timestamp", _to_clock, DatetimeForm("on_clocks(unit, clock)")
         )
         for name in (AT_TIME_ZONE, TO_CLOCK)
     ),
-    ScalarFunction(
-        TO_INSTANT,
-        (ArgumentType.TIME, ArgumentType.ZONE),
-        ValueKind.TIMESTAMP,
+    define(
+        f"{TO_INSTANT}(time, zone) -> timestamp",
         _to_instant,
-        vector=DatetimeForm("instants(unit, clock)"),
+        DatetimeForm("instants(unit, clock)"),
     ),
 )

@@ -4,7 +4,9 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add, mul, sub
+from typing import Any
 
 from ensue.functions import call_function
 from ensue.functions.aggregates import compute_variance, drop_duplicates, find_mode, multiply
@@ -122,12 +124,8 @@ def _unary(operator: str, value: object) -> object:
 def evaluate_binary(operator: str, left: object, right: object) -> object:
     """Computes arithmetic, a comparison, or `||` of two values.
 
-    >>> (
-    ...     evaluate_binary("/", 1, 0) is None,
-    ...     evaluate_binary("%", -7, 3),
-    ...     evaluate_binary("+", 2**63 - 1, 1) is None,
-    ... )
-    (True, -1, True)
+    >>> evaluate_binary("%", -7, 3), evaluate_binary("+", 2**63 - 1, 1) is None
+    (-1, True)
     """
     if left is None or right is None:
         return None
@@ -140,34 +138,22 @@ def evaluate_binary(operator: str, left: object, right: object) -> object:
     return _arithmetic(operator, to_number(left), to_number(right))
 
 
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
+
+
 def _arithmetic(operator: str, left: int | float, right: int | float) -> int | float | None:
+    whole = isinstance(left, int) and isinstance(right, int)
+    if operator in _ARITHMETIC:
+        compute = _ARITHMETIC[operator]
+        return fit_int64(compute(left, right)) if whole else compute(float(left), float(right))
+    if right == 0:
+        return None
     if operator == "/":
-        return None if right == 0 else float(left) / float(right)
-    if isinstance(left, int) and isinstance(right, int):
-        match operator:
-            case "+":
-                return fit_int64(left + right)
-            case "-":
-                return fit_int64(left - right)
-            case "*":
-                return fit_int64(left * right)
-            case _:
-                if right == 0:
-                    return None
-                rest = abs(left) % abs(right)
-                return -rest if left < 0 else rest
-    x, y = float(left), float(right)
-    match operator:
-        case "+":
-            return x + y
-        case "-":
-            return x - y
-        case "*":
-            return x * y
-        case _:
-            if y == 0:
-                return None
-            return math.nan if math.isinf(x) else math.fmod(x, y)
+        return float(left) / float(right)
+    if whole:
+        rest = abs(left) % abs(right)
+        return -rest if left < 0 else rest
+    return math.nan if math.isinf(left) else math.fmod(left, right)
 
 
 def _temporal(operator: str, left: object, right: object) -> object:
@@ -176,25 +162,21 @@ def _temporal(operator: str, left: object, right: object) -> object:
         match operator, left, right:
             case "-", date(), date():
                 return to_instant(left) - to_instant(right)
-            case "+", date(), timedelta():
-                return to_instant(left) + right
+            case "+" | "-", date(), timedelta():
+                return _ARITHMETIC[operator](to_instant(left), right)
             case "+", timedelta(), date():
                 return left + to_instant(right)
-            case "-", date(), timedelta():
-                return to_instant(left) - right
-            case "+", timedelta(), timedelta():
-                return left + right
-            case "-", timedelta(), timedelta():
-                return left - right
+            case "+" | "-", timedelta(), timedelta():
+                return _ARITHMETIC[operator](left, right)
             case "/", timedelta(), timedelta():
-                return None if not right else float(to_microseconds(left)) / to_microseconds(right)
+                return _arithmetic("/", to_microseconds(left), to_microseconds(right))
             case "%", timedelta(), timedelta():
                 rest = _arithmetic("%", to_microseconds(left), to_microseconds(right))
                 return None if rest is None else to_duration(rest)
             case "*", timedelta(), _:
-                return _scaled(left, to_number(right))
+                return to_duration(to_microseconds(left) * to_number(right))
             case "*", _, timedelta():
-                return _scaled(right, to_number(left))
+                return to_duration(to_microseconds(right) * to_number(left))
             case "/", timedelta(), _:
                 quotient = _arithmetic("/", to_microseconds(left), to_number(right))
                 return None if quotient is None else to_duration(quotient)
@@ -205,32 +187,17 @@ def _temporal(operator: str, left: object, right: object) -> object:
         return None
 
 
-def _scaled(length: timedelta, factor: int | float) -> timedelta | None:
-    if isinstance(factor, int):
-        return to_duration(to_microseconds(length) * factor)
-    return to_duration(float(to_microseconds(length)) * factor)
-
-
 @lru_cache(maxsize=512)
 def compile_like(pattern: str) -> re.Pattern[str]:
     r"""Converts a LIKE pattern to a regular expression for a full match.
 
-    >>> (
-    ...     bool(compile_like("a_c%").fullmatch("abcd")),
-    ...     bool(compile_like(r"100\%").fullmatch("1000")),
-    ... )
-    (True, False)
+    >>> compile_like("a_c%").pattern, compile_like(r"100\%").pattern
+    ('a.c.*', '100%')
     """
-    out, at = [], 0
-    while at < len(pattern):
-        character = pattern[at]
-        if character == "\\" and at + 1 < len(pattern):
-            at += 1
-            out.append(re.escape(pattern[at]))
-        else:
-            out.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
-        at += 1
-    return re.compile("".join(out), re.DOTALL)
+    wildcards = {"%": ".*", "_": "."}
+    tokens = re.findall(r"\\.|.", pattern, re.DOTALL)
+    parts = (wildcards.get(token, re.escape(token[-1])) for token in tokens)
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def compute_aggregate(
@@ -241,14 +208,8 @@ def compute_aggregate(
     NULLs are skipped, except by `first` and `last`. Sums add from the left in double precision, so
     that compiled loops compute the same bits.
 
-    >>> (
-    ...     compute_aggregate("avg", [1, None, 4]),
-    ...     compute_aggregate("count", [1, None]),
-    ...     compute_aggregate("last", [1, None]),
-    ... )
-    (2.5, 1, None)
-    >>> compute_aggregate("percentile", [1, 2, 3, 4], 50)
-    2.5
+    >>> compute_aggregate("avg", [1, None, 4]), compute_aggregate("percentile", [1, 2, 3, 4], 50)
+    (2.5, 2.5)
     """
     if function in ("first", "last"):
         return (values[0] if function == "first" else values[-1]) if values else None
@@ -261,19 +222,11 @@ def compute_aggregate(
         return None
     match function:
         case "min" | "max":
-            best = known[0]
-            for value in known[1:]:
-                if is_preferred(function, value, best):
-                    best = value
-            return best
+            return reduce(lambda a, b: b if is_preferred(function, b, a) else a, known)
         case "sum":
             return _sum(known)
         case "avg":
             return _average(known)
-        case "stddev":
-            return compute_variance(
-                [float(to_number(value)) for value in known], whole=False, root=True
-            )
         case "percentile":
             assert isinstance(parameter, int | float)
             if isinstance(known[0], timedelta):
@@ -281,11 +234,10 @@ def compute_aggregate(
                     compute_percentile([float(to_microseconds(v)) for v in known], parameter)
                 )
             return compute_percentile([float(to_number(value)) for value in known], parameter)
-        case "stddev_pop" | "variance" | "var_pop":
+        case "stddev" | "stddev_pop" | "variance" | "var_pop":
             numbers = [float(to_number(value)) for value in known]
-            return compute_variance(
-                numbers, whole=function != "variance", root=function == "stddev_pop"
-            )
+            of_population, root = function.endswith("pop"), function.startswith("stddev")
+            return compute_variance(numbers, whole=of_population, root=root)
         case "any_value":
             return known[0]
         case "mode":

@@ -4,18 +4,10 @@ import math
 import operator
 from collections.abc import Callable
 
-from ensue.functions.record import (
-    ArgumentType,
-    InlineForm,
-    NumpyForm,
-    ResultType,
-    RewriteForm,
-    RoutineForm,
-    ScalarFunction,
-)
+from ensue.functions.interpreter import evaluate_binary
+from ensue.functions.record import InlineForm, NumpyForm, RewriteForm, RoutineForm, define
 from ensue.ir.expression import Binary
 from ensue.ir.values import fit_int64, to_number
-from ensue.schema import ValueKind
 
 
 def _abs(value: object) -> int | float | None:
@@ -69,16 +61,6 @@ def _round_by(function: Callable[[float], int]) -> Callable[[object], int | floa
     return rounded
 
 
-def _mod(value: object, divisor: object) -> int | float | None:
-    """Computes the remainder with the sign of the value: `%`."""
-    x, y = to_number(value), to_number(divisor)
-    if y == 0:
-        return None
-    if isinstance(x, int) and isinstance(y, int):
-        return abs(x) % abs(y) * (-1 if x < 0 else 1)
-    return math.nan if math.isinf(x) else math.fmod(x, y)
-
-
 def _div(value: object, divisor: object) -> int | None:
     """Divides integers, rounding towards zero."""
     x, y = int(to_number(value)), int(to_number(divisor))
@@ -87,15 +69,11 @@ def _div(value: object, divisor: object) -> int | None:
     return fit_int64(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
 
 
-def _pmod(value: object, divisor: object) -> int | float | None:
+def _pmod(value: object, divisor: object) -> object:
     """Computes the remainder that is not negative."""
-    rest = _mod(value, divisor)
-    return rest + abs(to_number(divisor)) if rest is not None and rest < 0 else rest
-
-
-def _hypot(x: object, y: object) -> float:
-    across, up = float(to_number(x)), float(to_number(y))
-    return math.sqrt(across * across + up * up)
+    rest = evaluate_binary("%", value, divisor)
+    negative = rest is not None and to_number(rest) < 0
+    return to_number(rest) + abs(to_number(divisor)) if negative else rest
 
 
 def _sign(value: object) -> int | float:
@@ -105,34 +83,13 @@ def _sign(value: object) -> int | float:
     return operand if operand != operand else float((operand > 0) - (operand < 0))
 
 
-def _sqrt(value: object) -> float | None:
-    operand = float(to_number(value))
-    return None if operand < 0 else math.sqrt(operand)
-
-
-def _logarithm(function: Callable[[float], float]) -> Callable[[object], float | None]:
-    def logarithm(value: object) -> float | None:
-        operand = float(to_number(value))
-        return None if operand <= 0 else function(operand)
-
-    return logarithm
-
-
-def _log(base: object, value: object = None) -> float | None:
-    """Computes the logarithm to a base; with one argument the natural one."""
-    if value is None:
-        return _logarithm(math.log)(base)
-    b, x = float(to_number(base)), float(to_number(value))
-    return None if b <= 0 or b == 1 or x <= 0 else math.log(x) / math.log(b)
-
-
-def _angle(function: Callable[..., float]) -> Callable[..., float | None]:
+def _over_floats(function: Callable[..., object]) -> Callable[..., object]:
     """Wraps a function of floats; NULL outside its domain."""
 
-    def compute(*values: object) -> float | None:
+    def compute(*values: object) -> object:
         try:
             return function(*(float(to_number(value)) for value in values))
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             return None
 
     return compute
@@ -157,155 +114,102 @@ def _power(value: object, exponent: object) -> float | None:
         return None
 
 
-def _of_one(
-    name: str,
-    gives: ValueKind | ResultType,
-    meaning: Callable[..., object],
-    vector: NumpyForm,
-    *aliases: str,
-    kernel: InlineForm | None = None,
-) -> ScalarFunction:
-    return ScalarFunction(
-        name, (ArgumentType.NUMBER,), gives, meaning, aliases=aliases, vector=vector, kernel=kernel
-    )
-
-
 _NO_POWER = "(np.isfinite(x) & (x < 0) & np.isfinite(y) & (np.trunc(y) != y)) | (x == 0) & (y < 0)"
+_MODULO = RewriteForm(lambda x, y: Binary("%", x, y))
 
 NUMBERS = (
-    _of_one(
-        "abs",
-        ResultType.COMPUTED,
+    define(
+        "abs(number) -> computed",
         _abs,
         NumpyForm("np.abs(x)", whole_null="found < 0"),
-        kernel=InlineForm("abs({x})", whole_known="{x} != LEAST"),
+        InlineForm("abs({x})", whole_known="{x} != LEAST"),
     ),
-    ScalarFunction(
-        "round",
-        (ArgumentType.NUMBER,),
-        ResultType.COMPUTED,
-        _round,
-        optional=(ArgumentType.WHOLE,),
-        vector=RoutineForm("round"),
-    ),
+    define("round(number, whole?) -> computed", _round, RoutineForm("round")),
     *(
-        _of_one(
-            name,
-            ResultType.COMPUTED,
+        define(
+            f"{names}(number) -> computed",
             _round_by(getattr(math, name)),
             NumpyForm(f"np.{name}(x)", whole="x"),
-            *aliases,
         )
-        for name, *aliases in (("floor",), ("ceil", "ceiling"), ("trunc", "truncate"))
+        for name, names in (
+            ("floor", "floor"),
+            ("ceil", "ceil|ceiling"),
+            ("trunc", "trunc|truncate"),
+        )
     ),
-    _of_one("sqrt", ValueKind.FLOAT, _sqrt, NumpyForm("np.sqrt(x)", null="x < 0")),
-    _of_one("exp", ValueKind.FLOAT, _exp, NumpyForm("arrow(pc.exp, x)")),
-    _of_one(
-        "ln",
-        ValueKind.FLOAT,
-        _logarithm(math.log),
-        NumpyForm("arrow(pc.ln, x)", null="x <= 0"),
+    define(
+        "sqrt(number) -> float", _over_floats(math.sqrt), NumpyForm("np.sqrt(x)", null="x < 0")
     ),
-    ScalarFunction(
-        "log",
-        (ArgumentType.NUMBER,),
-        ValueKind.FLOAT,
-        _log,
-        optional=(ArgumentType.NUMBER,),
-        vector=NumpyForm(
+    define("exp(number) -> float", _exp, NumpyForm("arrow(pc.exp, x)")),
+    define(
+        "log(number, number?) -> float",
+        _over_floats(lambda x, y=None: math.log(x) if y is None else math.log(y) / math.log(x)),
+        NumpyForm(
             "arrow(pc.ln, x) if y is None else arrow(pc.ln, y) / arrow(pc.ln, x)",
             null="x <= 0 if y is None else (x <= 0) | (x == 1) | (y <= 0)",
         ),
     ),
-    _of_one(
-        "log2",
-        ValueKind.FLOAT,
-        _logarithm(math.log2),
-        NumpyForm("arrow(pc.log2, x)", null="x <= 0"),
+    *(
+        define(
+            f"{name}(number) -> float",
+            _over_floats(function),
+            NumpyForm(f"arrow(pc.{name}, x)", null="x <= 0"),
+        )
+        for name, function in (("ln", math.log), ("log2", math.log2), ("log10", math.log10))
     ),
-    _of_one(
-        "log10",
-        ValueKind.FLOAT,
-        _logarithm(math.log10),
-        NumpyForm("arrow(pc.log10, x)", null="x <= 0"),
-    ),
-    ScalarFunction(
-        "power",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ValueKind.FLOAT,
+    define(
+        "power|pow(number, number) -> float",
         _power,
-        aliases=("pow",),
-        vector=NumpyForm("arrow(pc.power, x, y)", null=_NO_POWER),
+        NumpyForm("arrow(pc.power, x, y)", null=_NO_POWER),
     ),
-    ScalarFunction(
-        "isnan",
-        (ArgumentType.NUMBER,),
-        ValueKind.BOOLEAN,
-        lambda x: math.isnan(to_number(x)),
-        vector=NumpyForm("np.isnan(x)"),
-        kernel=InlineForm("({x} != {x})"),
+    *(
+        define(
+            f"{name}(number) -> boolean",
+            _over_floats(getattr(math, name)),
+            NumpyForm(f"np.{name}(x)"),
+            InlineForm(test),
+        )
+        for name, test in (
+            ("isnan", "({x} != {x})"),
+            ("isinf", "({x} == {x} and {x} - {x} != {x} - {x})"),
+            ("isfinite", "({x} - {x} == {x} - {x})"),
+        )
     ),
-    ScalarFunction(
-        "isinf",
-        (ArgumentType.NUMBER,),
-        ValueKind.BOOLEAN,
-        lambda x: math.isinf(to_number(x)),
-        vector=NumpyForm("np.isinf(x)"),
-        kernel=InlineForm("({x} == {x} and {x} - {x} != {x} - {x})"),
-    ),
-    ScalarFunction(
-        "isfinite",
-        (ArgumentType.NUMBER,),
-        ValueKind.BOOLEAN,
-        lambda x: math.isfinite(to_number(x)),
-        vector=NumpyForm("np.isfinite(x)"),
-        kernel=InlineForm("({x} - {x} == {x} - {x})"),
-    ),
-    ScalarFunction(
-        "nanvl",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ResultType.NUMBER,
+    define(
+        "nanvl(number, number) -> number",
         lambda x, y: y if to_number(x) != to_number(x) else x,
-        vector=NumpyForm("np.where(x != x, y, x)"),
+        NumpyForm("np.where(x != x, y, x)"),
     ),
-    ScalarFunction(
-        "hypot",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ValueKind.FLOAT,
-        _hypot,
-        vector=NumpyForm("np.sqrt(x * x + y * y)"),
+    define(
+        "hypot(number, number) -> float",
+        _over_floats(lambda x, y: math.sqrt(x * x + y * y)),
+        NumpyForm("np.sqrt(x * x + y * y)"),
     ),
-    _of_one("sign", ResultType.COMPUTED, _sign, NumpyForm("np.sign(x)"), "signum"),
-    _of_one("cbrt", ValueKind.FLOAT, _angle(math.cbrt), NumpyForm("np.cbrt(x)")),
-    ScalarFunction(
-        "mod",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ResultType.NUMBER,
-        _mod,
-        vector=RewriteForm(lambda x, y: Binary("%", x, y)),
-        kernel=RewriteForm(lambda x, y: Binary("%", x, y)),
+    define("sign|signum(number) -> computed", _sign, NumpyForm("np.sign(x)")),
+    define("cbrt(number) -> float", _over_floats(math.cbrt), NumpyForm("np.cbrt(x)")),
+    define(
+        "mod(number, number) -> number",
+        lambda x, y: evaluate_binary("%", x, y),
+        _MODULO,
+        _MODULO,
     ),
-    ScalarFunction(
-        "pmod",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ResultType.NUMBER,
+    define(
+        "pmod(number, number) -> number",
         _pmod,
-        vector=NumpyForm(
+        NumpyForm(
             "(lambda r: np.where(r < 0, np.where(y < 0, r - y, r + y), r))"
             "(np.fmod(x, np.where(y == 0, 1, y)))",
             null="y == 0",
         ),
     ),
-    ScalarFunction(
-        "div",
-        (ArgumentType.WHOLE, ArgumentType.WHOLE),
-        ValueKind.INTEGER,
+    define(
+        "div(whole, whole) -> integer",
         _div,
-        vector=NumpyForm(
+        NumpyForm(
             "(x - np.fmod(x, np.where(y == 0, 1, y))) // np.where(y == 0, 1, y)",
             null="(y == 0) | (x == -(2**63)) & (y == -1)",
         ),
-        kernel=InlineForm(
+        InlineForm(
             "(({x} - remainder({x}, {y})) // {y})",
             known="{y} != 0 and not ({x} == LEAST and {y} == -1)",
         ),
@@ -316,37 +220,29 @@ _NOT_FINITE = "np.isinf(x)"
 _BEYOND_ONE = "np.abs(x) > 1"
 
 ANGLES = (
-    _of_one("degrees", ValueKind.FLOAT, _angle(math.degrees), NumpyForm("np.degrees(x)")),
-    _of_one("radians", ValueKind.FLOAT, _angle(math.radians), NumpyForm("np.radians(x)")),
     *(
-        _of_one(
-            name,
-            ValueKind.FLOAT,
-            _angle(getattr(math, name)),
-            NumpyForm(f"arrow(pc.{name}, x)", null=null),
+        define(
+            f"{name}(number) -> float", _over_floats(getattr(math, name)), NumpyForm(form, null)
         )
-        for name, null in (
-            ("sin", _NOT_FINITE),
-            ("cos", _NOT_FINITE),
-            ("tan", _NOT_FINITE),
-            ("asin", _BEYOND_ONE),
-            ("acos", _BEYOND_ONE),
-            ("atan", None),
+        for name, form, null in (
+            ("degrees", "np.degrees(x)", None),
+            ("radians", "np.radians(x)", None),
+            ("sin", "arrow(pc.sin, x)", _NOT_FINITE),
+            ("cos", "arrow(pc.cos, x)", _NOT_FINITE),
+            ("tan", "arrow(pc.tan, x)", _NOT_FINITE),
+            ("asin", "arrow(pc.asin, x)", _BEYOND_ONE),
+            ("acos", "arrow(pc.acos, x)", _BEYOND_ONE),
+            ("atan", "arrow(pc.atan, x)", None),
         )
     ),
-    ScalarFunction(
-        "atan2",
-        (ArgumentType.NUMBER, ArgumentType.NUMBER),
-        ValueKind.FLOAT,
-        _angle(math.atan2),
-        vector=NumpyForm("arrow(pc.atan2, x, y)"),
+    define(
+        "atan2(number, number) -> float",
+        _over_floats(math.atan2),
+        NumpyForm("arrow(pc.atan2, x, y)"),
     ),
 )
 
-
 # --- functions of the 64 bits of integers; the highest one is the sign
-
-_TWO = (ArgumentType.WHOLE, ArgumentType.WHOLE)
 
 
 def _whole(value: object) -> int:
@@ -368,51 +264,36 @@ _SHIFT = "np.clip(y, 0, 63)"
 _NO_SHIFT = "(y < 0) | (y > 63)"
 
 
-def _bitwise(
-    name: str, sign: str, function: Callable[[int, int], int], *aliases: str
-) -> ScalarFunction:
-    return ScalarFunction(
-        name,
-        _TWO,
-        ValueKind.INTEGER,
-        lambda x, y: function(_whole(x), _whole(y)),
-        aliases=aliases,
-        vector=NumpyForm(f"x {sign} y"),
-        kernel=InlineForm(f"({{x}} {sign} {{y}})"),
-    )
-
-
 BITS = (
-    _bitwise("bitand", "&", operator.and_),
-    _bitwise("bitor", "|", operator.or_),
-    _bitwise("bitxor", "^", operator.xor, "xor"),
-    ScalarFunction(
-        "bitnot",
-        (ArgumentType.WHOLE,),
-        ValueKind.INTEGER,
-        lambda x: ~_whole(x),
-        vector=NumpyForm("~x"),
-        kernel=InlineForm("(~{x})"),
+    *(
+        define(
+            f"{name}(whole, whole) -> integer",
+            lambda x, y, function=function: function(_whole(x), _whole(y)),
+            NumpyForm(f"x {sign} y"),
+            InlineForm(f"({{x}} {sign} {{y}})"),
+        )
+        for name, sign, function in (
+            ("bitand", "&", operator.and_),
+            ("bitor", "|", operator.or_),
+            ("bitxor|xor", "^", operator.xor),
+        )
     ),
-    ScalarFunction(
-        "shiftleft",
-        _TWO,
-        ValueKind.INTEGER,
+    define(
+        "bitnot(whole) -> integer", lambda x: ~_whole(x), NumpyForm("~x"), InlineForm("(~{x})")
+    ),
+    define(
+        "shiftleft(whole, whole) -> integer",
         _shift_left,
-        vector=NumpyForm(f"x << {_SHIFT}", null=f"{_NO_SHIFT} | ((found >> {_SHIFT}) != x)"),
+        NumpyForm(f"x << {_SHIFT}", null=f"{_NO_SHIFT} | ((found >> {_SHIFT}) != x)"),
     ),
-    ScalarFunction(
-        "shiftright",
-        _TWO,
-        ValueKind.INTEGER,
+    define(
+        "shiftright(whole, whole) -> integer",
         _shift_right,
-        vector=NumpyForm(f"x >> {_SHIFT}", null=_NO_SHIFT),
+        NumpyForm(f"x >> {_SHIFT}", null=_NO_SHIFT),
     ),
-    ScalarFunction(
-        "bit_count",
-        (ArgumentType.WHOLE,),
-        ValueKind.INTEGER,
+    define(
+        "bit_count(whole) -> integer",
         lambda x: (_whole(x) & (2**64 - 1)).bit_count(),
-        vector=NumpyForm("np.bitwise_count(x.view(np.uint64)).astype(np.int64)"),
+        NumpyForm("np.bitwise_count(x.view(np.uint64)).astype(np.int64)"),
     ),
 )

@@ -4,6 +4,7 @@ Only the interpreted implementation (`meaning`) is required. The vectorized and 
 make a function faster and are data, so this module needs neither NumPy nor Arrow.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,52 +12,44 @@ from enum import Enum
 from ensue.ir.expression import Expr
 from ensue.schema import ValueKind
 
+_NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
+_TIMES = (ValueKind.TIMESTAMP, ValueKind.DATE)
+_SIMPLE = (ValueKind.STRING, ValueKind.BOOLEAN, *_NUMBERS)
+
 
 class ArgumentType(Enum):
     """The accepted kinds of an argument; NULL is always accepted."""
 
-    NUMBER = "a number"
-    WHOLE = "a whole number"
-    TEXT = "a string"
-    TIME = "a time"
-    CONDITION = "a condition"
-    REGEXP = "a regular expression"
-    UNIT = "a unit of time, such as 'day'"
-    ZONE = "the name of a time zone, such as 'Europe/Zurich'"
-    SIMPLE = "a number, a string or a boolean"
-    MOMENT = "a time, a string, or seconds since 1970"
-    PRINTED = "a number, a string, a boolean or a time"
-    PLACE = "a place"
-    WRITTEN = "a coordinate, or a place as WKT or WKB"
-    ANY = "a value that compares with the others"
+    kinds: tuple[ValueKind, ...]
 
-    @property
-    def kinds(self) -> tuple[ValueKind, ...]:
-        match self:
-            case ArgumentType.NUMBER:
-                return (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
-            case ArgumentType.WHOLE:
-                return (ValueKind.INTEGER,)
-            case ArgumentType.TEXT | ArgumentType.UNIT | ArgumentType.REGEXP | ArgumentType.ZONE:
-                return (ValueKind.STRING,)
-            case ArgumentType.TIME:
-                return (ValueKind.TIMESTAMP, ValueKind.DATE)
-            case ArgumentType.CONDITION:
-                return (ValueKind.BOOLEAN,)
-            case ArgumentType.SIMPLE:
-                return (ValueKind.STRING, ValueKind.BOOLEAN, *ArgumentType.NUMBER.kinds)
-            case ArgumentType.MOMENT:
-                return (ValueKind.STRING, *ArgumentType.TIME.kinds, *ArgumentType.NUMBER.kinds)
-            case ArgumentType.PRINTED:
-                return (*ArgumentType.SIMPLE.kinds, *ArgumentType.TIME.kinds)
-            case ArgumentType.PLACE:
-                return (ValueKind.PLACE,)
-            case ArgumentType.WRITTEN:
-                return (ValueKind.STRING, ValueKind.OTHER, *ArgumentType.NUMBER.kinds)
-            case ArgumentType.ANY:
-                return tuple(
-                    kind for kind in ValueKind if kind not in (ValueKind.OTHER, ValueKind.PLACE)
-                )
+    NUMBER = "a number", *_NUMBERS
+    WHOLE = "a whole number", ValueKind.INTEGER
+    TEXT = "a string", ValueKind.STRING
+    TIME = "a time", *_TIMES
+    CONDITION = "a condition", ValueKind.BOOLEAN
+    REGEXP = "a regular expression", ValueKind.STRING
+    UNIT = "a unit of time, such as 'day'", ValueKind.STRING
+    ZONE = "the name of a time zone, such as 'Europe/Zurich'", ValueKind.STRING
+    SIMPLE = "a number, a string or a boolean", *_SIMPLE
+    MOMENT = "a time, a string, or seconds since 1970", ValueKind.STRING, *_TIMES, *_NUMBERS
+    PRINTED = "a number, a string, a boolean or a time", *_SIMPLE, *_TIMES
+    PLACE = "a place", ValueKind.PLACE
+    WRITTEN = (
+        "a coordinate, or a place as WKT or WKB",
+        ValueKind.STRING,
+        ValueKind.OTHER,
+        *_NUMBERS,
+    )
+    ANY = (
+        "a value that compares with the others",
+        *(kind for kind in ValueKind if kind not in (ValueKind.OTHER, ValueKind.PLACE)),
+    )
+
+    def __new__(cls, description: str, *kinds: ValueKind) -> "ArgumentType":
+        member = object.__new__(cls)
+        member._value_ = description
+        member.kinds = kinds
+        return member
 
 
 class ResultType(Enum):
@@ -285,14 +278,49 @@ class ScalarFunction:
                 return common
 
 
+def define(
+    signature: str,
+    meaning: Callable[..., object],
+    vector: VectorForm | None = None,
+    kernel: KernelForm | None = None,
+    *,
+    in_pairs: bool = False,
+    sees_null: bool = False,
+    clock: bool = False,
+) -> ScalarFunction:
+    """Defines a function by a signature with its aliases, optional (`?`) and repeated (`...`)
+    arguments, and the kind of its result.
+
+    >>> power = define("power|pow(number, number?) -> float", pow)
+    >>> power.name, power.aliases, power.least, power.most
+    ('power', ('pow',), 1, 2)
+    """
+    match = re.fullmatch(r"([.\w|]+)\((.+?)(\.\.\.)?\) -> (\w+)", signature)
+    assert match is not None, signature
+    name, *aliases = match[1].split("|")
+    types = [(ArgumentType[t.strip(" ?").upper()], "?" in t) for t in match[2].split(",")]
+    gives = match[4].upper()
+    return ScalarFunction(
+        name,
+        tuple(type for type, optional in types if not optional),
+        ValueKind[gives] if gives in ValueKind.__members__ else ResultType[gives],
+        meaning,
+        optional=tuple(type for type, optional in types if optional),
+        repeats=match[3] is not None,
+        in_pairs=in_pairs,
+        sees_null=sees_null,
+        clock=clock,
+        aliases=tuple(aliases),
+        vector=vector,
+        kernel=kernel,
+    )
+
+
 def get_common_kind(left: ValueKind, right: ValueKind) -> ValueKind:
     """Returns the common kind of two comparable kinds.
 
-    >>> (
-    ...     get_common_kind(ValueKind.INTEGER, ValueKind.DECIMAL),
-    ...     get_common_kind(ValueKind.NULL, ValueKind.STRING),
-    ... )
-    (<ValueKind.FLOAT: 'float'>, <ValueKind.STRING: 'string'>)
+    >>> get_common_kind(ValueKind.INTEGER, ValueKind.DECIMAL)
+    <ValueKind.FLOAT: 'float'>
     """
     if left is right or right is ValueKind.NULL:
         return left

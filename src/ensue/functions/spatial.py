@@ -17,10 +17,10 @@ from ensue.functions.record import (
     LOCATION,
     SPACES,
     WKT,
-    ArgumentType,
     PointsForm,
     RoutineForm,
     ScalarFunction,
+    define,
 )
 from ensue.geo.geometry import (
     ConvexHull,
@@ -37,20 +37,13 @@ from ensue.geo.geometry import (
 )
 from ensue.geo.wkt import Circle, Point, Points, Polygons, read_points, read_wkt
 from ensue.ir.values import to_number
-from ensue.schema import ValueKind
-
-_TWO = (ArgumentType.PLACE, ArgumentType.PLACE)
 
 
 def get_earth_variant(function: str) -> str:
     """Returns the variant of a function for events on the earth.
 
-    >>> (
-    ...     get_earth_variant("distance"),
-    ...     get_earth_variant("circle"),
-    ...     get_earth_variant("earth_distance"),
-    ... )
-    ('earth_distance', 'circle', 'earth_distance')
+    >>> get_earth_variant("distance"), get_earth_variant("circle")
+    ('earth_distance', 'circle')
     """
     return _ON_EARTH.get(function, function)
 
@@ -69,22 +62,11 @@ def _placing(space: str) -> tuple[ScalarFunction, ...]:
             case _:
                 return point(written, y)
 
+    prefix = "" if space == "plane" else EARTH
+    location = LOCATION if space == "plane" else EARTH_LOCATION
     return (
-        ScalarFunction(
-            "point" if space == "plane" else f"{EARTH}point",
-            (ArgumentType.NUMBER, ArgumentType.NUMBER),
-            ValueKind.PLACE,
-            point,
-            vector=RoutineForm("point" if space == "plane" else f"{EARTH}point"),
-        ),
-        ScalarFunction(
-            LOCATION if space == "plane" else EARTH_LOCATION,
-            (ArgumentType.WRITTEN,),
-            ValueKind.PLACE,
-            locate,
-            optional=(ArgumentType.NUMBER,),
-            vector=RoutineForm(LOCATION if space == "plane" else EARTH_LOCATION),
-        ),
+        define(f"{prefix}point(number, number) -> place", point, RoutineForm(f"{prefix}point")),
+        define(f"{location}(written, number?) -> place", locate, RoutineForm(location)),
     )
 
 
@@ -99,8 +81,8 @@ def _points(written: str | bytes) -> tuple[Point, ...]:
     return points
 
 
-def _circle(x: object, y: object, radius: object) -> Circle:
-    return Circle(float(to_number(x)), float(to_number(y)), float(to_number(radius)))
+def _circle(*numbers: object) -> Circle:
+    return Circle(*(float(to_number(number)) for number in numbers))
 
 
 @lru_cache(maxsize=256)
@@ -118,8 +100,7 @@ def _unwrapped(polygons: Polygons) -> Polygons:
 def _measuring(space: str) -> tuple[ScalarFunction, ...]:
     """Defines the spatial relations and measures, in the plane or on the earth."""
 
-    def named(name: str) -> str:
-        return name if space == "plane" else EARTH + name
+    prefix = "" if space == "plane" else EARTH
 
     def unwrap(p: ConvexHull | Shape) -> ConvexHull | Shape:
         return _unwrapped(p) if space == "earth" and isinstance(p, Polygons) else p
@@ -159,67 +140,64 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
             ]
         return build_hull(corner for corners in known for corner in corners)
 
-    def checked(function: Callable[..., object]) -> Callable[..., object]:
-        """Wraps a relation: NULL if a location is not valid in this space."""
-        return lambda p, q, *more: function(p, q, *more) if is_valid(p) and is_valid(q) else None
-
     def centroid_distance(p: ConvexHull | Shape, q: ConvexHull | Shape) -> float:
         return compute_point_distance(
             compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space
         )
 
-    valid_pair = f"{space}_places"
     met, within = (
         f"(1 if {space}_points_meet({points}) else 0)"
         for points in ("{ax}, {ay}, {bx}, {by}", "{bx}, {by}, {ax}, {ay}")
     )
     far = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
     of_hulls = f"({{a}}, {{b}}, {SPACES.index(space)})"
+
+    def relation(
+        name: str, arguments: str, function: Callable[..., object], one: str, several: str
+    ) -> ScalarFunction:
+        """Defines a function of two locations: NULL if one of them is not valid in this space.
+
+        `one` and `several` are its kernel forms for points and for hulls of points.
+        """
+        name, kernel = prefix + name, PointsForm(f"{space}_places", one, several)
+        return define(
+            f"{name}{arguments}",
+            lambda p, q, *more: function(p, q, *more) if is_valid(p) and is_valid(q) else None,
+            RoutineForm(name),
+            kernel,
+        )
+
     return (
-        ScalarFunction(
-            named("inside"),
-            _TWO,
-            ValueKind.BOOLEAN,
-            checked(lambda q, p: is_inside(to_hull(unwrap(q)), unwrap(p), space)),
-            vector=RoutineForm(named("inside")),
-            kernel=PointsForm(valid_pair, within, f"(1 if points_inside{of_hulls} else 0)"),
+        relation(
+            "inside",
+            "(place, place) -> boolean",
+            lambda q, p: is_inside(to_hull(unwrap(q)), unwrap(p), space),
+            within,
+            f"(1 if points_inside{of_hulls} else 0)",
         ),
-        ScalarFunction(
-            named("overlaps"),
-            _TWO,
-            ValueKind.BOOLEAN,
-            checked(lambda p, q: do_overlap(*in_order(p, q), space)),
-            vector=RoutineForm(named("overlaps")),
-            kernel=PointsForm(valid_pair, met, f"(1 if points_overlap{of_hulls} else 0)"),
+        relation(
+            "overlaps",
+            "(place, place) -> boolean",
+            lambda p, q: do_overlap(*in_order(p, q), space),
+            met,
+            f"(1 if points_overlap{of_hulls} else 0)",
         ),
-        ScalarFunction(
-            named("distance"),
-            _TWO,
-            ValueKind.FLOAT,
-            checked(lambda p, q: compute_distance(*in_order(p, q), space)),
-            vector=RoutineForm(named("distance")),
-            kernel=PointsForm(valid_pair, far, f"points_distance{of_hulls}"),
+        relation(
+            "distance",
+            "(place, place) -> float",
+            lambda p, q: compute_distance(*in_order(p, q), space),
+            far,
+            f"points_distance{of_hulls}",
         ),
-        ScalarFunction(
-            named("same_place"),
-            (*_TWO, ArgumentType.NUMBER),
-            ValueKind.BOOLEAN,
-            checked(lambda p, q, limit: centroid_distance(p, q) < to_number(limit)),
-            vector=RoutineForm(named("same_place")),
-            kernel=PointsForm(
-                valid_pair,
-                f"(1 if {far} < {{x}} else 0)",
-                f"(1 if points_apart{of_hulls} < {{x}} else 0)",
-            ),
+        relation(
+            "same_place",
+            "(place, place, number) -> boolean",
+            lambda p, q, limit: centroid_distance(p, q) < to_number(limit),
+            f"(1 if {far} < {{x}} else 0)",
+            f"(1 if points_apart{of_hulls} < {{x}} else 0)",
         ),
-        ScalarFunction(
-            named("hull"),
-            (ArgumentType.PLACE,),
-            ValueKind.PLACE,
-            hull,
-            repeats=True,
-            sees_null=True,
-            vector=RoutineForm(named("hull")),
+        define(
+            f"{prefix}hull(place...) -> place", hull, RoutineForm(f"{prefix}hull"), sees_null=True
         ),
     )
 
@@ -229,16 +207,8 @@ _THERE = (*_placing("earth"), *_measuring("earth"))
 _ON_EARTH = {here.name: there.name for here, there in zip(_ON_A_PLANE, _THERE, strict=True)}
 
 PLACES = (
-    ScalarFunction(
-        CIRCLE, (ArgumentType.NUMBER,) * 3, ValueKind.PLACE, _circle, vector=RoutineForm(CIRCLE)
-    ),
-    ScalarFunction(
-        WKT,
-        (ArgumentType.TEXT,),
-        ValueKind.PLACE,
-        lambda text: _written(str(text)),
-        vector=RoutineForm(WKT),
-    ),
+    define(f"{CIRCLE}(number, number, number) -> place", _circle, RoutineForm(CIRCLE)),
+    define(f"{WKT}(text) -> place", lambda text: _written(str(text)), RoutineForm(WKT)),
     *_ON_A_PLANE,
     *_THERE,
 )

@@ -3,17 +3,12 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ensue.errors import QueryError
-from ensue.functions.record import ArgumentType, ArrowStringForm, RoutineForm, ScalarFunction
+from ensue.functions.record import ArrowStringForm, RoutineForm, ScalarFunction, define
 from ensue.ir.values import to_number
-from ensue.schema import ValueKind
-
-_TEXT = (ArgumentType.TEXT,)
-_TWO_TEXTS = (ArgumentType.TEXT, ArgumentType.TEXT)
-_COUNTED = (ArgumentType.TEXT, ArgumentType.WHOLE)
 
 
 def _substring(text: object, start: object, length: object = None) -> str:
@@ -26,26 +21,15 @@ def _substring(text: object, start: object, length: object = None) -> str:
 MAX_STRING_LENGTH = 1_000_000  # maximum length of a string that a function builds; NULL beyond
 
 
-def _trimming(
-    name: str, strip: Callable[[str, str], str], arrow: str, *aliases: str
-) -> ScalarFunction:
-    return ScalarFunction(
-        name,
-        _TEXT,
-        ValueKind.STRING,
+def _trimming(name: str, strip: Callable[[str, str], str], arrow: str) -> ScalarFunction:
+    return define(
+        f"{name}(text, text?) -> string",
         lambda text, characters=" ": strip(str(text), str(characters)) if characters else text,
-        optional=_TEXT,
-        aliases=aliases,
-        vector=ArrowStringForm(
+        ArrowStringForm(
             f"{arrow}(texts, characters=y) if y else "
             f"({arrow}(texts, characters=' ') if y is None else texts)"
         ),
     )
-
-
-def _left(text: object, count: object) -> str:
-    """Returns the first characters, or for a negative count all but the last ones."""
-    return str(text)[: int(to_number(count))]
 
 
 def _right(text: object, count: object) -> str:
@@ -54,26 +38,15 @@ def _right(text: object, count: object) -> str:
     return characters[max(len(characters) - last, 0) :] if last >= 0 else characters[-last:]
 
 
-def _padding(text: object, length: object, filling: object) -> tuple[str, str] | None:
-    """Returns the text, cut to a length, and its padding."""
+def _pad(text: object, length: object, filling: object = " ", *, left: bool) -> str | None:
+    """Cuts or fills a text to a length."""
     characters, size, fill = str(text), int(to_number(length)), str(filling)
     if size > MAX_STRING_LENGTH:
         return None
     cut = characters[: max(size, 0)]
     missing = size - len(cut)
-    if missing <= 0 or not fill:
-        return cut, ""
-    return cut, (fill * (missing // len(fill) + 1))[:missing]
-
-
-def _lpad(text: object, length: object, filling: object = " ") -> str | None:
-    padded = _padding(text, length, filling)
-    return None if padded is None else padded[1] + padded[0]
-
-
-def _rpad(text: object, length: object, filling: object = " ") -> str | None:
-    padded = _padding(text, length, filling)
-    return None if padded is None else padded[0] + padded[1]
+    padding = "" if missing <= 0 or not fill else (fill * (missing // len(fill) + 1))[:missing]
+    return padding + cut if left else cut + padding
 
 
 def _repeat(text: object, count: object) -> str | None:
@@ -125,10 +98,8 @@ def _levenshtein(text: object, other: object) -> int | None:
 def _digest(name: str) -> ScalarFunction:
     """Defines a hash function of the UTF-8 bytes, in hexadecimal."""
     hash_function = getattr(hashlib, name)
-    return ScalarFunction(
-        name,
-        _TEXT,
-        ValueKind.STRING,
+    return define(
+        f"{name}(text) -> string",
         lambda text: hash_function(str(text).encode(), usedforsecurity=False).hexdigest(),
     )
 
@@ -152,129 +123,76 @@ def _initcap(text: object) -> str:
     return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), str(text))
 
 
-def _chr(code: object) -> str | None:
-    point = int(to_number(code))
-    return chr(point) if 0 < point < 0xD800 or 0xE000 <= point <= 0x10FFFF else None
-
-
 _SLICE = (
     "pc.utf8_slice_codeunits(texts, start=max(y - 1, 0),"
     " stop=None if z is None else max(y - 1 + max(z, 0), 0))"
 )
 
 TEXTS = (
-    ScalarFunction(
-        "lower",
-        _TEXT,
-        ValueKind.STRING,
+    define(
+        "lower|lcase(text) -> string",
         lambda text: str(text).lower(),
-        aliases=("lcase",),
         # Arrow maps characters one to one, unlike Python: ß, İ
-        vector=ArrowStringForm("pc.ascii_lower(texts)", ascii=True),
+        ArrowStringForm("pc.ascii_lower(texts)", ascii=True),
     ),
-    ScalarFunction(
-        "upper",
-        _TEXT,
-        ValueKind.STRING,
+    define(
+        "upper|ucase(text) -> string",
         lambda text: str(text).upper(),
-        aliases=("ucase",),
-        vector=ArrowStringForm("pc.ascii_upper(texts)", ascii=True),
+        ArrowStringForm("pc.ascii_upper(texts)", ascii=True),
     ),
-    ScalarFunction(
-        "length",
-        _TEXT,
-        ValueKind.INTEGER,
+    define(
+        "length|len|char_length|character_length(text) -> integer",
         lambda text: len(str(text)),
-        aliases=("len", "char_length", "character_length"),
-        vector=ArrowStringForm("pc.utf8_length(texts)"),
+        ArrowStringForm("pc.utf8_length(texts)"),
     ),
-    _trimming("trim", str.strip, "pc.utf8_trim", "btrim"),
+    _trimming("trim|btrim", str.strip, "pc.utf8_trim"),
     _trimming("ltrim", str.lstrip, "pc.utf8_ltrim"),
     _trimming("rtrim", str.rstrip, "pc.utf8_rtrim"),
-    ScalarFunction(
-        "substring",
-        (ArgumentType.TEXT, ArgumentType.WHOLE),
-        ValueKind.STRING,
-        _substring,
-        optional=(ArgumentType.WHOLE,),
-        aliases=("substr", "mid"),
-        vector=ArrowStringForm(_SLICE),
+    define(
+        "substring|substr|mid(text, whole, whole?) -> string", _substring, ArrowStringForm(_SLICE)
     ),
-    ScalarFunction(
-        "concat",
-        _TEXT,
-        ValueKind.STRING,
-        lambda *texts: "".join(str(text) for text in texts),
-        repeats=True,
-        vector=RoutineForm("concat"),
+    define(
+        "concat(text...) -> string", lambda *texts: "".join(map(str, texts)), RoutineForm("concat")
     ),
-    ScalarFunction(
-        "starts_with",
-        _TWO_TEXTS,
-        ValueKind.BOOLEAN,
+    define(
+        "starts_with|startswith(text, text) -> boolean",
         lambda text, prefix: str(text).startswith(str(prefix)),
-        aliases=("startswith",),
-        vector=ArrowStringForm("pc.starts_with(texts, pattern=y)"),
+        ArrowStringForm("pc.starts_with(texts, pattern=y)"),
     ),
-    ScalarFunction(
-        "ends_with",
-        _TWO_TEXTS,
-        ValueKind.BOOLEAN,
+    define(
+        "ends_with|endswith(text, text) -> boolean",
         lambda text, suffix: str(text).endswith(str(suffix)),
-        aliases=("endswith",),
-        vector=ArrowStringForm("pc.ends_with(texts, pattern=y)"),
+        ArrowStringForm("pc.ends_with(texts, pattern=y)"),
     ),
-    ScalarFunction(
-        "contains",
-        _TWO_TEXTS,
-        ValueKind.BOOLEAN,
+    define(
+        "contains(text, text) -> boolean",
         lambda text, inner: str(inner) in str(text),
-        vector=ArrowStringForm("pc.match_substring(texts, pattern=y)"),
+        ArrowStringForm("pc.match_substring(texts, pattern=y)"),
     ),
-    ScalarFunction(
-        "position",
-        _TWO_TEXTS,
-        ValueKind.INTEGER,
+    define(
+        "position|strpos|instr(text, text) -> integer",
         lambda text, inner: str(text).find(str(inner)) + 1,
-        aliases=("strpos", "instr"),
     ),
-    ScalarFunction(
-        "replace",
-        (ArgumentType.TEXT,) * 3,
-        ValueKind.STRING,
-        _replace,
+    define("replace(text, text, text) -> string", _replace),
+    define("reverse(text) -> string", lambda text: str(text)[::-1]),
+    define("left(text, whole) -> string", lambda text, count: str(text)[: int(to_number(count))]),
+    define("right(text, whole) -> string", _right),
+    define("lpad(text, whole, text?) -> string", partial(_pad, left=True)),
+    define("rpad(text, whole, text?) -> string", partial(_pad, left=False)),
+    define("repeat(text, whole) -> string", _repeat),
+    define("split_part(text, text, whole) -> string", _split_part),
+    define("concat_ws(text, text...) -> string", _concat_ws, sees_null=True),
+    define("translate(text, text, text) -> string", _translate),
+    define("substring_index(text, text, whole) -> string", _substring_index),
+    define("levenshtein|editdist3(text, text) -> integer", _levenshtein),
+    *map(_digest, ("md5", "sha1", "sha256")),
+    define("initcap(text) -> string", _initcap),
+    define("ascii|ord|unicode(text) -> integer", lambda text: ord(str(text)[0]) if text else 0),
+    define(
+        "chr|char(whole) -> string",
+        lambda code: chr(code) if 0 < code < 0xD800 or 0xE000 <= code <= 0x10FFFF else None,
     ),
-    ScalarFunction("reverse", _TEXT, ValueKind.STRING, lambda text: str(text)[::-1]),
-    ScalarFunction("left", _COUNTED, ValueKind.STRING, _left),
-    ScalarFunction("right", _COUNTED, ValueKind.STRING, _right),
-    ScalarFunction("lpad", _COUNTED, ValueKind.STRING, _lpad, optional=_TEXT),
-    ScalarFunction("rpad", _COUNTED, ValueKind.STRING, _rpad, optional=_TEXT),
-    ScalarFunction("repeat", _COUNTED, ValueKind.STRING, _repeat),
-    ScalarFunction("split_part", (*_TWO_TEXTS, ArgumentType.WHOLE), ValueKind.STRING, _split_part),
-    ScalarFunction(
-        "concat_ws", _TWO_TEXTS, ValueKind.STRING, _concat_ws, repeats=True, sees_null=True
-    ),
-    ScalarFunction("translate", (ArgumentType.TEXT,) * 3, ValueKind.STRING, _translate),
-    ScalarFunction(
-        "substring_index", (*_TWO_TEXTS, ArgumentType.WHOLE), ValueKind.STRING, _substring_index
-    ),
-    ScalarFunction(
-        "levenshtein", _TWO_TEXTS, ValueKind.INTEGER, _levenshtein, aliases=("editdist3",)
-    ),
-    _digest("md5"),
-    _digest("sha1"),
-    _digest("sha256"),
-    ScalarFunction("initcap", _TEXT, ValueKind.STRING, _initcap),
-    ScalarFunction(
-        "ascii",
-        _TEXT,
-        ValueKind.INTEGER,
-        lambda text: ord(str(text)[0]) if text else 0,
-        aliases=("ord", "unicode"),
-    ),
-    ScalarFunction("chr", (ArgumentType.WHOLE,), ValueKind.STRING, _chr, aliases=("char",)),
 )
-
 
 # --- regular expressions, which RE2 runs in linear time
 
@@ -376,32 +294,17 @@ def _replace_regexps(text: str, expression: Expression, replacement: object) -> 
 
 
 REGEXPS = (
-    ScalarFunction(
-        "regexp_matches",
-        (ArgumentType.TEXT, ArgumentType.REGEXP),
-        ValueKind.BOOLEAN,
+    define(
+        "regexp_matches|regexp_like|regexp|rlike(text, regexp) -> boolean",
         _over_expression(lambda text, expression: expression.search(text) is not None),
-        aliases=("regexp_like", "regexp", "rlike"),
-        vector=ArrowStringForm("pc.match_substring_regex(texts, pattern=y)"),
+        ArrowStringForm("pc.match_substring_regex(texts, pattern=y)"),
     ),
-    ScalarFunction(
-        "regexp_count",
-        (ArgumentType.TEXT, ArgumentType.REGEXP),
-        ValueKind.INTEGER,
+    define(
+        "regexp_count(text, regexp) -> integer",
         _over_expression(lambda text, expression: sum(1 for _ in _matches(expression, text))),
     ),
-    ScalarFunction(
-        "regexp_extract",
-        (ArgumentType.TEXT, ArgumentType.REGEXP),
-        ValueKind.STRING,
-        _over_expression(_extract),
-        optional=(ArgumentType.WHOLE,),
-        aliases=("regexp_substr",),
+    define(
+        "regexp_extract|regexp_substr(text, regexp, whole?) -> string", _over_expression(_extract)
     ),
-    ScalarFunction(
-        "regexp_replace",
-        (ArgumentType.TEXT, ArgumentType.REGEXP, ArgumentType.TEXT),
-        ValueKind.STRING,
-        _over_expression(_replace_regexps),
-    ),
+    define("regexp_replace(text, regexp, text) -> string", _over_expression(_replace_regexps)),
 )

@@ -26,22 +26,14 @@ def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     [1, 2, 3]
     """
     if isinstance(column, pa.ChunkedArray):
-        column = _combined(column)
+        if column.num_chunks != 1 and types.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         return to_single_array(column.storage)
     if types.is_run_end_encoded(column.type):
         return to_single_array(pc.run_end_decode(column))
     return column
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-    combined = column.combine_chunks()
-    # older versions of Arrow return a chunked array
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def validity(array: pa.Array) -> Bools | None:
@@ -104,29 +96,24 @@ def get_time_counts(array: pa.Array, unit: str) -> tuple[Ints, Fraction]:
     """The counts in the buffer of a time column, and the ratio of its unit to `unit`."""
     type = array.type
     if types.is_date32(type):
-        return get_raw_values(array, np.int32).astype(np.int64), _factor(None, unit)
-    return get_raw_values(array, np.int64), _factor(
-        "ms" if types.is_date64(type) else type.unit, unit
-    )
+        return get_raw_values(array, np.int32).astype(np.int64), _factor("day", unit)
+    source = "ms" if types.is_date64(type) else type.unit
+    return get_raw_values(array, np.int64), _factor(source, unit)
 
 
 @cache
-def _factor(source: str | None, unit: str) -> Fraction:
-    """The ratio of a source unit to `unit`; None stands for days."""
-    target = 1_000_000_000 if unit == "ns" else 1_000_000
-    if source is None:
-        return Fraction(86_400 * target)
+def _factor(source: str, unit: str) -> Fraction:
+    """The ratio of a source unit to `unit`."""
     per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-    return Fraction(target, per_second[source])
+    per_second["day"] = Fraction(1, 86_400)  # type: ignore[assignment]
+    return Fraction(per_second[unit]) / per_second[source]
 
 
 def exceeds_64_bits(array: pa.Array, unit: str) -> Bools:
     """The times that do not fit into 64 bits of `unit`; null slots are undefined."""
     counts, factor = get_time_counts(array, unit)
-    if factor <= 1:
-        return np.zeros(len(counts), np.bool_)
-    most = (2**63 - 1) // int(factor)
-    if not len(counts) or (counts.min() >= -most and counts.max() <= most):
+    most = (2**63 - 1) // max(int(factor), 1)
+    if factor <= 1 or not len(counts) or (counts.min() >= -most and counts.max() <= most):
         return np.zeros(len(counts), np.bool_)
     return (counts > most) | (counts < -most)
 
@@ -182,11 +169,6 @@ def get_indices(array: pa.DictionaryArray) -> npt.NDArray[Any]:
     return dense if known is None else np.where(known, dense, np.zeros(1, dense.dtype))
 
 
-def bitmap(valid: Bools | None) -> pa.Buffer | None:
-    """Pack a mask into a validity buffer."""
-    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
 def fixed_array(
     type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None
 ) -> pa.Array:
@@ -199,7 +181,8 @@ def fixed_array(
         data = pa.py_buffer(np.packbits(values, bitorder="little"))
     else:
         data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(type, len(values), [bitmap(valid), data])
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type, len(values), [mask, data])
 
 
 def text_parts(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:

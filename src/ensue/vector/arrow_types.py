@@ -1,5 +1,6 @@
 """Kinds, time zones and time units of Arrow types."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal as OneOf
 
@@ -19,24 +20,8 @@ def kind_of_arrow(type: pa.DataType) -> ValueKind:
     >>> kind_of_arrow(pa.int8()), kind_of_arrow(pa.dictionary(pa.int32(), pa.string()))
     (<ValueKind.INTEGER: 'integer'>, <ValueKind.STRING: 'string'>)
     """
-    type = plain_type(type)
-    if types.is_boolean(type):
-        return ValueKind.BOOLEAN
-    if types.is_integer(type):
-        return ValueKind.INTEGER
-    if types.is_floating(type):
-        return ValueKind.FLOAT
-    if types.is_decimal(type):
-        return ValueKind.DECIMAL
-    if is_text(type):
-        return ValueKind.STRING
-    if types.is_timestamp(type):
-        return ValueKind.TIMESTAMP
-    if types.is_date(type):
-        return ValueKind.DATE
-    if types.is_duration(type):
-        return ValueKind.DURATION
-    return ValueKind.NULL if types.is_null(type) else ValueKind.OTHER
+    plain = plain_type(type)
+    return next((kind for is_kind, kind in _KINDS if is_kind(plain)), ValueKind.OTHER)
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
@@ -51,6 +36,19 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 def is_text(type: pa.DataType) -> bool:
     """Whether a type is a string with 32-bit or 64-bit offsets, or a view."""
     return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ValueKind], ...] = (
+    (types.is_boolean, ValueKind.BOOLEAN),
+    (types.is_integer, ValueKind.INTEGER),
+    (types.is_floating, ValueKind.FLOAT),
+    (types.is_decimal, ValueKind.DECIMAL),
+    (is_text, ValueKind.STRING),
+    (types.is_timestamp, ValueKind.TIMESTAMP),
+    (types.is_date, ValueKind.DATE),
+    (types.is_duration, ValueKind.DURATION),
+    (types.is_null, ValueKind.NULL),
+)
 
 
 def get_field_kinds(schema: pa.Schema) -> dict[str, ValueKind]:

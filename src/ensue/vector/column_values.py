@@ -1,5 +1,6 @@
 """Columns of values: NumPy arrays for numbers and times, Arrow arrays for strings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -82,18 +83,10 @@ _LONGEST = np.int64(10**MAX_DECIMAL_DIGITS)
 def explain_inexact(
     array: pa.Array, kind: ValueKind, valid: Bools | None, unit: Unit, name: str | None
 ) -> str | None:
-    """Explain why a column is excluded from arithmetic, if one of its values cannot be exact.
-
-    >>> reason = explain_inexact(
-    ...     pa.array([2**63], pa.uint64()), ValueKind.INTEGER, None, "us", "id"
-    ... )
-    >>> reason.splitlines()[0][:50]
-    "9223372036854775808 in column 'id' is beyond the 6"
-    """
+    """Explain why a column is excluded from arithmetic, if one of its values cannot be exact."""
     match kind:
         case ValueKind.INTEGER if types.is_uint64(array.type):
-            large = get_raw_values(array, np.uint64) > np.uint64(2**63 - 1)
-            row = _first(large, valid)
+            row = _first(get_raw_values(array, np.uint64) > np.uint64(2**63 - 1), valid)
             return None if row is None else describe_out_of_range(array[row].as_py(), name)
         case ValueKind.DECIMAL:
             row = _first_inexact(array)
@@ -140,8 +133,7 @@ def _first_inexact(array: pa.Array) -> int | None:
 
 def _beyond_time(array: pa.Array, count: int, unit: Unit, name: str | None) -> str:
     where = "" if name is None else f" in column '{name}'"
-    unit_name = "nanoseconds" if unit == "ns" else "microseconds"
-    own_unit = "days" if types.is_date32(array.type) else _UNITS[_unit_of(array.type)]
+    own_unit = _UNITS[str(array.type) if types.is_date(array.type) else array.type.unit]
     since = "" if types.is_duration(array.type) else " since 1970"
     way = (
         "cast the columns with nanoseconds to microseconds: all times of a table use "
@@ -150,17 +142,16 @@ def _beyond_time(array: pa.Array, count: int, unit: Unit, name: str | None) -> s
         else "replace it with a nearer time, or NULL"
     )
     return (
-        f"{count} {own_unit}{since}{where} is too far away to be counted in {unit_name} "
+        f"{count} {own_unit}{since}{where} is too far away to be counted in {_UNITS[unit]} "
         "with 64 bits\n"
         f"  hint: {way}; carried through, or as a key [...], it stays unchanged"
     )
 
 
-_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-
-
-def _unit_of(type: pa.DataType) -> str:
-    return "ms" if types.is_date64(type) else str(type.unit)
+_UNITS = {
+    "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds",
+    "date32[day]": "days", "date64[ms]": "milliseconds",
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------------- vectors
@@ -202,9 +193,8 @@ class Refused(Vector):
     problem: str
 
     def __init__(self, kind: ValueKind, length: int, valid: Bools | None, problem: str) -> None:
-        for name, value in zip(
-            ("kind", "valid", "length", "problem"), (kind, valid, length, problem), strict=True
-        ):
+        values = {"kind": kind, "valid": valid, "length": length, "problem": problem}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -244,6 +234,14 @@ class PlaceVector(Vector):
         return PlaceVector(self.places.repeated(length), valid)
 
 
+NUMBER_READERS: dict[ValueKind, Callable[[pa.Array], npt.NDArray[Any]]] = {
+    ValueKind.INTEGER: integers,
+    ValueKind.FLOAT: floats,
+    ValueKind.DECIMAL: decimals,
+    ValueKind.BOOLEAN: booleans,
+}
+
+
 def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None = None) -> Vector:
     """Read a column as a vector, without a copy where possible; errors mention `name`.
 
@@ -256,25 +254,17 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, unit: Unit, name: str | None =
     problem = explain_inexact(array, kind, valid, unit, name)
     if problem is not None:
         return Refused(kind, len(array), valid, problem)
+    if kind in NUMBER_READERS:
+        return Vector(kind, NUMBER_READERS[kind](array), valid)
     match kind:
-        case ValueKind.INTEGER:
-            return Vector(kind, integers(array), valid)
-        case ValueKind.FLOAT:
-            return Vector(kind, floats(array), valid)
-        case ValueKind.DECIMAL:
-            return Vector(kind, decimals(array), valid)
-        case ValueKind.BOOLEAN:
-            return Vector(kind, booleans(array), valid)
         case ValueKind.TIMESTAMP | ValueKind.DATE | ValueKind.DURATION:
             return Vector(kind, to_ticks(array, unit), valid)
-        case ValueKind.STRING:
-            if not types.is_dictionary(array.type):
-                array = decode_text(array)
-            return Vector(kind, array, valid)
-        case ValueKind.OTHER | ValueKind.PLACE:
-            return Vector(kind, array, valid)
+        case ValueKind.STRING if not types.is_dictionary(array.type):
+            return Vector(kind, decode_text(array), valid)
         case ValueKind.NULL:
             return create_nulls(len(array))
+        case _:
+            return Vector(kind, array, valid)
 
 
 def decode_dictionary(array: pa.Array) -> pa.Array:
@@ -350,15 +340,7 @@ def broadcast(vector: Vector, length: int) -> Vector:
 
 
 def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
-    """Convert a vector to an Arrow array.
-
-    >>> to_arrow(Vector(ValueKind.FLOAT, np.array([1.5, 2.5]), np.array([True, False])), "us")
-    <pyarrow.lib.DoubleArray object at ...>
-    [
-      1.5,
-      null
-    ]
-    """
+    """Convert a vector to an Arrow array."""
     if isinstance(vector, PlaceVector):
         from ensue.vector.geo_columns import format_places
 
@@ -377,27 +359,25 @@ def to_arrow(vector: Vector, unit: Unit, zone: str | None = None) -> pa.Array:
 
 
 def arrow_type(kind: ValueKind, unit: Unit, zone: str | None = None) -> pa.DataType:
-    """The Arrow type of a computed value.
-
-    >>> arrow_type(ValueKind.DECIMAL, "us")
-    DataType(double)
-    """
+    """The Arrow type of a computed value."""
     match kind:
-        case ValueKind.INTEGER:
-            return pa.int64()
-        case ValueKind.FLOAT | ValueKind.DECIMAL:
-            return pa.float64()
-        case ValueKind.BOOLEAN:
-            return pa.bool_()
-        case ValueKind.STRING | ValueKind.PLACE:  # as WKT
-            return pa.string()
         case ValueKind.TIMESTAMP:
             return pa.timestamp(unit, zone)
-        case ValueKind.DATE:
-            return pa.date32()
         case ValueKind.DURATION:
             return pa.duration(unit)
-        case ValueKind.NULL:
-            return pa.null()
         case ValueKind.OTHER:
             raise TypeError("binary and nested values are excluded from arithmetic")
+        case _:
+            return _ARROW_TYPES[kind]
+
+
+_ARROW_TYPES = {
+    ValueKind.INTEGER: pa.int64(),
+    ValueKind.FLOAT: pa.float64(),
+    ValueKind.DECIMAL: pa.float64(),
+    ValueKind.BOOLEAN: pa.bool_(),
+    ValueKind.STRING: pa.string(),
+    ValueKind.PLACE: pa.string(),  # as WKT
+    ValueKind.DATE: pa.date32(),
+    ValueKind.NULL: pa.null(),
+}

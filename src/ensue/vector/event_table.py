@@ -97,13 +97,8 @@ TYPE = "__type"  # the column with the event type of several tables
 PLACE = "__place"  # the column with the arrival order, if nothing else defines it
 COMPUTED = "__key_"  # prefix of columns that are computed on reading
 _RUN = 64  # average length of sorted runs from which merging beats radix sort
-ORDERED = (
-    ValueKind.INTEGER,
-    ValueKind.FLOAT,
-    ValueKind.DECIMAL,
-    ValueKind.TIMESTAMP,
-    ValueKind.DATE,
-)
+_NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
+ORDERED = (*_NUMBERS, ValueKind.TIMESTAMP, ValueKind.DATE)
 
 # column names that backends and operators reserve
 _OWN = frozenset(
@@ -181,7 +176,9 @@ class StreamSchema:
 
     def physical(self, query: Query) -> tuple[Query, Schema]:
         """Rewrite a query from fields to columns, where conflicting fields were renamed."""
-        query = replace(query, pattern=set_resolution(query.pattern, self._tick))
+        query = replace(
+            query, pattern=set_resolution(query.pattern, 1_000 if self.unit == "us" else 1)
+        )
         if self.by_type is None or all(f == c for cs in self.by_type.values() for f, c in cs):
             return query, self.schema
         places = {v: dict(cs) for v, cs in self.columns_of(query).items()}
@@ -194,9 +191,10 @@ class StreamSchema:
 
         for equivalence in query.equivalence:
             name = equivalence.field_name
-            if any(columns.get(name) != name for columns in self._events(places, query)):
+            atoms = iterate_atoms(query.pattern)
+            if any(places[atom.variable].get(name) != name for atom in atoms):
                 raise QueryError(
-                    f"[{equivalence.field_name}] compares values of different kinds",
+                    f"[{name}] compares values of different kinds",
                     hint="use the same type for the field in every table",
                     span=equivalence.span,
                     text=query.text,
@@ -216,15 +214,6 @@ class StreamSchema:
             for name, columns in self.by_type.items()
         }
         return renamed, replace(self.schema, types=MappingProxyType(types))
-
-    @property
-    def _tick(self) -> int:
-        return 1_000 if self.unit == "us" else 1
-
-    def _events(
-        self, places: Mapping[str, Mapping[str, str]], query: Query
-    ) -> list[Mapping[str, str]]:
-        return [places[atom.variable] for atom in iterate_atoms(query.pattern)]
 
 
 def create_schema(
@@ -310,17 +299,14 @@ def _check_columns(
             raise EventError(f"no column '{name}' for {option}=\n  hint: {hint or 'no columns'}")
     kinds = {fields[t] for t in times}
     if not kinds <= set(ORDERED):
-        shown = ", ".join(f"{t} is {_article(fields[t])}" for t in times)
+        named = [(t, fields[t].value) for t in times]
+        shown = ", ".join(f"{t} is {'an' if k[0] in 'aeiou' else 'a'} {k}" for t, k in named)
         raise EventError(
             f"events cannot be ordered by time={time!r}: {shown}\n"
             "  hint: use a timestamp, a date, a number, or text in ISO form"
         )
     if len(kinds) > 1:
         raise EventError(f"start and end time have different kinds: time={time!r}")
-
-
-def _article(kind: ValueKind) -> str:
-    return f"{'an' if kind.value[0] in 'aeiou' else 'a'} {kind.value}"
 
 
 def unite_tables(
@@ -539,8 +525,7 @@ def _check_span(starts: vectors.Vector, ends: vectors.Vector, bad: npt.NDArray[n
         raise EventError(
             f"the times of events lie too far apart: from {first} to {last} is more than 64 bits "
             "count\n  hint: use a coarser unit, such as milliseconds or seconds, or leave out "
-            "events "
-            "whose time stands for 'never' or 'always'"
+            "events whose time stands for 'never' or 'always'"
         )
 
 

@@ -72,11 +72,8 @@ def _round(vector: Vector, digits: Vector | None = None) -> Vector:
         rounded = _round_integers(whole, places)
         overflow = (places == -19) & (np.abs(whole / 1e18) >= 5)
         overflow |= (whole != 0) & (rounded != 0) & ((whole < 0) != (rounded < 0))
-        return Vector(
-            ValueKind.INTEGER,
-            rounded,
-            combine_validity(valid, ~overflow) if overflow.any() else valid,
-        )
+        valid = combine_validity(valid, ~overflow) if overflow.any() else valid
+        return Vector(ValueKind.INTEGER, rounded, valid)
     values = to_floats(vector)
     if digits is None:
         return Vector(ValueKind.FLOAT, _to_whole(values), valid)
@@ -139,16 +136,12 @@ def _promoted(left: Vector, right: Vector) -> tuple[Vector, Vector]:
     if left.kind is right.kind:
         return left, right
     if left.kind.numeric and right.kind.numeric:
-        return (
-            Vector(ValueKind.FLOAT, to_floats(left), left.valid),
-            Vector(ValueKind.FLOAT, to_floats(right), right.valid),
-        )
-    if {left.kind, right.kind} == {ValueKind.TIMESTAMP, ValueKind.DATE}:
-        return (
-            Vector(ValueKind.TIMESTAMP, left.values, left.valid),
-            Vector(ValueKind.TIMESTAMP, right.values, right.valid),
-        )
-    raise TypeError(f"{left.kind.value} and {right.kind.value} have no common kind")
+        a, b = (Vector(ValueKind.FLOAT, to_floats(v), v.valid) for v in (left, right))
+    elif {left.kind, right.kind} == {ValueKind.TIMESTAMP, ValueKind.DATE}:
+        a, b = (Vector(ValueKind.TIMESTAMP, v.values, v.valid) for v in (left, right))
+    else:
+        raise TypeError(f"{left.kind.value} and {right.kind.value} have no common kind")
+    return a, b
 
 
 def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
@@ -159,12 +152,7 @@ def choose_values(mask: Bools, left: Vector, right: Vector) -> Vector:
     mask = mask if len(mask) == length else np.full(length, bool(mask[0]))
     valid = None
     if left.valid is not None or right.valid is not None:
-        yes = np.ones(length, np.bool_)
-        valid = np.where(
-            mask,
-            yes if left.valid is None else left.valid,
-            yes if right.valid is None else right.valid,
-        )
+        valid = np.where(mask, *(True if v.valid is None else v.valid for v in (left, right)))
     if isinstance(left.values, np.ndarray):
         return Vector(left.kind, np.where(mask, left.values, right.values), valid)
     a, b = left.values, right.values
@@ -242,9 +230,7 @@ def call_function(function: str, arguments: Sequence[Vector], unit: Unit) -> Vec
                 return _over_numbers(record, form, arguments)
             case DatetimeForm(value=value) if _has_constant_unit(record, arguments):
                 return _over_times(record, value, arguments, unit)
-            case ArrowStringForm() as form if _others_are_constants(arguments) and _is_valid(
-                record, arguments
-            ):
+            case ArrowStringForm() as form if _has_constant_pattern(record, arguments):
                 return _over_texts(record, form, arguments)
             case RewriteForm():
                 raise AssertionError(f"{function} is not computed by itself")
@@ -295,9 +281,14 @@ _TYPES = {ValueKind.INTEGER: np.int64, ValueKind.FLOAT: np.float64, ValueKind.BO
 # ---- strings
 
 
-def _others_are_constants(arguments: Sequence[Vector]) -> bool:
+def _has_constant_pattern(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
+    """Whether all arguments but the first are constants, and valid as regular expressions."""
     text, *others = arguments
-    return len(text) != 1 and all(len(other) == 1 and other.valid is None for other in others)
+    if len(text) == 1 or not all(len(other) == 1 and other.valid is None for other in others):
+        return False
+    if ArgumentType.REGEXP not in record.takes:
+        return True
+    return regular(decode_text(others[0].values)[0].as_py()) is not None
 
 
 def _over_texts(
@@ -320,27 +311,18 @@ def _over_texts(
     match record.gives:
         case ValueKind.STRING if types.is_dictionary(array.type):
             words = apply(decode_text(array.dictionary))
-            coded = pa.DictionaryArray.from_arrays(array.indices, words)
-            return Vector(ValueKind.STRING, coded, text.valid)
+            result = pa.DictionaryArray.from_arrays(array.indices, words)
         case ValueKind.STRING:
-            return Vector(ValueKind.STRING, apply(decode_text(array)), text.valid)
+            result = apply(decode_text(array))
         case ValueKind.BOOLEAN:
-            tested = apply_to_texts(array, lambda texts: booleans(apply(texts)))
-            return Vector(ValueKind.BOOLEAN, tested, text.valid)
+            result = apply_to_texts(array, lambda texts: booleans(apply(texts)))
         case ValueKind.INTEGER:
-            count = apply_to_texts(
+            result = apply_to_texts(
                 array, lambda texts: get_raw_values(apply(texts).cast(pa.int64()), np.int64)
             )
-            return Vector(ValueKind.INTEGER, count, text.valid)
         case _:
             raise AssertionError(f"{record.name}: no form over texts gives {record.gives}")
-
-
-def _is_valid(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
-    """Whether the regular expression argument, if any, is valid."""
-    if ArgumentType.REGEXP not in record.takes:
-        return True
-    return regular(decode_text(arguments[1].values)[0].as_py()) is not None
+    return Vector(record.gives, result, text.valid)
 
 
 # ---- times
@@ -429,11 +411,8 @@ def match_like(vector: Vector, pattern: str) -> Vector:
     """LIKE with a constant pattern."""
     if vector.kind is ValueKind.NULL:
         return vector
-    return Vector(
-        ValueKind.BOOLEAN,
-        apply_to_texts(vector.values, lambda texts: _alike(texts, pattern)),
-        vector.valid,
-    )
+    alike = apply_to_texts(vector.values, lambda texts: _alike(texts, pattern))
+    return Vector(ValueKind.BOOLEAN, alike, vector.valid)
 
 
 def _alike(texts: pa.Array, pattern: str) -> Bools:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,6 @@ from ensue.vector.arrow_types import kind_of_arrow, plain_type
 from ensue.vector.geo_regions import SPACES, Regions
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_rows
-
-if TYPE_CHECKING:
-    pass
 
 _HINT = (
     "  hint: write locations as WKT texts, such as 'POINT (8.5 47.4)', or as WKB bytes,\n"
@@ -71,8 +68,7 @@ class EventPlaces:
         ['POINT (1.5 2)', None]
         """
         corners = list(zip(self.x.tolist(), self.y.tolist(), strict=True))
-        ends = self.first.tolist()
-        return [_text(corners[a:b]) for a, b in pairwise(ends)]
+        return [_text(corners[a:b]) for a, b in pairwise(self.first.tolist())]
 
 
 def _text(corners: Sequence[tuple[float, float]]) -> str | None:
@@ -140,10 +136,14 @@ def _corners(column: pa.ChunkedArray, rows: Ints | None) -> tuple[Floats, Floats
     return corners[:, 0].copy(), corners[:, 1].copy(), first
 
 
+def is_usable(x: Floats, y: Floats, space: str) -> Bools:
+    """Which coordinates are numbers in the range of the space."""
+    widest, highest = (540, 90) if space == "earth" else (MAX_COORDINATE, MAX_COORDINATE)
+    return np.asarray((np.abs(x) <= widest) & (np.abs(y) <= highest))
+
+
 def _convex(x: Floats, y: Floats, first: Ints, space: str) -> EventPlaces:
-    usable = (np.abs(x) <= MAX_COORDINATE) & (np.abs(y) <= MAX_COORDINATE)
-    if space == "earth":
-        usable &= (np.abs(y) <= 90) & (np.abs(x) <= 540)
+    usable = is_usable(x, y, space)
     if not usable.all():
         x, y, first = _without(x, y, first, usable)
     single = int(np.diff(first).max(initial=0)) <= 1
@@ -232,9 +232,7 @@ def _hulls(matches: Matches, events: pa.Table, schema: Schema) -> EventPlaces:
     known = _places(take_rows(events.select(names), unique), schema, unique)
     members = known.of(places)
     sizes = np.diff(members.first)
-    x = members.x
-    if schema.space == "earth":
-        x = _around_the_first(members, owner)
+    x = _around_the_first(members, owner) if schema.space == "earth" else members.x
     counts = np.bincount(owner, weights=sizes, minlength=matches.count).astype(np.int64)
     first = np.append(0, np.cumsum(counts)).astype(np.int64)
     return _hulled(x, members.y, first)
@@ -340,7 +338,7 @@ class ConstantRegion:
 
     def corners(self, space: int) -> PlaceCorners:
         """The corners of its hull, for every row."""
-        return _corners_place_vectors(self.text, FUNCTION_SPACES[space]).repeated(self.rows)
+        return _hull_corners(self.text, FUNCTION_SPACES[space]).repeated(self.rows)
 
 
 PlaceValues = PlaceCorners | ConstantRegion
@@ -359,7 +357,7 @@ def _table(text: str, space: str) -> RegionTable:
 
 
 @lru_cache(maxsize=256)
-def _corners_place_vectors(text: str, space: str) -> PlaceCorners:
+def _hull_corners(text: str, space: str) -> PlaceCorners:
     hull = FUNCTIONS["hull" if space == "plane" else "earth_hull"]
     place = hull([FUNCTIONS[WKT]([text])])
     assert isinstance(place, ConvexHull)

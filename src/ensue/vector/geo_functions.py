@@ -7,7 +7,7 @@ import numpy as np
 
 from ensue.functions import CIRCLE, EARTH, EARTH_LOCATION, FUNCTIONS, LOCATION, SPACES, WKT
 from ensue.geo.geometry import ConvexHull
-from ensue.geo.wkt import MAX_COORDINATE, Points, read_wkt
+from ensue.geo.wkt import Points, read_wkt
 from ensue.kernels import geometry
 from ensue.kernels import geometry_pairs as place_columns
 from ensue.kernels.polygons import X, Y
@@ -19,6 +19,7 @@ from ensue.vector.geo_columns import (
     PlaceCorners,
     PlaceValues,
     format_circle,
+    is_usable,
     parse_places,
     to_corners,
 )
@@ -52,7 +53,7 @@ def _located(space: int, arguments: Sequence[Vector]) -> PlaceVector:
 
 def _there(corners: PlaceCorners, valid: Bools | None, space: int) -> PlaceVector:
     """Set places with unusable coordinates to NULL, and points also to 0 for the kernels."""
-    usable = _fits(corners.x, corners.y, space)
+    usable = is_usable(corners.x, corners.y, SPACES[space])
     if usable.all():
         return PlaceVector(corners, valid)
     if corners.first is None:
@@ -61,13 +62,6 @@ def _there(corners: PlaceCorners, valid: Bools | None, space: int) -> PlaceVecto
     sizes = np.diff(corners.first)
     bad = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[~usable], minlength=len(sizes))
     return PlaceVector(corners, combine_validity(valid, bad == 0))
-
-
-def _fits(x: Floats, y: Floats, space: int) -> Bools:
-    usable: Bools = (np.abs(x) <= MAX_COORDINATE) & (np.abs(y) <= MAX_COORDINATE)
-    if space == geometry.EARTH:
-        usable &= (np.abs(x) <= 540) & (np.abs(y) <= 90)
-    return usable
 
 
 def _circle(*numbers: Vector) -> PlaceVector:
@@ -120,8 +114,7 @@ def _inside(q: PlaceValues, p: PlaceValues, space: int) -> Vector:
 
 
 def _overlaps(p: PlaceValues, q: PlaceValues, space: int) -> Vector:
-    if isinstance(q, ConstantRegion):
-        p, q = q, p
+    p, q = (q, p) if isinstance(q, ConstantRegion) else (p, q)
     return _test(geometry.OVERLAP, p, q, space)
 
 

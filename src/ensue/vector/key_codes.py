@@ -154,18 +154,9 @@ class TextCodes:
         done = 0
         while True:
             done = hashing.encode_texts(
-                hashes,
-                offsets,
-                data,
-                known,
-                self._slots,
-                self._offsets,
-                self._data,
-                self._codes,
-                self._state,
-                out,
-                done,
-            )
+                hashes, offsets, data, known, self._slots, self._offsets, self._data, self._codes,
+                self._state, out, done,
+            )  # fmt: skip
             if done == len(out):
                 return
             self._grow(int(offsets[done + 1] - offsets[done]))
@@ -203,10 +194,8 @@ class TextCodes:
         """Load what `items` returned into an empty table."""
         entries = len(codes)
         size = _slots_for(entries)
-        self._offsets, self._codes = (
-            np.zeros(size // 2 + 1, np.int64),
-            np.zeros(size // 2, np.int32),
-        )
+        self._offsets = np.zeros(size // 2 + 1, np.int64)
+        self._codes = np.zeros(size // 2, np.int32)
         self._data = np.zeros(max(_FIRST_BYTES, len(data)), np.uint8)
         self._offsets[: entries + 1] = offsets
         self._codes[:entries] = codes
@@ -243,11 +232,8 @@ class ColumnCodes:
     Numbers are equal regardless of type and width, times regardless of unit. NULL and NaN, which
     equal nothing, are -1.
 
-    >>> get_indices = ColumnCodes()
-    >>> (
-    ...     get_indices.encode(pa.array(["x", None, "y"])).tolist(),
-    ...     get_indices.encode(pa.array(["y"])).tolist(),
-    ... )
+    >>> codes = ColumnCodes()
+    >>> codes.encode(pa.array(["x", None, "y"])).tolist(), codes.encode(pa.array(["y"])).tolist()
     ([0, -1, 1], [1])
     """
 
@@ -339,31 +325,19 @@ class ColumnCodes:
         return out
 
     def _encode_times(self, meaning: str, array: pa.Array, valid: Bools | None) -> Codes:
-        """Encode by microseconds; times between two microseconds by nanoseconds."""
+        """Encode by microseconds; times between two of them, or out of range, by their own unit."""
         if types.is_date(array.type) or array.type.unit != "ns":
-            return self._encode_coarse(meaning, array, valid)
-        fine = get_raw_values(array, np.int64)
-        between = fine % 1_000 != 0
+            keys, own = to_ticks(array, "us"), get_time_counts(array, "us")[0]
+            apart, rest_meaning = exceeds_64_bits(array, "us"), f"{meaning} far away"
+        else:
+            own = get_raw_values(array, np.int64)
+            keys, apart, rest_meaning = own // 1_000, own % 1_000 != 0, f"{meaning} in nanoseconds"
         if valid is not None:
-            between &= valid
-        if not between.any():
-            return self._encode_whole(meaning, fine // 1_000, valid)
-        known = ~between if valid is None else valid & ~between
-        out = self._encode_whole(meaning, fine // 1_000, known)
-        finer = self._encode_whole(f"{meaning} in nanoseconds", fine, between)
-        return np.where(between, finer, out)
-
-    def _encode_coarse(self, meaning: str, array: pa.Array, valid: Bools | None) -> Codes:
-        """Encode by microseconds; times out of range by their own unit."""
-        far = exceeds_64_bits(array, "us")
-        if valid is not None:
-            far &= valid
-        if not far.any():
-            return self._encode_whole(meaning, to_ticks(array, "us"), valid)
-        near = ~far if valid is None else valid & ~far
-        out = self._encode_whole(meaning, to_ticks(array, "us"), near)
-        farther = self._encode_whole(f"{meaning} far away", get_time_counts(array, "us")[0], far)
-        return np.where(far, farther, out)
+            apart &= valid
+        if not apart.any():
+            return self._encode_whole(meaning, keys, valid)
+        out = self._encode_whole(meaning, keys, ~apart if valid is None else valid & ~apart)
+        return np.where(apart, self._encode_whole(rest_meaning, own, apart), out)
 
     def values(self) -> list[object]:
         """The value of each code: numbers, strings, times as counts of microseconds."""
@@ -416,22 +390,22 @@ class ColumnCodes:
         column._counter.next = count
         for _ in range(wholes):
             meaning = _read(saved).tobytes().decode()
-            whole = column._integers[meaning] = IntegerCodes(column._counter)
-            whole.restore(_read(saved), _read(saved))
+            column._integers[meaning] = IntegerCodes(column._counter)
+            column._integers[meaning].restore(_read(saved), _read(saved))
         for _ in range(texts):
             meaning = _read(saved).tobytes().decode()
-            text = column._texts[meaning] = TextCodes(column._counter)
-            text.restore(_read(saved), _read(saved), _read(saved))
+            column._texts[meaning] = TextCodes(column._counter)
+            column._texts[meaning].restore(_read(saved), _read(saved), _read(saved))
         return column
 
 
 class KeyCodes:
     """Codes of the combined values of one or several columns.
 
-    >>> get_indices = KeyCodes()
-    >>> get_indices.encode([pa.array([1, 1, 2]), pa.array(["x", "y", "x"])]).tolist()
+    >>> codes = KeyCodes()
+    >>> codes.encode([pa.array([1, 1, 2]), pa.array(["x", "y", "x"])]).tolist()
     [0, 1, 2]
-    >>> KeyCodes.restore(get_indices.save()).encode([pa.array([2]), pa.array(["x"])]).tolist()
+    >>> KeyCodes.restore(codes.save()).encode([pa.array([2]), pa.array(["x"])]).tolist()
     [2]
     """
 
@@ -486,12 +460,12 @@ class KeyCodes:
 
         The order of codes stays. A removed key that returns gets a new code.
 
-        >>> get_indices = KeyCodes()
-        >>> get_indices.encode([pa.array([7, 8, 9])]).tolist()
+        >>> codes = KeyCodes()
+        >>> codes.encode([pa.array([7, 8, 9])]).tolist()
         [0, 1, 2]
-        >>> get_indices.keep(np.array([False, True, True])).tolist()
+        >>> codes.keep(np.array([False, True, True])).tolist()
         [-1, 0, 1]
-        >>> get_indices.encode([pa.array([9, 7])]).tolist()
+        >>> codes.encode([pa.array([9, 7])]).tolist()
         [1, 2]
         """
         moved = _renumbered(alive)

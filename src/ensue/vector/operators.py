@@ -17,13 +17,12 @@ from ensue.vector.arrow_numpy import Bools, Floats, booleans, decode_text, get_i
 from ensue.vector.arrow_types import Unit
 from ensue.vector.column_values import Vector, broadcast, create_nulls
 
+_NAMES = {
+    "=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater",
+    ">=": "greater_equal",
+}  # fmt: skip
 _COMPARE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "=": (np.equal, pc.equal),
-    "!=": (np.not_equal, pc.not_equal),
-    "<": (np.less, pc.less),
-    "<=": (np.less_equal, pc.less_equal),
-    ">": (np.greater, pc.greater),
-    ">=": (np.greater_equal, pc.greater_equal),
+    operator: (getattr(np, name), getattr(pc, name)) for operator, name in _NAMES.items()
 }
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 Numbers = npt.NDArray[Any]
@@ -209,11 +208,7 @@ def concat_texts(parts: Sequence[Vector]) -> Vector:
     texts = _alike([decode_text(broadcast(part, length).values) for part in parts])
     joined = pc.binary_join_element_wise(*texts, pa.scalar("", texts[0].type))
     valid = reduce(combine_validity, (part.valid for part in parts))
-    return Vector(ValueKind.STRING, joined, valid if valid is None else _full(valid, length))
-
-
-def _full(valid: Bools, length: int) -> Bools:
-    return valid if len(valid) == length else np.full(length, bool(valid[0]))
+    return broadcast(Vector(ValueKind.STRING, joined, valid), length)
 
 
 def _arithmetic(operator: str, left: Vector, right: Vector) -> Vector:
@@ -292,31 +287,24 @@ def _temporal(operator: str, left: Vector, right: Vector) -> Vector:
     """Arithmetic with a timestamp, date or duration."""
     valid = combine_validity(left.valid, right.valid)
     a, b = left.values, right.values
-    match operator, left.kind, right.kind:
-        case "-", (ValueKind.TIMESTAMP | ValueKind.DATE), (ValueKind.TIMESTAMP | ValueKind.DATE):
+    points = left.kind in _POINTS, right.kind in _POINTS
+    lengths = left.kind is ValueKind.DURATION, right.kind is ValueKind.DURATION
+    match operator:
+        case "-" if all(points) or all(lengths):
             return subtract_integers(ValueKind.DURATION, a, b, valid)
-        case ("+", (ValueKind.TIMESTAMP | ValueKind.DATE), ValueKind.DURATION) | (
-            "+",
-            ValueKind.DURATION,
-            (ValueKind.TIMESTAMP | ValueKind.DATE),
-        ):
-            return add_integers(ValueKind.TIMESTAMP, a, b, valid)
-        case "-", (ValueKind.TIMESTAMP | ValueKind.DATE), ValueKind.DURATION:
+        case "-" if points[0] and lengths[1]:
             return subtract_integers(ValueKind.TIMESTAMP, a, b, valid)
-        case "+", ValueKind.DURATION, ValueKind.DURATION:
-            return add_integers(ValueKind.DURATION, a, b, valid)
-        case "-", ValueKind.DURATION, ValueKind.DURATION:
-            return subtract_integers(ValueKind.DURATION, a, b, valid)
-        case "/", ValueKind.DURATION, ValueKind.DURATION:
+        case "+" if any(lengths) and (any(points) or all(lengths)):
+            kind = ValueKind.DURATION if all(lengths) else ValueKind.TIMESTAMP
+            return add_integers(kind, a, b, valid)
+        case "/" if all(lengths):
             x, y = a.astype(np.float64), b.astype(np.float64)
             return _divided(ValueKind.FLOAT, np.divide, x, y, valid)
-        case "%", ValueKind.DURATION, ValueKind.DURATION:
+        case "%" if all(lengths):
             return _divided(ValueKind.DURATION, np.fmod, a, b, valid)
-        case "*", ValueKind.DURATION, _:
-            return _scaled(left, right, valid)
-        case "*", _, ValueKind.DURATION:
-            return _scaled(right, left, valid)
-        case "/", ValueKind.DURATION, _:
+        case "*" if any(lengths):
+            return _scaled(*((left, right) if lengths[0] else (right, left)), valid)
+        case "/" if lengths[0]:
             quotient = _divided(
                 ValueKind.FLOAT, np.divide, a.astype(np.float64), to_floats(right), valid
             )

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.backfill_events import HistoryEvents, read_history, require_not_ahead
+from ensue.backends.spark.batch import chunk_batches
 from ensue.backends.spark.checkpoint_files import has_commits
 from ensue.backends.spark.flush import finish_state, has_state
 from ensue.backends.spark.frames import (
@@ -30,7 +30,11 @@ from ensue.backends.spark.frames import (
 )
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
 from ensue.backends.spark.paths import escape_path, read_text_file, write_text_file
-from ensue.backends.spark.state_store import compute_state_keys
+from ensue.backends.spark.state_store import (
+    compute_state_keys,
+    get_partition_id,
+    get_stage_keys,
+)
 from ensue.backends.spark.stream_spec import StreamSpec
 from ensue.errors import EventError, StateError
 from ensue.runtime.pipeline import Pipeline
@@ -114,20 +118,14 @@ class Backfill:
         """Return the state of a stage in the format of a checkpoint."""
         key_groups = self.key_groups(chain, stage)
         head = sql.to_json(sql.struct("parts", sql.lit(0).alias("entries"))).cast("binary")
-        heads = key_groups.filter("number = 0").select(
-            "key_group",
-            sql.lit("head").alias("part"),
-            sql.lit(0).alias("number"),
-            head.alias("data"),
-        )
-        return heads.unionByName(
-            key_groups.select(
-                "key_group",
-                sql.lit("snapshot").alias("part"),
-                "number",
-                sql.col("blob").alias("data"),
+        heads, parts = (
+            rows.select("key_group", sql.lit(part).alias("part"), "number", data.alias("data"))
+            for part, rows, data in (
+                ("head", key_groups.filter("number = 0"), head),
+                ("snapshot", key_groups, sql.col("blob")),
             )
         )
+        return heads.unionByName(parts)
 
     def _stored(self) -> DataFrame:
         reader = self.session.read.schema(spark_schema(_KEPT))
@@ -169,15 +167,9 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     ahead = spec.given.max_ahead if spec.given.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.given.bad_events).select(
-            "key_group",
-            "number",
-            "parts",
-            "timer",
-            "blob",
-            sql.lit(number).alias("chain"),
-            "stage",
-        )
+        _match_chain(events, chain, spec.given.bad_events)
+        .withColumn("chain", sql.lit(number))
+        .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)
     ]
     writer = (
@@ -208,13 +200,11 @@ def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> Dat
         )
         flow = flow.mapInArrow(HistoryStage(chain, number, cut), spark_schema(_FLOW))
     is_state = sql.col("number") == STATE
-    return flow.select(
-        "key_group",
-        sql.when(is_state, sql.col("place")).otherwise(sql.col("number")).alias("number"),
-        "parts",
-        "timer",
-        "blob",
-        sql.when(is_state, sql.col("sender")).otherwise(_OUT).alias("stage"),
+    return flow.withColumns(
+        {
+            "number": sql.when(is_state, sql.col("place")).otherwise(sql.col("number")),
+            "stage": sql.when(is_state, sql.col("sender")).otherwise(_OUT),
+        }
     )
 
 
@@ -230,11 +220,9 @@ def _with_key_groups(frame: DataFrame, chain: Pipeline) -> DataFrame:
 
 def _mark_key_groups(chain: Pipeline, number: int) -> pa.Table:
     """Build a row for each key group: those without events also advance to the cut."""
-    rows = [
-        _row(key, PackedSlice(-1, PackedTable(number, key_group, KEY_GROUP_MARK, b"")), 0, 0)
-        for key_group, key in enumerate(compute_state_keys(chain.count_key_groups(number)))
-    ]
-    return pa.Table.from_batches([_batch(row) for row in rows])
+    keys = get_stage_keys(chain, number)
+    marks = (PackedTable(number, group, KEY_GROUP_MARK, b"") for group in range(len(keys)))
+    return pa.Table.from_batches(_batch(_row(keys, PackedSlice(-1, m), 0, 0)) for m in marks)
 
 
 # ------------------------------------------------------------------------------ in the workers
@@ -249,29 +237,16 @@ class PackHistory:
     bad_events: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, ways = TaskContext.get(), StageRouting.to(self.chain, 0)
-        task = 0 if context is None else context.partitionId()
-        rows, place = 0, 0
-        for chunk in _chunks(batches):
+        task, keys = get_partition_id(), get_stage_keys(self.chain, 0)
+        rows, places = 0, count()
+        for chunk in chunk_batches(batches, CHUNK):
             events = read_task_input(chunk, self.chain, self.bad_events).events
             key_groups = events.column(KEY_GROUP).to_numpy() if self.chain.split_by_spark else None
             first = (task << _TASK_BITS) + rows
             events = events.drop_columns([KEY_GROUP])
             for sliced in pack_history(self.chain, events, self.cut, first, key_groups):
-                yield _batch(_row(ways.through(sliced.packed), sliced, task, place))
-                place += 1
+                yield _batch(_row(keys, sliced, task, next(places)))
             rows += events.num_rows
-
-
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    chunk: list[pa.RecordBatch] = []
-    for batch in batches:
-        chunk.append(batch)
-        if sum(part.num_rows for part in chunk) >= CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 @dataclass(frozen=True)
@@ -289,43 +264,25 @@ class HistoryStage:
 
     def _key_group(self, key: int, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
         sender = compute_state_keys(self.chain.count_key_groups(self.number)).index(key)
-        ways, places = StageRouting.to(self.chain, self.number + 1), count()
+        keys, places = get_stage_keys(self.chain, self.number + 1), count()
         key_group = BackfillTask(self.chain, self.number, self.cut)
         for slice, slice_rows in groupby(rows, key=lambda row: row["slice"]):
             blobs = []
             for row in slice_rows:
                 packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 if packed.stage != self.number:
-                    yield _batch(row | {"through": ways.through(packed)})
+                    yield _batch(row | {"through": keys[packed.key_group % len(keys)]})
                 elif packed.number != KEY_GROUP_MARK:
                     blobs.append(packed.blob)
             for sliced in key_group.take(slice, blobs) if blobs else ():
-                yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
+                yield _batch(_row(keys, sliced, sender, next(places)))
         for sliced in key_group.end():
-            yield _batch(_row(ways.through(sliced.packed), sliced, sender, next(places)))
+            yield _batch(_row(keys, sliced, sender, next(places)))
         saved = key_group.saved()
         for number, part in enumerate(saved.parts):
             state = PackedTable(len(self.chain.stages), key, STATE, part)
-            row = _row(ways.through(state), PackedSlice(self.cut.last, state), self.number, number)
+            row = _row(keys, PackedSlice(self.cut.last, state), self.number, number)
             yield _batch(row | {"parts": len(saved.parts), "timer": saved.timer})
-
-
-@dataclass(frozen=True)
-class StageRouting:
-    """Routes packed tables to a stage, or through it to a later one."""
-
-    keys: list[int]  # of its key groups
-
-    @classmethod
-    def to(cls, chain: Pipeline, stage: int) -> "StageRouting":
-        """Route to a stage of a chain, or to its output."""
-        return cls(
-            compute_state_keys(chain.count_key_groups(stage)) if stage < len(chain.stages) else [0]
-        )
-
-    def through(self, packed: PackedTable) -> int:
-        """Return the key group that receives or forwards a packed table."""
-        return self.keys[packed.key_group % len(self.keys)]
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -334,7 +291,9 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         yield batch.slice(number, 1).to_pylist()[0]
 
 
-def _row(through: int, sliced: PackedSlice, sender: int, place: int) -> dict[str, Any]:
+def _row(keys: list[int], sliced: PackedSlice, sender: int, place: int) -> dict[str, Any]:
+    """Build a row for the key group of the next stage that receives or forwards a table."""
+    through = keys[sliced.packed.key_group % len(keys)]
     return {
         "through": through, "slice": sliced.slice, "sender": sender, "place": place,
         **asdict(sliced.packed), "parts": None, "timer": None,

@@ -132,14 +132,14 @@ def _past_of_frame(
         frame = frame.filter(bad | ~is_before(frame, start, shape, begin))
     usable = frame.filter(~is_without_time(shape))
     column = sql.col(quote_name(end))
-    aggregates = usable.agg(
-        sql.min(column).alias("oldest"), sql.max(column).alias("newest"), sql.count(column)
-    ).toArrow()
-    extent = Extent(
-        _time_of(aggregates.column(0), shape),
-        _time_of(aggregates.column(1), shape),
-        aggregates.column(2)[0].as_py(),
+    oldest, newest, rows = (
+        usable.agg(
+            sql.min(column).alias("oldest"), sql.max(column).alias("newest"), sql.count(column)
+        )
+        .toArrow()
+        .columns
     )
+    extent = Extent(_time_of(oldest, shape), _time_of(newest, shape), rows[0].as_py())
     cut = compute_cut(extent, complete, workload)
     frame = frame.filter(bad | is_before(frame, end, shape, cut.at))
     return HistoryEvents(frame, cut, described)
@@ -154,11 +154,8 @@ def _selected(frame: DataFrame, source: SourceSchema) -> DataFrame:
     for field in wanted:
         column = sql.col(quote_name(field.name))
         if field.name not in available.names:  # an event type without events in the history
-            column = sql.lit(None)
-        if (
-            field.name not in available.names
-            or frame.schema[field.name].dataType != field.dataType
-        ):
+            column = sql.lit(None).cast(field.dataType)
+        elif frame.schema[field.name].dataType != field.dataType:
             column = column.cast(field.dataType)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
@@ -179,15 +176,15 @@ def _require_columns(available: pa.Schema, source: SourceSchema, known: tuple[st
                 f"the history has no column '{field.name}', which the stream has\n"
                 f"  hint: it has {', '.join(available.names)}"
             )
-        kinds = kind_of_arrow(available.field(field.name).type), kind_of_arrow(field.type)
-        zones = [
-            pa.types.is_timestamp(type) and type.tz is not None
-            for type in (available.field(field.name).type, field.type)
-        ]
-        if kinds[0] is not kinds[1] or zones[0] is not zones[1]:
+        past, live = available.field(field.name).type, field.type
+        kinds = {
+            (kind_of_arrow(type), pa.types.is_timestamp(type) and type.tz is not None)
+            for type in (past, live)
+        }
+        if len(kinds) > 1:
             raise EventError(
-                f"column '{field.name}' is {available.field(field.name).type} in the history and "
-                f"{field.type} in the stream\n  hint: cast one of them"
+                f"column '{field.name}' is {past} in the history and {live} in the stream\n"
+                "  hint: cast one of them"
             )
 
 
@@ -211,12 +208,10 @@ def _time_of(column: pa.ChunkedArray, shape: StreamSchema) -> float | None:
 
 def require_not_ahead(cut: BackfillCut, workload: Workload, max_ahead: MaxAhead) -> None:
     """Raise EventError if the cut lies so far in the future that all events would precede it."""
-    shape, max_ticks = (
-        workload.source.shape,
-        parse_max_ahead(max_ahead, is_calendar_time(workload.source.shape)),
-    )
+    calendar = is_calendar_time(workload.source.shape)
+    max_ticks = parse_max_ahead(max_ahead, calendar)
     now = int(time() * 1_000) * workload.source.clock.per_ms
-    if max_ticks is not None and is_calendar_time(shape) and cut.at > now + max_ticks:
+    if max_ticks is not None and calendar and cut.at > now + max_ticks:
         raise EventError(
             f"the history ends at {workload.source.clock.shown(cut.at)}, further ahead of the "
             "clock than max_ahead= allows: all events of the stream would be before that\n"
@@ -295,17 +290,11 @@ def _past_of_archive(
     return HistoryEvents(numbers.mapInArrow(read, spark_schema(source.arrow)), cut, described)
 
 
-def _open_piece(shape: StreamSchema) -> pa.Table:
-    kind = shape.arrow.field(shape.schema.end).type
-    return pa.table({SINCE: pa.nulls(1, kind), UNTIL: pa.nulls(1, kind)})
-
-
 def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Extent:
     """Return the time range from the layout of an archive, or else from its time column."""
     layout, shape = archive.layout(), source.shape
-    known = layout.since is not None and layout.until is not None
-    if known:
-        kind = archive.shape.arrow.field(shape.schema.end).type
+    kind = archive.shape.arrow.field(shape.schema.end).type
+    if layout.since is not None and layout.until is not None:
         last = read_last_end(archive)
         if last is None:
             return Extent(None, None, 0)
@@ -314,9 +303,8 @@ def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Exte
         if begin is not None and begin > oldest:
             return Extent(begin, newest, None)
         return Extent(oldest, newest, layout.rows)
-    wanted = ArchiveRead(
-        _open_piece(archive.shape), columns=(shape.schema.start, shape.schema.end)
-    )
+    unbounded = pa.table({SINCE: pa.nulls(1, kind), UNTIL: pa.nulls(1, kind)})
+    wanted = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
     times = archive.read(wanted).events.column(shape.schema.end)
     if not len(times):
         return Extent(None, None, 0)

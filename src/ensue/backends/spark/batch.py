@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
@@ -33,7 +32,13 @@ from ensue.backends.spark.match_frames import (
     build_result_frame,
 )
 from ensue.backends.spark.session import freeze_loaded_code
-from ensue.backends.spark.state_store import compute_state_keys, get_key_group_count, spark_hash
+from ensue.backends.spark.state_store import (
+    compute_state_keys,
+    get_key_group_count,
+    get_partition_id,
+    get_stage_keys,
+    spark_hash,
+)
 from ensue.brief_tracebacks import shorten_task_tracebacks
 from ensue.runtime.cost_warning import warn_if_expensive
 from ensue.runtime.pipeline import Pipeline
@@ -187,8 +192,7 @@ class FirstStage:
             return
         shape = chain.source.shape
         events, dropped = drop_bad_times(events, shape, self.bad_events, chain.types)
-        if dropped:
-            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+        _warn_of_dropped(dropped)
         yield from staged_rows(chain, 0, pack_events(chain, events, 1))
         if len(chain.stages) > 1:  # otherwise all events are for this stage
             events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
@@ -208,7 +212,7 @@ class RouteEvents:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, stage, dropped = self.chain, self.chain.spreads, 0
         assert stage is not None
-        for chunk in _chunks(batches):
+        for chunk in chunk_batches(batches, CHUNK):
             events, shape = _read_batches(chunk, chain), chain.source.shape
             if events is None:
                 continue
@@ -217,8 +221,7 @@ class RouteEvents:
             routed = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
             spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.count_key_groups(0), None)
             yield from staged_rows(chain, -1, pack_routed_events(chain, routed, spread))
-        if dropped:
-            warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+        _warn_of_dropped(dropped)
 
 
 @dataclass(frozen=True)
@@ -248,15 +251,16 @@ class LaterStage:
         freeze_loaded_code()
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Group batches into chunks that are large enough to send to every key group."""
+def chunk_batches(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
+    """Group batches into chunks of at least `rows` rows, except for the last one."""
     chunk: list[pa.RecordBatch] = []
     for batch in batches:
         chunk.append(batch)
-        if sum(part.num_rows for part in chunk) >= CHUNK:
+        if sum(part.num_rows for part in chunk) >= rows:
             yield chunk
             chunk = []
-    yield chunk
+    if chunk:
+        yield chunk
 
 
 def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Table | None:
@@ -272,7 +276,10 @@ def _match_stage(
     batch = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,))
     if chain.spreads is not None:
         key_groups = chain.count_key_groups(number)
-        outputs = chain.spreads.match_key_group(batch, _current_key_group(key_groups), key_groups)
+        # each key group has its own partition
+        partitions = [spark_hash(key) % key_groups for key in compute_state_keys(key_groups)]
+        place = partitions.index(get_partition_id())
+        outputs = chain.spreads.match_key_group(batch, place, key_groups)
     else:
         outputs = chain.stages[number].matched(batch)
     return pack_outputs(chain, number, outputs)
@@ -285,17 +292,13 @@ def _in_order(
     if not isinstance(chain.stages[number], SortingStage):
         return sort_events(events, chain.source.sortable([ARRIVAL]), bad_events)
     usable, dropped = drop_bad_times(events, chain.source.shape, bad_events)
-    if dropped:
-        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
+    _warn_of_dropped(dropped)
     return usable
 
 
-def _current_key_group(key_groups: int) -> int:
-    """Return the key group of this task: each has its own partition."""
-    context = TaskContext.get()
-    partition = 0 if context is None else context.partitionId()
-    hashes = [spark_hash(key) % key_groups for key in compute_state_keys(key_groups)]
-    return hashes.index(partition)
+def _warn_of_dropped(dropped: int) -> None:
+    if dropped:
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=3)
 
 
 def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterator[PackedTable]:
@@ -318,15 +321,9 @@ def staged_rows(
     chain: Pipeline, number: int, packed: Iterable[PackedTable]
 ) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
-    following = number + 1
-    keys = (
-        compute_state_keys(chain.count_key_groups(following))
-        if following < len(chain.stages)
-        else [0]
-    )
-    context = TaskContext.get()
-    through = keys[(0 if context is None else context.partitionId()) % len(keys)]
+    keys = get_stage_keys(chain, number + 1)
+    through = keys[get_partition_id() % len(keys)]
     for item in packed:
-        target = keys[item.key_group] if item.stage == following else through
+        target = keys[item.key_group] if item.stage == number + 1 else through
         values = [[target], [item.stage], [item.key_group], [item.number], [item.blob]]
         yield pa.record_batch(values, schema=STAGE_SCHEMA)

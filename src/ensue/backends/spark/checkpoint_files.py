@@ -173,7 +173,6 @@ def _require_state(folder: Path, place: str) -> None:
         for name in _SCHEMA.findall("".join(texts)):
             schema = local_path(str(_json(name)))
             if schema is not None:
-                _require_unmoved(place, schema)
                 _require_schema(place, schema)
         return
     raise StateError(
@@ -184,7 +183,18 @@ def _require_state(folder: Path, place: str) -> None:
 
 
 def _require_schema(place: str, path: Path) -> None:
-    """Check the schema file of the state variables, whose damage Spark does not report."""
+    """Check the schema file of the state variables, whose damage Spark does not report.
+
+    It is missing if the checkpoint was moved: Spark stores its first path.
+    """
+    checkpoint = path.parents[4]
+    name = str(path.relative_to(checkpoint))
+    if not path.exists():
+        raise StateError(
+            f"the checkpoint {place} was begun as {checkpoint}, and Spark looks for a part "
+            f"of it there: {name} is missing\n"
+            "  hint: a checkpoint cannot be moved; move it back, or name a new one"
+        )
     text = path.read_bytes().decode("utf-8", "replace")
     end = 0
     while (start := text.find("{", end)) >= 0:
@@ -194,17 +204,7 @@ def _require_schema(place: str, path: Path) -> None:
             end = 0
             break
     if not end or HEAD_VARIABLE not in text:
-        raise _damaged(place, str(path.relative_to(path.parents[4])), path.parents[4])
-
-
-def _require_unmoved(place: str, path: Path) -> None:
-    """Raise StateError if the checkpoint was moved: Spark stores its first path."""
-    if not path.exists():
-        raise StateError(
-            f"the checkpoint {place} was begun as {path.parents[4]}, and Spark looks for a part "
-            f"of it there: {path.relative_to(path.parents[4])} is missing\n"
-            "  hint: a checkpoint cannot be moved; move it back, or name a new one"
-        )
+        raise _damaged(place, name, checkpoint)
 
 
 def _require_no_table(place: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql import types as spark
 
+from ensue.backends.live_backend import parse_delay
 from ensue.backends.spark.frames import quote_name
 from ensue.errors import EventError
 from ensue.ir.values import parse_duration
@@ -72,9 +73,11 @@ def with_watermark(
             f"the DataFrame already has a watermark, on column '{watermarked[0]}'\n"
             "  hint: leave out watermark=, or pass the DataFrame without withWatermark(...)"
         )
-    delay_ms = _delay_ms(watermark, is_calendar_time(shape))
+    calendar = is_calendar_time(shape)
+    delay = parse_delay(watermark, on_calendar=calendar)
+    delay_ms = math.ceil(delay) if not calendar else -(-int(delay) // 1_000_000)
     time = _timestamp(frame, shape)
-    ahead = _ahead(time, max_ahead, is_calendar_time(shape))
+    ahead = _ahead(time, max_ahead, calendar)
     if ahead is not None:
         time = sql.when(~ahead, time)
     watched = frame.withColumn(_TIME, time).withWatermark(_TIME, f"{delay_ms} milliseconds")
@@ -171,25 +174,3 @@ def is_before(frame: DataFrame, name: str, shape: StreamSchema, time: float) -> 
             return column < sql.date_from_unix_date(sql.lit(-(-int(time) // 86_400_000_000)))
         case _:
             return column < sql.lit(time)
-
-
-def _delay_ms(watermark: Watermark, on_calendar: bool) -> int:
-    match watermark:
-        case timedelta() if on_calendar:
-            delay = watermark / timedelta(milliseconds=1)
-        case str() if on_calendar:
-            delay = parse_duration(watermark) / 1_000_000
-        case bool():
-            delay = math.nan
-        case int() | float() if not on_calendar:
-            delay = watermark
-        case _:
-            wanted = 'a length of time such as "10 seconds"' if on_calendar else "a number"
-            kind = "timestamps" if on_calendar else "numbers"
-            raise EventError(
-                f"watermark={watermark!r}: the time column holds {kind}, "
-                f"so the watermark must be {wanted}"
-            )
-    if not (math.isfinite(delay) and delay >= 0):
-        raise EventError(f"watermark={watermark!r} is not a length of time")
-    return math.ceil(delay)

@@ -1,13 +1,13 @@
 """Ends a stopped stream: computes the matches that its checkpoint still holds."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
 from ensue.backends.spark.arrow_types import spark_schema
@@ -15,8 +15,8 @@ from ensue.backends.spark.batch import STAGE_SCHEMA, staged_rows
 from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames
 from ensue.backends.spark.paths import ReadableCheckpoint, get_local_folder, make_readable
-from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
-from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, compute_state_keys
+from ensue.backends.spark.spark_errors import translate_errors
+from ensue.backends.spark.state_store import HEAD, JOB, LOG, SNAPSHOT, get_stage_keys
 from ensue.errors import StateError
 from ensue.ir.user_operator import UserOperator
 from ensue.runtime.job_fingerprint import parse_stage
@@ -64,10 +64,11 @@ def finish_state(
 def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
     """Finish the stages of a chain, each with the results of the one before it."""
     staged: DataFrame | None = None
+    nulls = [sql.lit(None).cast("int").alias(name) for name in ("stage", "key_group", "number")]
     for number, stage_parts in enumerate(parts):
         rows = stage_parts.select(
             sql.col("key_group").alias("through"), "part", sql.col("number").alias("place"),
-            sql.col("data").alias("blob"), *_null_columns("stage", "key_group", "number"),
+            sql.col("data").alias("blob"), *nulls,
         )  # fmt: skip
         if staged is not None:
             sent = staged.select("*", sql.lit(_SENT).alias("part"), sql.lit(0).alias("place"))
@@ -76,10 +77,6 @@ def _finish_chain(chain: Pipeline, parts: Sequence[DataFrame]) -> DataFrame:
         staged = key_groups.mapInArrow(FinishStage(chain, number), spark_schema(STAGE_SCHEMA))
     assert staged is not None
     return staged.select(sql.col("number").alias("query"), sql.col("blob").alias("matches"))
-
-
-def _null_columns(*names: str) -> list[Column]:
-    return [sql.lit(None).cast("int").alias(name) for name in names]
 
 
 def _operator_of(operator_by_job: Mapping[str, int], chain: Pipeline, number: int) -> int:
@@ -112,12 +109,10 @@ def _require_all_key_groups(
 
 def read_job_text(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int) -> str:
     """Read the job of a stateful operator as text."""
-    try:
+    with translate_errors(
+        f"the state in the checkpoint {checkpoint.named} cannot be read: ", StateError
+    ):
         first = _state(session, checkpoint, operator, JOB).select("value.job").first()
-    except get_error_types() as error:
-        raise StateError(
-            f"the state in the checkpoint {checkpoint.named} cannot be read: {translate_error(error)}"
-        ) from None
     if first is None:
         raise StateError(
             f"the checkpoint {checkpoint.named} has no state yet: the stream has not started"
@@ -167,20 +162,18 @@ def get_next_batch(session: SparkSession, checkpoint: str) -> int:
 def _operators(session: SparkSession, checkpoint: ReadableCheckpoint) -> list[Row]:
     """Return the stateful operators of Ensue in a checkpoint."""
     _require_begun(session, checkpoint.named)
-    try:
+    with translate_errors(
+        f"{checkpoint.named} is not a checkpoint that can be read: ", StateError
+    ):
         rows = session.read.format("state-metadata").load(checkpoint.place).collect()
-    except get_error_types() as error:
-        raise StateError(
-            f"{checkpoint.named} is not a checkpoint that can be read: {translate_error(error)}"
-        ) from None
     operators = []
     for row in rows:
         variables = json.loads(row.operatorProperties or "{}").get("stateVariables", [])
         if any(v.get("stateName") == HEAD for v in variables):
             operators.append(row)
-    if operators:
-        return operators
-    raise StateError(f"the checkpoint {checkpoint.named} has no state of an Ensue query")
+    if not operators:
+        raise StateError(f"the checkpoint {checkpoint.named} has no state of an Ensue query")
+    return operators
 
 
 def _require_begun(session: SparkSession, checkpoint: str) -> None:
@@ -208,76 +201,47 @@ class FinishStage:
     number: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: list[dict[str, Any]] = []
+        states: defaultdict[int, CheckpointState] = defaultdict(CheckpointState)
         sent: list[PackedTable] = []
         passing: list[PackedTable] = []
         for batch in batches:
             for row in batch.to_pylist():
                 if row["part"] != _SENT:
-                    part = {"key_group": row["through"], "part": row["part"]}
-                    parts.append({**part, "number": row["place"], "data": row["blob"]})
+                    states[row["through"]].parts_by_kind[row["part"]][row["place"]] = row["blob"]
                     continue
                 packed = PackedTable(row["stage"], row["key_group"], row["number"], row["blob"])
                 (sent if packed.stage == self.number else passing).append(packed)
         yield from staged_rows(self.chain, self.number, passing)
-        stores = group_state_parts(parts)
-        for key_group, key in enumerate(
-            compute_state_keys(self.chain.count_key_groups(self.number))
-        ):
+        for key_group, key in enumerate(get_stage_keys(self.chain, self.number)):
             blobs = [packed.blob for packed in sent if packed.key_group == key_group]
-            store = stores.get(key)
+            store = states.get(key)
             if store is None and not blobs:
                 continue
             arguments = (self.chain, self.number, key_group)
-            task = (
-                Task(*arguments)
-                if store is None
-                else rebuild_task(store, store.count_head(), *arguments)
-            )
+            if store is None:
+                task = Task(*arguments)
+            else:
+                counts = json.loads(store.parts_by_kind["head"][0])
+                head = StateHeader(0, b"", b"", counts["parts"], counts["entries"], 0, None)
+                task = rebuild_task(store, head, *arguments)
             task.accept(blobs)
             outputs = pack_outputs(self.chain, self.number, task.finish())
             yield from staged_rows(self.chain, self.number, outputs)
 
 
-@dataclass(frozen=True)
 class CheckpointState:
     """The state of a key group, read from a checkpoint."""
 
-    counts: dict[str, int]
-    snapshot: dict[int, bytes]
-    log: dict[int, bytes]
-
-    def count_head(self) -> StateHeader:
-        return StateHeader(0, b"", b"", self.counts["parts"], self.counts["entries"], 0, None)
+    def __init__(self) -> None:
+        self.parts_by_kind: dict[str, dict[int, bytes]] = {"head": {}, "snapshot": {}, "log": {}}
 
     def parts(self, count: int) -> Iterator[bytes]:
-        return _in_order(self.snapshot, count)
+        return map(self.part, range(count))
 
-    def part(self, number: int) -> bytes:
-        if number not in self.snapshot:
+    def part(self, number: int, kind: str = "snapshot") -> bytes:
+        if number not in self.parts_by_kind[kind]:
             raise StateError("a part of the stream's state is missing from the checkpoint")
-        return self.snapshot[number]
+        return self.parts_by_kind[kind][number]
 
     def entries(self, count: int) -> Iterator[bytes]:
-        return _in_order(self.log, count)
-
-
-def group_state_parts(rows: Iterable[dict[str, Any]]) -> dict[int, CheckpointState]:
-    """Group state parts by key group."""
-    key_groups: dict[int, CheckpointState] = {}
-    for row in rows:
-        store = key_groups.setdefault(row["key_group"], CheckpointState({}, {}, {}))
-        match row["part"]:
-            case "head":
-                store.counts.update(json.loads(row["data"]))
-            case "snapshot":
-                store.snapshot[row["number"]] = row["data"]
-            case _:
-                store.log[row["number"]] = row["data"]
-    return key_groups
-
-
-def _in_order(parts: dict[int, bytes], count: int) -> Iterator[bytes]:
-    if any(number not in parts for number in range(count)):
-        raise StateError("a part of the stream's state is missing from the checkpoint")
-    return (parts[number] for number in range(count))
+        return (self.part(number, "log") for number in range(count))

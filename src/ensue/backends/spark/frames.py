@@ -132,22 +132,18 @@ def read_frame(
 
 def is_without_time(shape: StreamSchema, types: Collection[str] | None = None) -> Column:
     """Return the condition for events without a usable time, of these `types` or of no type."""
-    bad = _without_time(shape)
-    column = shape.schema.type_column
-    if types is None or column is None:
-        return bad
-    type = sql.col(quote_name(column))
-    return bad & (type.isin(sorted(types)) | type.isNull())
-
-
-def _without_time(shape: StreamSchema) -> Column:
     schema = shape.schema
     start, end = (sql.col(quote_name(name)) for name in (schema.start, schema.end))
     bad = start.isNull() | end.isNull()
     if schema.time_kind is ValueKind.FLOAT:
         for time in (start, end):  # infinite times are unusable in a stream
             bad = bad | sql.isnan(time) | (sql.abs(time) == sql.lit(math.inf))
-    return bad | (end < start) if schema.intervals else bad
+    if schema.intervals:
+        bad = bad | (end < start)
+    if types is None or schema.type_column is None:
+        return bad
+    type = sql.col(quote_name(schema.type_column))
+    return bad & (type.isin(sorted(types)) | type.isNull())
 
 
 def build_relevance_filter(chain: Pipeline) -> Column | None:
@@ -176,8 +172,10 @@ def build_stage_filter(reads: InputFilter, source: SourceSchema) -> Column | Non
 
 def key_columns(chain: Pipeline, number: int) -> list[Column]:
     """Return the key columns of a stage, ready for hashing."""
-    kinds = get_field_kinds(chain.source.arrow)
-    return [prepare_hash_key(name, kinds[name]) for name in chain.stages[number].reads.key]
+    kinds, key = get_field_kinds(chain.source.arrow), chain.stages[number].reads.key
+    columns = {name: sql.col(quote_name(name)) for name in key}
+    zero = sql.lit(0.0)  # -0.0 equals 0.0, so their hashes must be equal
+    return [c + zero if kinds[n] is ValueKind.FLOAT else c for n, c in columns.items()]
 
 
 def build_key_group_column(chain: Pipeline) -> Column:
@@ -194,12 +192,6 @@ def warn_of_whole_streams(workload: Workload) -> None:
         for stage in chain.stages:
             if stage.whole_stream is not None:
                 warnings.warn(stage.whole_stream, WholeStreamWarning, stacklevel=find_stacklevel())
-
-
-def prepare_hash_key(name: str, kind: ValueKind) -> Column:
-    """Return a key column for hashing, with equal hashes for equal values."""
-    column = sql.col(quote_name(name))
-    return column + sql.lit(0.0) if kind is ValueKind.FLOAT else column  # -0.0 equals 0.0
 
 
 def quote_name(name: str) -> str:

@@ -153,8 +153,11 @@ class SeveralMatches(Mapping[Name, DataFrame]):
 def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     """Return the outputs in packed tables; a single output has late events beside its matches."""
     if workload.alone and len(workload.outputs) == 1:
-        unpack = UnpackSingleOutput.of(workload)
-        return {workload.outputs[0].name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
+        (output,) = workload.outputs
+        unpack = UnpackMatches(
+            output.schema, workload.source.came if workload.deliver_late else None
+        )
+        return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
     return SeveralMatches.of(workload, packed)
 
 
@@ -170,29 +173,10 @@ def _unpacked(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
 
 @dataclass(frozen=True)
 class UnpackMatches:
-    """Unpacks the tables of one output to rows."""
-
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for blob in batch.column("matches"):
-                table = deserialize_table(blob.as_py()).cast(self.schema)
-                yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
-        freeze_loaded_code()
-
-
-@dataclass(frozen=True)
-class UnpackSingleOutput:
-    """Unpacks the matches of a single output to rows, with a column for late events."""
+    """Unpacks the tables of one output to rows, with a column for late events if delivered."""
 
     matches: pa.Schema
-    events: pa.Schema | None  # None: late events are not delivered
-
-    @classmethod
-    def of(cls, workload: Workload) -> "UnpackSingleOutput":
-        events = workload.source.came if workload.deliver_late else None
-        return cls(workload.outputs[0].schema, events)
+    events: pa.Schema | None = None
 
     @property
     def result(self) -> pa.Schema:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -22,9 +21,6 @@ from pyspark.sql import SparkSession
 from ensue.backends.spark.checkpoint_files import local_path
 from ensue.errors import EventError, StateError
 from ensue.runtime.query_spec import Name
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _GLOB_CHARACTERS = re.compile(r"([\[\]{}*?\\])")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -71,7 +67,7 @@ class ReadableCheckpoint:
     place: str  # for Spark's state reader
 
 
-def make_readable(session: "SparkSession", checkpoint: str | Path) -> ReadableCheckpoint:
+def make_readable(session: SparkSession, checkpoint: str | Path) -> ReadableCheckpoint:
     """Return a checkpoint for Spark's state reader, through a symbolic link if necessary."""
     require_readable(session, checkpoint)
     path = normalize_path(checkpoint)
@@ -88,7 +84,7 @@ def make_readable(session: "SparkSession", checkpoint: str | Path) -> ReadableCh
     return ReadableCheckpoint(str(checkpoint), _links[target])
 
 
-def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
+def require_readable(session: SparkSession, checkpoint: str | Path) -> None:
     """Raise StateError if the state of a checkpoint at that path could not be read."""
     path = normalize_path(checkpoint)
     odd = _URI_ESCAPED.search(path)
@@ -222,18 +218,7 @@ class StreamFolder:
 
 
 def require_separate(folders: Sequence[StreamFolder]) -> None:
-    """Raise EventError if two folders are the same, or one is inside a table.
-
-    >>> require_separate(
-    ...     [
-    ...         StreamFolder("output", "found", table=True),
-    ...         StreamFolder("checkpoint", "found/state"),
-    ...     ]
-    ... )
-    Traceback (most recent call last):
-    ensue.errors.EventError: the checkpoint found/state is inside the output found, which is ...
-      hint: use separate folders, one next to the other
-    """
+    """Raise EventError if two folders are the same, or one is inside a table."""
     for inner, outer in permutations(folders, 2):
         if inner.path == outer.path:
             raise EventError(

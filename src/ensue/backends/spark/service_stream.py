@@ -35,9 +35,7 @@ from ensue.backends.spark.state_store import get_key_group_count
 from ensue.errors import EnsueError, RunnerError
 
 SOURCE = "ensue_steps"
-TRIGGER_INTERVAL = (
-    "100 milliseconds"  # trigger interval; without one, polling takes a third of a core
-)
+TRIGGER_INTERVAL = "100 milliseconds"  # without one, polling takes a third of a core
 _STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _POSITION = "position"

@@ -1,7 +1,7 @@
 """Key groups of the service on Spark, which process steps in the order of the service.
 
 A step has a number, a text header and a body that only the job understands. Numbers increase,
-every key group gets every step and ignores those that it has processed, so the sender may repeat
+every key group gets every step and ignores steps that it has processed, so the sender may repeat
 steps. Time is part of the steps; Spark's watermark is not used.
 
 A key group is deterministic, so its state is a snapshot and the log of its input since, as in
@@ -277,9 +277,9 @@ class StoredKeyGroup:
     """A key group with its state in the store."""
 
     def __init__(
-        self, store: TaskStateStore, work: ServiceStreamJob, place: int, shelf: TaskCache
+        self, store: TaskStateStore, work: ServiceStreamJob, place: int, cache: TaskCache
     ) -> None:
-        self.store, self.work, self.place, self.shelf = store, work, place, shelf
+        self.store, self.work, self.place, self.cache = store, work, place, cache
         head = store.head()
         if head is None:
             store.put_job(work.text)
@@ -296,8 +296,8 @@ class StoredKeyGroup:
         self.task = self._from_cache(head.stamp) or self._rebuild(head)
 
     def _from_cache(self, stamp: bytes) -> ServiceKeyGroup | None:
-        task: ServiceKeyGroup | None = self.shelf.take(stamp)  # type: ignore[assignment]
-        if task is None and (copy := self.shelf.copy(stamp)) is not None:
+        task: ServiceKeyGroup | None = self.cache.take(stamp)  # type: ignore[assignment]
+        if task is None and (copy := self.cache.copy(stamp)) is not None:
             task = self.work.task(self.place)
             task.restore(copy)
         return task
@@ -305,7 +305,7 @@ class StoredKeyGroup:
     def _rebuild(
         self, head: StateHeader, excluded: FailureCauses | None = None
     ) -> ServiceKeyGroup:
-        self.shelf.drop_others(head.stamp)
+        self.cache.drop_others(head.stamp)
         task = self.work.task(self.place)
         if head.parts:
             task.restore(b"".join(self.store.parts(head.parts)))
@@ -351,6 +351,6 @@ class StoredKeyGroup:
             self.store.put_entry(head.entries, entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
-        self.shelf.leave(head.stamp, task, self.head.stamp, snapshot)
-        self.shelf.put(head.stamp, task)
+        self.cache.leave(head.stamp, task, self.head.stamp, snapshot)
+        self.cache.put(head.stamp, task)
         self.head = head

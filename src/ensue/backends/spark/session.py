@@ -15,9 +15,9 @@ from pyspark import TaskContext
 
 from ensue.backends.spark import spark_text
 from ensue.backends.spark.paths import normalize_path
-from ensue.backends.spark.spark_errors import get_error_types, translate_error
+from ensue.backends.spark.spark_errors import translate_errors
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
-from ensue.errors import EnsueError, EventError, RunnerError
+from ensue.errors import EventError, RunnerError
 from ensue.optional_deps import require_extra
 from ensue.runtime.stage import MicroBatch
 
@@ -42,6 +42,7 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
     `settings` are Spark settings for a new session, such as `spark.jars`.
     """
     with require_extra("Spark", "spark"):
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -54,7 +55,8 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
     defaults = _SETTINGS | {"spark.sql.shuffle.partitions": str(parts)}
     for key, value in (defaults | dict(settings or {})).items():
         builder = builder.config(key, value)
-    _quiet()
+    # stop PySpark from logging caught errors with Java's stack trace on standard error
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with _java_messages_to_a_file() as messages:
         try:
             return builder.getOrCreate()
@@ -66,23 +68,14 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
             ) from None
 
 
-def _quiet() -> None:
-    """Stop PySpark from logging caught errors with Java's stack trace on standard error."""
-    from pyspark.logger import PySparkLogger
-
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-
-
 def read_events(
     session: "SparkSession", path: str, form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
 ) -> "DataFrame":
     """Read a file or folder of events; `form` is csv, tsv, json or parquet."""
     if form != "parquet":
         return read_text_events(session, [path], form, spelling)
-    try:
+    with translate_errors(f"cannot read events from {path}: ", EventError):
         return session.read.parquet(path)
-    except get_error_types() as error:
-        raise EventError(f"cannot read events from {path}: {translate_error(error)}") from None
 
 
 def read_text_events(
@@ -92,35 +85,22 @@ def read_text_events(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> "DataFrame":
     """Read text files with common column types."""
-    try:
+    with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):
         if form == "json":
             return spark_text.read_json(session, paths, spelling)
         return spark_text.read_csv(session, paths, form, spelling)
-    except get_error_types() as error:
-        raise EventError(
-            f"cannot read events from {', '.join(paths)}: {translate_error(error)}"
-        ) from None
 
 
 def collect(matches: "DataFrame") -> "pa.Table":
     """Run the query and collect all matches."""
-    try:
+    with translate_errors("Spark could not finish: "):
         return matches.toArrow()
-    except get_error_types() as error:
-        raise _unfinished(error) from None
 
 
 def write_parquet(matches: "DataFrame", folder: str) -> None:
     """Run the query and write all matches to a new folder of Parquet files."""
-    try:
+    with translate_errors("Spark could not finish: "):
         matches.write.parquet(normalize_path(folder))
-    except get_error_types() as error:
-        raise _unfinished(error) from None
-
-
-def _unfinished(error: Exception) -> EnsueError:
-    why = translate_error(error)
-    return RunnerError(f"Spark could not finish: {why}") if isinstance(why, RunnerError) else why
 
 
 def _require_java() -> None:

@@ -89,6 +89,7 @@ def require_same_columns(
 
 
 Sink = Callable[[DataFrame, int], object]
+BatchStep = Callable[[DataFrame, int], None]  # processes a micro-batch and its number
 _ROW_OF_MATCH = ("variable", "position")  # columns of RETURN ALL EVENTS, with a row for each event
 MICROSECONDS = {  # in JSON, where Spark writes milliseconds by default
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -115,9 +116,8 @@ class ParquetTable:
 
     path: str
     _last_batch: int | None = field(default=None, repr=False)
-    _doubtful: Column | None = field(
-        default=None, repr=False
-    )  # may be in the table; None: no table yet
+    # the condition for matches that may be in the table; None: no table yet
+    _doubtful: Column | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         escape_path(self.path)  # raises if Spark could write the table but not read it
@@ -230,21 +230,12 @@ class DeltaTable:
         if not table.num_rows:
             return
         known = deltalake.DeltaTable(self.path, storage_options=self.storage_options)
-        (
-            known.merge(
-                table,
-                predicate=" AND ".join(_same(name) for name in get_identity_columns(matches)),
-                source_alias="source",
-                target_alias="target",
-            )
-            .when_not_matched_insert_all()
-            .execute()
+        same = " AND ".join(
+            f"(target.{n} = source.{n} OR (target.{n} IS NULL AND source.{n} IS NULL))"
+            for n in get_identity_columns(matches)
         )
-
-
-def _same(name: str) -> str:
-    target, source = f"target.{name}", f"source.{name}"
-    return f"({target} = {source} OR ({target} IS NULL AND {source} IS NULL))"
+        merge = known.merge(table, predicate=same, source_alias="source", target_alias="target")
+        merge.when_not_matched_insert_all().execute()
 
 
 def _deltalake() -> Any:
@@ -298,12 +289,7 @@ class ParquetBatches:
         rows.write.mode("overwrite").parquet(f"{normalize_path(self.path)}/batch={batch}")
 
 
-FULL_SCAN_SINKS = (
-    ParquetTable,
-    DeltaTable,
-    KafkaTopic,
-    ParquetBatches,
-)  # sinks that read every row
+FULL_SCAN_SINKS = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they read every row
 
 
 # ------------------------------------------------------------------------- archiving
@@ -315,47 +301,48 @@ def make_archiving_step(
     aside: Sink | None,
     archive: FileArchive,
     writer: str,
-) -> Callable[[DataFrame, int], None]:
+) -> BatchStep:
     """Make the step that delivers matches, then commits the files of tasks to the archive.
 
     Both are idempotent: matches have ids, and an archive transaction has the writer and the number
     of the micro-batch.
     """
 
-    def step(batch: DataFrame, number: int) -> None:
-        cached = batch.persist()
-        try:
-            if ARCHIVED in deliver_batch(outputs, sinks, aside, cached, number):
-                _commit(archive, _files(cached), writer, number)
-        finally:
-            cached.unpersist()
+    def commit_files(batch: DataFrame, number: int) -> None:
+        rows = batch.filter(sql.col("query") == ARCHIVED).select("matches").collect()
+        files = [AddedFile.read(bytes(row[0]).decode()) for row in rows]
+        if not commit(archive, files, writer, number):
+            remove_files(archive.place, files)  # an earlier attempt has archived the same events
 
-    return step
+    return make_delivery_by_query(outputs, sinks, aside, ARCHIVED, commit_files)
 
 
-def deliver_batch(
+def make_delivery_by_query(
     outputs: SeveralMatches,
     sinks: Mapping[Name, Sink],
     aside: Sink | None,
-    batch: DataFrame,
-    number: int,
-) -> set[int]:
-    """Deliver the matches and late events of a cached micro-batch; return its row kinds."""
-    # reads all rows, so that every task advances
-    present = {row[0] for row in batch.select("query").distinct().collect()}
-    for output, name in enumerate(outputs):
-        if output in present or len(outputs) == 1:
-            sinks[name](outputs.unpacked(batch, name), number)
-    if LATE_EVENTS in present and aside is not None:
-        aside(outputs.late_events(batch), number)
-    return present
+    extra: int | None = None,
+    deliver_extra: BatchStep | None = None,
+) -> BatchStep:
+    """Make the step that writes the matches of each query to its sink, and late events to `aside`.
 
+    A sink is only called with micro-batches that have matches for it, except for the only sink of
+    a stream with `extra` rows, which `deliver_extra` delivers.
+    """
 
-def _files(batch: DataFrame) -> list[AddedFile]:
-    rows = batch.filter(sql.col("query") == ARCHIVED).select("matches").collect()
-    return [AddedFile.read(bytes(row[0]).decode()) for row in rows]
+    def deliver(batch: DataFrame, number: int) -> None:
+        cached = batch.persist()
+        try:
+            # reads all rows, so that every task advances
+            present = {row[0] for row in cached.select("query").distinct().collect()}
+            if LATE_EVENTS in present and aside is not None:
+                aside(outputs.late_events(cached), number)
+            for output, name in enumerate(outputs):
+                if output in present or (deliver_extra is not None and len(outputs) == 1):
+                    sinks[name](outputs.unpacked(cached, name), number)
+            if deliver_extra is not None and extra in present:
+                deliver_extra(cached, number)
+        finally:
+            cached.unpersist()
 
-
-def _commit(archive: FileArchive, files: list[AddedFile], writer: str, number: int) -> None:
-    if not commit(archive, files, writer, number):
-        remove_files(archive.place, files)  # an earlier attempt has archived the same events
+    return deliver

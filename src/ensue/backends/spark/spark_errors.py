@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from re import Match
-from typing import Any
+from typing import Any, NamedTuple
 
 from ensue.errors import (
     EnsueError,
@@ -22,180 +21,48 @@ _RESTART = "then start the stream again: it continues from its checkpoint and lo
 _RESTORE = "restore the checkpoint from a copy, or name a new folder; a table gets no match twice"
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorPattern:
+class Translation(NamedTuple):
     """A pattern in Spark's message, and the error to raise instead."""
 
-    pattern: re.Pattern[str]
-    meaning: Callable[[Match[str]], EnsueError]
+    pattern: str
+    error: type[EnsueError]
+    message: str | Callable[[Match[str]], str]  # a template of the pattern's groups, or a function
 
 
 def translate_message(text: str) -> EnsueError | None:
-    """Translate a known message of Spark; None for an unknown one.
-
-    >>> print(
-    ...     translate_message("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. ...")
-    ... )
-    another stream is using this checkpoint
-      hint: stop it first; each stream needs its own checkpoint
-    """
-    for known in _PATTERNS:
-        if found := known.pattern.search(text):
-            return known.meaning(found)
+    """Translate a known message of Spark; None for an unknown one."""
+    for pattern, error, message in _TRANSLATIONS:
+        if found := re.search(pattern, text, re.DOTALL):
+            if callable(message):
+                return error(message(found))
+            return error(message.format(*map(_plain, found.groups())))
     return None
-
-
-def _pattern(pattern: str, meaning: Callable[[Match[str]], EnsueError]) -> ErrorPattern:
-    return ErrorPattern(re.compile(pattern, re.DOTALL), meaning)
-
-
-# --------------------------------------------------------------------------- the checkpoint
-
-
-def _other_operators(found: Match[str]) -> EnsueError:
-    written, now = (found[1].split("OperatorId:")[1:], found[2].split("OperatorId:")[1:])
-    if not all("transformWithStateInPySpark" in name for name in written):
-        return StateError(
-            "the checkpoint belongs to a stream that is not Ensue's\n"
-            "  hint: every stream needs its own checkpoint; name a new folder"
-        )
-    return StateError(
-        "the checkpoint belongs to another query: its state has "
-        f"{_parts(len(written))}, and that of this query {_parts(len(now))} (a query with "
-        "definitions has one for each change of key, several queries one for each key)\n"
-        f"  hint: {_NEW_CHECKPOINT}"
-    )
-
-
-def _parts(count: int) -> str:
-    return f"{count} part" if count == 1 else f"{count} parts"
-
-
-def _other_sources(found: Match[str]) -> EnsueError:
-    return StateError(
-        f"the checkpoint belongs to another stream: it reads {_sources(found[1])}, and this one "
-        f"{_sources(found[2])}\n"
-        f"  hint: {_NEW_CHECKPOINT}"
-    )
-
-
-def _sources(count: str) -> str:
-    return "1 source" if count == "1" else f"{count} sources"
-
-
-def _no_state(_: Match[str]) -> EnsueError:
-    return StateError(
-        "the checkpoint has no state: it belongs to a stream that is not Ensue's, or its state "
-        f"folder is missing\n  hint: {_NEW_CHECKPOINT}"
-    )
-
-
-def _not_begun(_: Match[str]) -> EnsueError:
-    return StateError(
-        "the checkpoint has no state yet: no micro-batch has finished\n"
-        "  hint: wait for the first one"
-    )
-
-
-def _in_use(_: Match[str]) -> EnsueError:
-    return RunnerError(
-        "another stream is using this checkpoint\n"
-        "  hint: stop it first; each stream needs its own checkpoint"
-    )
-
-
-def _broken_file(found: Match[str]) -> EnsueError:
-    name = _plain(found[1])
-    return StateError(
-        f"the checkpoint is damaged: {name} is missing, empty, truncated or overwritten\n"
-        f"  hint: {_RESTORE}"
-    )
-
-
-def _moved(found: Match[str]) -> EnsueError:
-    return StateError(
-        f"the checkpoint was begun as {_plain(found[1])}, and Spark looks for a part of it there\n"
-        "  hint: a checkpoint cannot be moved; move it back, or name a new one"
-    )
-
-
-def _broken_state(_: Match[str]) -> EnsueError:
-    return StateError(
-        "the checkpoint is damaged: a file of its state is missing, empty, truncated or "
-        "overwritten\n"
-        f"  hint: {_RESTORE}"
-    )
-
-
-def _broken_json(_: Match[str]) -> EnsueError:
-    return StateError(
-        "the checkpoint is damaged: a file of its logs (metadata, offsets, commits, sources) is "
-        f"empty, truncated or overwritten\n  hint: {_RESTORE}"
-    )
-
-
-# ------------------------------------------------------------------------- files of events
-
-
-def _unreadable(found: Match[str]) -> EnsueError:
-    return EventError(
-        f"cannot read the file {_plain(found[1])}: it is damaged, missing, or in another format "
-        "than the others\n  hint: repair or remove it, then start again"
-    )
-
-
-def _other_type(found: Match[str]) -> EnsueError:
-    return EventError(
-        f"the column {found[2]} of the file {_plain(found[1])} has another type: "
-        f"here {found[3]}, there {found[4]}\n"
-        "  hint: all files in a folder must have the same columns; put other files into "
-        "another folder"
-    )
-
-
-def _nowhere(found: Match[str]) -> EnsueError:
-    return EventError(
-        f"there is no {_plain(found[1])}\n  hint: check the name, and whether the folder still "
-        "exists"
-    )
-
-
-def _no_broker(_: Match[str]) -> EnsueError:
-    return EventError(
-        "Kafka does not respond\n  hint: check that the broker is running and reachable from here"
-    )
 
 
 def _plain(place: str) -> str:
     return re.sub(r"^file:/+", "/", place.rstrip(".,"))
 
 
-def _worker_gone(_: Match[str]) -> EnsueError:
-    return RunnerError(
-        "a Python worker of Spark was killed, or crashed\n"
-        "  hint: the machine may have run out of memory: run fewer tasks at a time, or set "
-        f"memory=; {_RESTART}"
+def _other_operators(found: Match[str]) -> str:
+    written, now = (found[1].split("OperatorId:")[1:], found[2].split("OperatorId:")[1:])
+    if not all("transformWithStateInPySpark" in name for name in written):
+        return (
+            "the checkpoint belongs to a stream that is not Ensue's\n"
+            "  hint: every stream needs its own checkpoint; name a new folder"
+        )
+    return (
+        "the checkpoint belongs to another query: its state has "
+        f"{_count(len(written), 'part')}, and that of this query {_count(len(now), 'part')} "
+        "(a query with definitions has one for each change of key, several queries one for each "
+        f"key)\n  hint: {_NEW_CHECKPOINT}"
     )
 
 
-def _worker_not_started(_: Match[str]) -> EnsueError:
-    return RunnerError(
-        "a Python worker of Spark did not start in time, or could not start at all\n"
-        "  hint: if the machine is busy, run fewer streams or tasks at a time; otherwise check "
-        f"that PYSPARK_PYTHON names a Python that works; {_RESTART}"
-    )
+def _count(number: int | str, noun: str) -> str:
+    return f"{number} {noun}{'' if str(number) == '1' else 's'}"
 
 
-def _connection_lost(_: Match[str]) -> EnsueError:
-    return RunnerError(
-        "Spark stopped answering a Python worker that was reading or writing its state: the state "
-        "store has failed\n"
-        "  hint: check whether the disk of the checkpoint or of spark.local.dir is full; Spark's "
-        f"log has more; {_RESTART}"
-    )
-
-
-def _disk_full(found: Match[str]) -> EnsueError:
+def _disk_full(found: Match[str]) -> str:
     places = (
         (r"Task failed while writing rows to " + _FILE + r"\s", "the output "),
         (r"No space left on device: '([^']+)'", ""),
@@ -205,53 +72,125 @@ def _disk_full(found: Match[str]) -> EnsueError:
     if where is None:
         state = re.search(r"STATE_STORE|/state/|rocksdb", found.string, re.IGNORECASE)
         where = "the state of the checkpoint" if state else "the checkpoint or the output"
-    return RunnerError(
+    return (
         f"the disk is full: Spark cannot write {where}\n"
         f"  hint: free space on the disks of checkpoint, output and spark.local.dir; {_RESTART}"
     )
 
 
 _FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
-_PATTERNS = (
-    _pattern(r"No space left on device|Disk quota exceeded|enough space on the disk", _disk_full),
-    _pattern(
+_DAMAGED_FILE = (
+    "the checkpoint is damaged: {0} is missing, empty, truncated or overwritten\n"
+    f"  hint: {_RESTORE}"
+)
+_UNREADABLE = (
+    "cannot read the file {0}: it is damaged, missing, or in another format than the others\n"
+    "  hint: repair or remove it, then start again"
+)
+_TRANSLATIONS = (
+    Translation(
+        r"No space left on device|Disk quota exceeded|enough space on the disk",
+        RunnerError,
+        _disk_full,
+    ),
+    Translation(
         r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.*?"
         r"in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]\.",
+        StateError,
         _other_operators,
     ),
-    _pattern(
+    Translation(
         r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]",
-        _other_sources,
+        StateError,
+        lambda found: (
+            "the checkpoint belongs to another stream: it reads "
+            f"{_count(found[1], 'source')}, and this one {_count(found[2], 'source')}\n"
+            f"  hint: {_NEW_CHECKPOINT}"
+        ),
     ),
-    _pattern(r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", _no_state),
-    _pattern(
+    Translation(
+        r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+        StateError,
+        "the checkpoint has no state: it belongs to a stream that is not Ensue's, or its state "
+        f"folder is missing\n  hint: {_NEW_CHECKPOINT}",
+    ),
+    Translation(
         r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|another query with same id is already "
         r"active|Multiple streaming queries are concurrently using",
-        _in_use,
+        RunnerError,
+        "another stream is using this checkpoint\n"
+        "  hint: stop it first; each stream needs its own checkpoint",
     ),
-    _pattern(r"File " + _FILE + r"/state/\d+/_stateSchema/\S+ does not exist", _moved),
-    _pattern(r"Failed to read log file " + _FILE + r"(?:\s|$)", _broken_file),
-    _pattern(r"streaming state file of " + _FILE + r"\s", _broken_file),
-    _pattern(r"STDS_COMMITTED_BATCH_UNAVAILABLE", _not_begun),
-    _pattern(r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_", _broken_state),
-    _pattern(
+    Translation(
+        r"File " + _FILE + r"/state/\d+/_stateSchema/\S+ does not exist",
+        StateError,
+        "the checkpoint was begun as {0}, and Spark looks for a part of it there\n"
+        "  hint: a checkpoint cannot be moved; move it back, or name a new one",
+    ),
+    Translation(r"Failed to read log file " + _FILE + r"(?:\s|$)", StateError, _DAMAGED_FILE),
+    Translation(r"streaming state file of " + _FILE + r"\s", StateError, _DAMAGED_FILE),
+    Translation(
+        r"STDS_COMMITTED_BATCH_UNAVAILABLE",
+        StateError,
+        "the checkpoint has no state yet: no micro-batch has finished\n"
+        "  hint: wait for the first one",
+    ),
+    Translation(
+        r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_",
+        StateError,
+        "the checkpoint is damaged: a file of its state is missing, empty, truncated or "
+        f"overwritten\n  hint: {_RESTORE}",
+    ),
+    Translation(
         r"MALFORMED_LOG_FILE|STREAMING_CHECKPOINT_MISSING_METADATA_FILE|com\.fasterxml\.jackson"
         r"|Unexpected end-of-input|Unexpected character \('|Input length = 1 SQLSTATE"
         r"|assertion failed SQLSTATE",
-        _broken_json,
+        StateError,
+        "the checkpoint is damaged: a file of its logs (metadata, offsets, commits, sources) is "
+        f"empty, truncated or overwritten\n  hint: {_RESTORE}",
     ),
-    _pattern(
+    Translation(
         r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\].*? " + _FILE + r"\s.*?column \[(.*?)\]\. "
         r"Expected Spark type (.*?), actual Parquet type (\w+)",
-        _other_type,
+        EventError,
+        "the column {1} of the file {0} has another type: here {2}, there {3}\n"
+        "  hint: all files in a folder must have the same columns; put other files into another "
+        "folder",
     ),
-    _pattern(r"FAILED_READ_FILE\.\w+\].*? " + _FILE + r"\s", _unreadable),
-    _pattern(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"\s", _unreadable),
-    _pattern(r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s", _nowhere),
-    _pattern(r"org\.apache\.kafka\.common\.errors\.TimeoutException", _no_broker),
-    _pattern(r"Python worker exited unexpectedly", _worker_gone),
-    _pattern(r"Python worker failed to connect back", _worker_not_started),
-    _pattern(r"stateful_processor_api_client\.py\".*?\n\s*EOFError\b", _connection_lost),
+    Translation(r"FAILED_READ_FILE\.\w+\].*? " + _FILE + r"\s", EventError, _UNREADABLE),
+    Translation(r"CANNOT_READ_FILE_FOOTER\].*? " + _FILE + r"\s", EventError, _UNREADABLE),
+    Translation(
+        r"PATH_NOT_FOUND\] Path does not exist: " + _FILE + r"\s",
+        EventError,
+        "there is no {0}\n  hint: check the name, and whether the folder still exists",
+    ),
+    Translation(
+        r"org\.apache\.kafka\.common\.errors\.TimeoutException",
+        EventError,
+        "Kafka does not respond\n  hint: check that the broker is running and reachable from here",
+    ),
+    Translation(
+        r"Python worker exited unexpectedly",
+        RunnerError,
+        "a Python worker of Spark was killed, or crashed\n"
+        "  hint: the machine may have run out of memory: run fewer tasks at a time, or set "
+        f"memory=; {_RESTART}",
+    ),
+    Translation(
+        r"Python worker failed to connect back",
+        RunnerError,
+        "a Python worker of Spark did not start in time, or could not start at all\n"
+        "  hint: if the machine is busy, run fewer streams or tasks at a time; otherwise check "
+        f"that PYSPARK_PYTHON names a Python that works; {_RESTART}",
+    ),
+    Translation(
+        r"stateful_processor_api_client\.py\".*?\n\s*EOFError\b",
+        RunnerError,
+        "Spark stopped answering a Python worker that was reading or writing its state: the state "
+        "store has failed\n"
+        "  hint: check whether the disk of the checkpoint or of spark.local.dir is full; Spark's "
+        f"log has more; {_RESTART}",
+    ),
 )
 
 
@@ -276,11 +215,7 @@ _NO_REASON = (
     "  hint: its log has more; a file of the checkpoint may be damaged"
 )
 _KINDS: dict[str, type[EnsueError]] = {
-    "EventError": EventError,
-    "LimitError": LimitError,
-    "OperatorError": OperatorError,
-    "QueryError": QueryError,
-    "StateError": StateError,
+    kind.__name__: kind for kind in (EventError, LimitError, OperatorError, QueryError, StateError)
 }
 
 
@@ -378,13 +313,19 @@ def get_error_types() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def translate_errors(beginning: str = "") -> Iterator[None]:
-    """Translate errors that Spark raises inside; `beginning` is put before an unknown message."""
+def translate_errors(beginning: str = "", kind: type[EnsueError] | None = None) -> Iterator[None]:
+    """Translate errors that Spark raises inside.
+
+    `beginning` is put before the message of an error without a better translation, or, as an
+    error of this `kind`, before any message.
+    """
     try:
         yield
     except get_error_types() as error:
         why = translate_error(error)
-        raise (RunnerError(f"{beginning}{why}") if type(why) is RunnerError else why) from None
+        if kind is None and type(why) is not RunnerError:
+            raise why from None
+        raise (kind or RunnerError)(f"{beginning}{why}") from None
 
 
 def get_stream_failure(query: Any) -> EnsueError | None:

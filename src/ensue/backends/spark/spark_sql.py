@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.backends.spark.frames import quote_name
 from ensue.backends.spark.spark_errors import get_condition, get_error_types, translate_error
-from ensue.backends.spark.stream_spec import OuterQuery, register_outer_query
+from ensue.backends.spark.stream_spec import OUTER_QUERIES, OuterQuery
 from ensue.backends.sql_tables import MatchClauseFunction, match_clause
 from ensue.errors import EnsueError, QueryError, Span, did_you_mean
 from ensue.parser.sql.clause_finder import INPUT_SCOPE_HINT, explain_clause_function
@@ -51,7 +51,9 @@ def run(
             return matches  # type: ignore[no-any-return]
         session.matches[clause.number] = matches
     result = session.execute(replace_clauses(query, _quote_result, _MARK))
-    return register_outer_query(result, session.outer_query()) if result.isStreaming else result
+    if result.isStreaming:
+        OUTER_QUERIES.put(result, session.outer_query())
+    return result
 
 
 def _quote_result(clause: MatchClause) -> str:

@@ -1,6 +1,6 @@
 """Reads CSV and JSON files on Spark, and parses text columns by the rules of `text_columns`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from ensue.errors import EventError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
 def normalize_times(times: "Column") -> "Column":
@@ -160,7 +160,8 @@ def read_csv(
 ) -> "DataFrame":
     """Read CSV files, with column types inferred from the cells of all files."""
     frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
-    return _infer_types(_union(frames), ", ".join(paths), spelling)
+    union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    return _infer_types(union, ", ".join(paths), spelling)
 
 
 def _read_rows(
@@ -175,11 +176,6 @@ def _read_rows(
         raise EventError(f"cannot read events from {path}: there is no header")
     check_header(list(first[0]), path, spelling)
     return session.read.csv(path, **options)
-
-
-def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
-    """Union the rows of all frames; a column that some of them lack is NULL there."""
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
 def _infer_types(
@@ -201,14 +197,11 @@ def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFr
 
     if not spelling.nulls:
         return frame
-    texts = _texts(frame)
-    return frame.select(
-        *(
-            sql.when(~_column(name).isin(*spelling.nulls), _column(name)).alias(name)
-            if name in texts
-            else _column(name)
-            for name in frame.columns
-        )
+    return frame.withColumns(
+        {
+            name: sql.when(~_column(name).isin(*spelling.nulls), _column(name))
+            for name in _texts(frame)
+        }
     )
 
 
@@ -240,20 +233,14 @@ def _formatted(frame: "DataFrame", spelling: TextFileOptions) -> "dict[str, Colu
     parsed = {name: parse_formatted_times(_column(name), spelling) for name in texts}
     if not parsed:
         return {}
-    aggregates = [
-        sql.count(_column(name)).alias(f"{number} known") for number, name in enumerate(texts)
-    ] + [
-        sql.min(sql.when(parsed[name].isNull(), _column(name))).alias(f"{number} bad")
-        for number, name in enumerate(texts)
-    ]
-    (row,) = frame.agg(*aggregates).collect()
-    values = row.asDict()
-    for number, name in enumerate(texts):
-        bad = values[f"{number} bad"]
+    known = [sql.count(_column(name)) for name in texts]
+    first_bad = [sql.min(sql.when(parsed[name].isNull(), _column(name))) for name in texts]
+    (row,) = frame.agg(*known, *first_bad).collect()
+    for name, count, bad in zip(texts, row[: len(texts)], row[len(texts) :], strict=True):
         if spelling.asks(name):
             if bad is not None and not spelling.drop:
                 raise spelling.build_time_error(name, bad, "the first one in alphabetical order")
-        elif bad is not None or not values[f"{number} known"]:
+        elif bad is not None or not count:
             del parsed[name]
     return parsed
 
@@ -273,9 +260,9 @@ def read_csv_stream(
     spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
 ) -> "DataFrame":
     """Read existing and future CSV files of a folder; a cell of another type is NULL."""
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StringType
 
-    text = StructType([StructField(field.name, StringType()) for field in schema.fields])
+    text = replace_types(schema, lambda _: True, StringType())
     options: dict[str, Any] = CSV_OPTIONS | {
         "sep": separator,
         "multiLine": True,
@@ -321,15 +308,19 @@ def _times_of(schema: "StructType", spelling: TextFileOptions) -> set[str]:
 
 def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "StructType":
     """Replace the timestamp columns that the time format applies to by text columns."""
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StringType
 
     formatted_times = _times_of(schema, spelling)
-    return StructType(
-        [
-            StructField(f.name, StringType()) if f.name in formatted_times else f
-            for f in schema.fields
-        ]
-    )
+    return replace_types(schema, lambda field: field.name in formatted_times, StringType())
+
+
+def replace_types(
+    schema: "StructType", matches: "Callable[[StructField], bool]", type: "DataType"
+) -> "StructType":
+    """Replace the types of the matching columns."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, type) if matches(f) else f for f in schema.fields])
 
 
 def _has_multiline_cells(session: "SparkSession", path: str) -> bool:
@@ -352,9 +343,8 @@ def read_json(
 def infer_kinds(frame: "DataFrame", path: str) -> dict[str, CellKind]:
     """Infer the types of the text columns in one pass."""
     from pyspark.sql import functions as sql
-    from pyspark.sql.types import StringType
 
-    names = [f.name for f in frame.schema.fields if isinstance(f.dataType, StringType)]
+    names = _texts(frame)
     # the first cells rule out most types, and each test of all cells costs
     first = frame.select(*map(_column, names)).head(_SAMPLE) if names else []
     aggregates: list[Column] = []
@@ -398,13 +388,7 @@ def cast_columns(
 ) -> "DataFrame":
     """Cast text columns to their types; a cell of another type becomes NULL."""
     converted = {n: _cast(_column(n), k) for n, k in kinds.items() if k is not CellKind.TEXT}
-    converted |= parsed or {}
-    return frame.select(
-        *(
-            converted[name].alias(name) if name in converted else _column(name)
-            for name in frame.columns
-        )
-    )
+    return frame.withColumns(converted | dict(parsed or {}))
 
 
 def _cast(column: "Column", kind: CellKind) -> "Column":

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,13 @@ from ensue.backends.spark.paths import (
 )
 from ensue.backends.spark.sinks import (
     FULL_SCAN_SINKS,
+    BatchStep,
     DeltaTable,
     ParquetBatches,
     ParquetTable,
     Sink,
     make_archiving_step,
+    make_delivery_by_query,
 )
 from ensue.backends.spark.spark_errors import get_stream_failure, translate_errors
 from ensue.backends.spark.stream import build_packed_stream
@@ -54,10 +56,10 @@ from ensue.backends.spark.stream_progress import (
     require_load_shedding,
 )
 from ensue.backends.spark.stream_spec import (
+    STREAM_SPECS,
     ArchiveSinkOptions,
     OuterQuery,
     PinnedStream,
-    find_stream_spec,
     get_outer_query,
     get_stream_spec,
     pin_archives,
@@ -65,10 +67,8 @@ from ensue.backends.spark.stream_spec import (
 from ensue.errors import EventError
 from ensue.runtime.query_spec import Name
 from ensue.runtime.tasks.backfill import BEFORE_CUT
-from ensue.runtime.tasks.wire_format import LATE_EVENTS
 
 Output = str | Path | Sink
-Step = Callable[[DataFrame, int], None]  # processes a micro-batch and its number
 ProgressCallback = Callable[[str], None]  # receives the progress of a stream as a line of text
 UNNAMED_FOLDER = "matches"  # the folder of an unnamed query
 
@@ -97,12 +97,19 @@ def start(
         raise EventError("flush=True needs once=True: only a stream that ends can be flushed")
     if flush:
         _require_stream(matches)
-        require_readable(_session(matches), checkpoint)
+        require_readable(matches.sparkSession, checkpoint)
         around = get_outer_query(matches)
-    first = HistoryOptions.given(history, since, gap)
-    archive_options = ArchiveSinkOptions(archive, archive_rows, archive_age)
-    begun = _start(
-        matches, output, checkpoint, late, every, name, first, archive_options, shed_to, once=once
+    begun = start_without_waiting(
+        matches,
+        output,
+        checkpoint=checkpoint,
+        late=late,
+        every=every,
+        name=name,
+        first=HistoryOptions.given(history, since, gap),
+        archive_options=ArchiveSinkOptions(archive, archive_rows, archive_age),
+        shed_to=shed_to,
+        once=once,
     )
     if once:
         try:
@@ -122,7 +129,7 @@ class StartedStream:
     query: StreamingQuery
     session: SparkSession
     checkpoint: str
-    deliver: Step  # writes matches of the stream or of its history
+    deliver: BatchStep  # writes matches of the stream or of its history
     past: Backfill | None  # the backfill that it started with
 
 
@@ -148,35 +155,22 @@ def start_without_waiting(
     checkpoint: str | Path,
     late: Output | None = None,
     every: str | None = None,
-    once: bool = False,
-    history: Any = None,
-    since: Any = None,
-    gap: str = REFUSE,
-) -> StartedStream:
-    """Start a stream without waiting for it."""
-    first = HistoryOptions.given(history, since, gap)
-    return _start(
-        matches, output, checkpoint, late, every, None, first, ArchiveSinkOptions(), once=once
-    )
-
-
-def _start(
-    matches: DataFrame | SeveralMatches,
-    output: Output | Mapping[Name, Output],
-    checkpoint: str | Path,
-    late: Output | None,
-    every: str | None,
-    name: str | None,
-    first: HistoryOptions | None,
-    archive_options: ArchiveSinkOptions,
+    name: str | None = None,
+    first: HistoryOptions | None = None,
+    archive_options: ArchiveSinkOptions | None = None,
     shed_to: Output | None = None,
-    *,
-    once: bool,
+    once: bool = False,
 ) -> StartedStream:
+    """Start a stream without waiting for it; `first` is the history that it starts with."""
     _require_stream(matches)
     if once and every is not None:
         raise EventError("once=True and every= cannot be combined")
-    if late is not None and not _has_late_events(matches):
+    has_late_events = (
+        matches.late is not None
+        if isinstance(matches, SeveralMatches)
+        else LATE_COLUMN in matches.columns
+    )
+    if late is not None and not has_late_events:
         raise EventError(
             "late= needs late events, and these matches have none\n"
             '  hint: ensue.match(..., late_events="deliver")'
@@ -204,8 +198,14 @@ def _start(
         require_no_history(local_checkpoint, checkpoint_path)
     for key, sink in sinks.items():
         if isinstance(sink, ParquetTable | DeltaTable):
-            _require_match_id(columns[key])
+            if "match_id" not in columns[key].names:
+                raise EventError(
+                    "this stream has no column match_id, which identifies a match in a table\n"
+                    "  hint: start() takes the result of ensue.match; for other streams use "
+                    "writeStream"
+                )
             sink.fit(session, columns[key])
+    archive_options = archive_options or ArchiveSinkOptions()
     past, pin = None, _pin_archives(matches, checkpoint_path, archive_options)
     spec = None if pin is None else pin.spec
     shed_sink = None if shed_to is None else _sink(shed_to, ParquetBatches)
@@ -248,7 +248,7 @@ def _pin_archives(
     matches: DataFrame | SeveralMatches, checkpoint: str, archive_options: ArchiveSinkOptions
 ) -> PinnedStream | None:
     """Fix the archives of a stream to the versions it started with; None without archives."""
-    spec = find_stream_spec(matches)
+    spec = STREAM_SPECS.get(matches, None)
     if archive_options.archive is not None:
         spec = get_stream_spec(matches, "archive=")
     if spec is None:
@@ -267,14 +267,6 @@ def _require_stream(matches: object) -> None:
         raise EventError(
             "these matches are not a stream\n"
             "  hint: write a batch DataFrame with matches.write; start() is for streams"
-        )
-
-
-def _require_match_id(columns: StructType) -> None:
-    if "match_id" not in columns.names:
-        raise EventError(
-            "this stream has no column match_id, which identifies a match in a table\n"
-            "  hint: start() takes the result of ensue.match; for other streams use writeStream"
         )
 
 
@@ -332,16 +324,6 @@ def _wait_with_progress(
             return ended
 
 
-def _session(matches: DataFrame | SeveralMatches) -> SparkSession:
-    return (matches.packed if isinstance(matches, SeveralMatches) else matches).sparkSession
-
-
-def _has_late_events(matches: DataFrame | SeveralMatches) -> bool:
-    if isinstance(matches, SeveralMatches):
-        return matches.late is not None
-    return LATE_COLUMN in matches.columns
-
-
 def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
     """Return a sink; `folder` makes one of a path."""
     if isinstance(output, str | Path):
@@ -355,7 +337,7 @@ def _sink(output: object, folder: Callable[[str], Sink]) -> Sink:
     return output
 
 
-def make_delivery(sink: Sink, aside: Sink | None) -> Step:
+def make_delivery(sink: Sink, aside: Sink | None) -> BatchStep:
     """Make the function that writes a micro-batch to its sink, and late events to `aside`."""
 
     def deliver(batch: DataFrame, number: int) -> None:
@@ -366,10 +348,10 @@ def make_delivery(sink: Sink, aside: Sink | None) -> Step:
         try:
             cached.count()  # a user's sink may read only a part, but every task has to advance
             if LATE_COLUMN in batch.columns:
-                matches, late_events = split_late_events(cached)
-                sink(matches, number)
+                is_match = sql.col(LATE_COLUMN).isNull()
+                sink(cached.filter(is_match).drop(LATE_COLUMN), number)
                 if aside is not None:
-                    aside(late_events, number)
+                    aside(cached.filter(~is_match).select(f"{LATE_COLUMN}.*"), number)
             else:
                 sink(cached, number)
         finally:
@@ -378,50 +360,10 @@ def make_delivery(sink: Sink, aside: Sink | None) -> Step:
     return deliver
 
 
-def split_late_events(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Split a micro-batch into its matches and its late events."""
-    matches = batch.filter(sql.col(LATE_COLUMN).isNull()).drop(LATE_COLUMN)
-    late_events = batch.filter(sql.col(LATE_COLUMN).isNotNull()).select(f"{LATE_COLUMN}.*")
-    return matches, late_events
-
-
-def make_delivery_by_query(
-    matches: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None
-) -> Step:
-    """Make the function that writes the matches of each query to its sink.
-
-    A sink is only called with micro-batches that have matches for it.
-    """
-
-    def deliver(batch: DataFrame, number: int) -> None:
-        cached = batch.persist()
-        try:
-            # reads all rows, so that every task advances
-            present = sorted(row[0] for row in cached.select("query").distinct().collect())
-            for query in present:
-                if query == LATE_EVENTS:
-                    if aside is not None:
-                        aside(matches.late_events(cached), number)
-                else:
-                    name = list(matches)[query]
-                    sinks[name](matches.unpacked(cached, name), number)
-        finally:
-            cached.unpersist()
-
-    return deliver
-
-
-def list_output_folders(
-    output: str | Path, names: Iterable[Name], top: str = UNNAMED_FOLDER
-) -> dict[Name, str]:
-    """Return the output folder of each query or level."""
-    root = str(output).rstrip("/")
-    return {name: f"{root}/{folder}" for name, folder in name_folders(names, top).items()}
-
-
 def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> dict[Name, Sink]:
     if isinstance(output, str | Path):
-        output = list_output_folders(output, matches)
+        root, folders = str(output).rstrip("/"), name_folders(matches, UNNAMED_FOLDER)
+        output = {name: f"{root}/{folder}" for name, folder in folders.items()}
     if not isinstance(output, Mapping):
         raise EventError(
             "several queries need several outputs\n"

@@ -1,12 +1,14 @@
 """Key groups in Spark's state store: their state variables, number and keys."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from dataclasses import astuple
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
 from ensue.errors import EventError, StateError
+from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.tasks.task_state import StateHeader
 
 JOB, HEAD, SNAPSHOT, LOG = "ensue_job", "ensue_head", "ensue_snapshot", "ensue_log"
@@ -32,18 +34,16 @@ class KeyGroupStore:
 
     def head(self) -> StateHeader | None:
         found = self._head.get()
-        return None if found is None else read_head(tuple(found))
+        if found is None:
+            return None
+        format, job, stamp, *counts = found
+        return StateHeader(format, bytes(job), bytes(stamp), *counts)
 
     def put_head(self, head: StateHeader) -> None:
-        self._head.update(
-            (
-                head.format, head.job, head.stamp, head.parts, head.entries, head.logged,
-                head.timer,
-            )
-        )  # fmt: skip
+        self._head.update(astuple(head))
 
     def parts(self, count: int) -> Iterator[bytes]:
-        return _values(self._snapshot, count)
+        return (_value(self._snapshot, number) for number in range(count))
 
     def part(self, number: int) -> bytes:
         return _value(self._snapshot, number)
@@ -62,7 +62,7 @@ class KeyGroupStore:
         self._snapshot.updateValue((number,), (part,))
 
     def entries(self, count: int) -> Iterator[bytes]:
-        return _values(self._log, count)
+        return (_value(self._log, number) for number in range(count))
 
     def put_entry(self, number: int, entry: bytes) -> None:
         self._log.updateValue((number,), (entry,))
@@ -71,22 +71,11 @@ class KeyGroupStore:
         self._log.clear()
 
 
-def _values(state: MapState, count: int) -> Iterator[bytes]:
-    for number in range(count):
-        yield _value(state, number)
-
-
 def _value(state: MapState, number: int) -> bytes:
     found = state.getValue((number,))
     if found is None:
         raise StateError("a part of the stream's state is missing from the checkpoint")
     return bytes(found[0])
-
-
-def read_head(row: Sequence[Any]) -> StateHeader:
-    """Convert the stored head of a key group."""
-    format, job, stamp, parts, entries, logged, timer = row
-    return StateHeader(format, bytes(job), bytes(stamp), parts, entries, logged, timer)
 
 
 MAX_KEY_GROUPS = 4_096
@@ -117,6 +106,17 @@ def compute_state_keys(key_groups: int) -> list[int]:
         keys.setdefault(spark_hash(number) % key_groups, number)
         number += 1
     return list(keys.values())
+
+
+def get_stage_keys(chain: Pipeline, stage: int) -> list[int]:
+    """Return the keys of the key groups of a stage; the output after the last stage has key 0."""
+    return compute_state_keys(chain.count_key_groups(stage)) if stage < len(chain.stages) else [0]
+
+
+def get_partition_id() -> int:
+    """Return the number of the current task within its stage; 0 outside Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def spark_hash(number: int) -> int:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
-from pyspark.sql import Column, DataFrame, GroupedData, Row
+from pyspark import SparkFiles
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -39,8 +39,13 @@ from ensue.backends.spark.session import (
     get_micro_batch,
     silence_init_worker,
 )
-from ensue.backends.spark.state_store import KeyGroupStore, compute_state_keys, get_key_group_count
-from ensue.backends.spark.stream_spec import StreamSpec, register_stream_spec
+from ensue.backends.spark.state_store import (
+    KeyGroupStore,
+    get_key_group_count,
+    get_partition_id,
+    get_stage_keys,
+)
+from ensue.backends.spark.stream_spec import STREAM_SPECS, StreamSpec
 from ensue.ir.query import Query
 from ensue.runtime.cost_warning import warn_if_expensive
 from ensue.runtime.job_fingerprint import register_job
@@ -65,7 +70,9 @@ from ensue.runtime.tasks.wire_format import (
     read_task_input,
 )
 from ensue.runtime.workload import Workload
-from ensue.vector.event_table import StreamSchema
+
+if TYPE_CHECKING:
+    from ensue.backends.spark.backfill import Backfill
 
 STREAMING = True
 measured = statistics.measured
@@ -117,46 +124,27 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
         reject_dataframe_archives(chain)
         reject_large_tables(chain)
     spec = StreamSpec(workload, frame, given)
-    matches = build_stream(spec)
+    matches = build_frames(workload, build_packed_stream(spec))
     register_job(workload.asked, workload.pasts)
     for work in workload.works:
         for prepared in work.expected:
             warn_if_expensive(prepared)
     _require_rocksdb(frame)
     warn_of_whole_streams(workload)
-    register_stream_spec(
-        matches if isinstance(matches, SeveralMatches) else next(iter(matches.values())), spec
-    )
+    several = isinstance(matches, SeveralMatches)
+    STREAM_SPECS.put(matches if several else next(iter(matches.values())), spec)
     return matches
-
-
-class InitialState(Protocol):
-    """The initial state of the key groups of a stream."""
-
-    @property
-    def cut(self) -> float:
-        """The end of the history in the engine's time unit."""
-
-    def initial(self, chain: int, stage: int) -> GroupedData | None:
-        """Return the state parts of a stage; None if the stream has started already."""
-
-
-def build_stream(
-    spec: StreamSpec, beginning: InitialState | None = None, *, gap: bool = False
-) -> Frames:
-    """Build the stream; with `gap` it may begin after the end of the history."""
-    return build_frames(spec.workload, build_packed_stream(spec, beginning, gap=gap))
 
 
 def build_packed_stream(
     spec: StreamSpec,
-    beginning: InitialState | None = None,
+    beginning: "Backfill | None" = None,
     *,
     gap: bool = False,
     shed: bool = False,
 ) -> DataFrame:
     """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
-    the keys that were shed."""
+    the keys that were shed. With `gap` it may begin after the end of the history."""
     workload, given = spec.workload, spec.given
     shape = workload.source.shape
     watched = with_watermark(spec.frame, shape, given.watermark, given.max_ahead)
@@ -174,9 +162,10 @@ def build_packed_stream(
                 processor, FLOW, "append", "EventTime", first
             )
         flows.append(flow)
-    flow = reduce(DataFrame.union, flows).observe(
-        get_metric_name(given.number), *build_counters(shape)
-    )
+    counters = [sql.sum(name).alias(name) for name in COUNTERS]
+    if not is_calendar_time(shape):
+        counters.append(sql.count(sql.lit(1)).alias(NUMBERS))
+    flow = reduce(DataFrame.union, flows).observe(get_metric_name(given.number), *counters)
     kind = sql.col("number")
     results = flow.filter((kind >= LATE_EVENTS) | kind.isin(ARCHIVED, *((SHED,) if shed else ())))
     return results.select(kind.alias("query"), sql.col("blob").alias("matches"))
@@ -196,22 +185,8 @@ def get_metric_name(number: int) -> str:
 
 
 def is_ensue_metric(name: str) -> bool:
-    """Whether a metric holds counters of Ensue.
-
-    >>> (
-    ...     is_ensue_metric(get_metric_name(1)),
-    ...     is_ensue_metric(get_metric_name(2)),
-    ...     is_ensue_metric("ensued"),
-    ... )
-    (True, True, False)
-    """
+    """Whether a metric holds counters of Ensue."""
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
-
-
-def build_counters(shape: StreamSchema) -> list[Column]:
-    """Return the counters for a query's progress, and a mark for numeric time columns."""
-    counted = [sql.sum(name).alias(name) for name in COUNTERS]
-    return counted if is_calendar_time(shape) else [*counted, sql.count(sql.lit(1)).alias(NUMBERS)]
 
 
 def select_events(
@@ -228,7 +203,9 @@ def select_events(
             condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
         )
         if cut is not None:
-            selected = selected | _overlapping(frame, chain, cut)
+            shape = chain.source.shape
+            overlaps = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
+            selected = selected | sql.coalesce(overlaps, sql.lit(False))
         frame = frame.filter(selected)
     key_group = build_key_group_column(chain)
     if condition is not None:
@@ -237,13 +214,6 @@ def select_events(
         key_group = sql.when(watched.ahead, AHEAD).otherwise(key_group)
     names = [sql.col(quote_name(name)) for name in chain.source.arrow.names]
     return frame.select(*names, key_group.cast("int").alias(KEY_GROUP))
-
-
-def _overlapping(frame: DataFrame, chain: Pipeline, cut: float) -> Column:
-    """Whether an event shows that the stream begins before the history ends."""
-    shape = chain.source.shape
-    found = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
-    return sql.coalesce(found, sql.lit(False))
 
 
 def _require_rocksdb(frame: DataFrame) -> None:
@@ -270,20 +240,13 @@ class PackEvents:
     cut: float | None = None  # the end of a history, to detect a gap
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chain, context = self.chain, TaskContext.get()
-        task = 0 if context is None else context.partitionId()
+        chain, task = self.chain, get_partition_id()
         arrivals = read_task_input(batches, chain, self.bad_events)
         packed, version = self._packed(arrivals.events, task)
-        newest_ms = arrivals.newest_ms
+        times = {"newest_ms": arrivals.newest_ms, "version": version}
         rows = [
-            _row(
-                key,
-                PackedTable(0, key_group, CLOCK, b""),
-                task,
-                newest_ms=newest_ms,
-                version=version,
-            )
-            for key_group, key in enumerate(compute_state_keys(chain.count_key_groups(0)))
+            _row(key, PackedTable(0, key_group, CLOCK, b""), task) | times
+            for key_group, key in enumerate(get_stage_keys(chain, 0))
         ]
         if self.cut is not None and arrivals.oldest is not None:
             rows[0]["blob"] = json.dumps(arrivals.oldest).encode()
@@ -346,20 +309,16 @@ class StageProcessor(StatefulProcessor):
         own = [row for row in ordered if row.stage == self.number]
         clocks = [row for row in own if row.number == CLOCK]
         newest = [row.newest_ms for row in clocks if row.newest_ms is not None]
-        keys = (
-            compute_state_keys(self.chain.count_key_groups(self.number + 1))
-            if self._has_next
-            else [0]
-        )
+        keys = get_stage_keys(self.chain, self.number + 1)
         for row in ordered:
             if row.stage != self.number:
                 yield Row(**(row.asDict() | {"through": keys[row.key_group % len(keys)]}))
         if not own:
             return
-        if clocks and key[0] == 0 and self._has_next:
+        if clocks and key[0] == 0 and self.number + 1 < len(self.chain.stages):
             for key_group, through in enumerate(keys):
                 clock = PackedTable(self.number + 1, key_group, CLOCK, b"")
-                yield Row(**_row(through, clock, 0, newest_ms=max(newest, default=None)))
+                yield Row(**(_row(through, clock, 0) | {"newest_ms": max(newest, default=None)}))
         next_ms = compute_watermark(newest, self.delay_ms)
         oldest = min((json.loads(bytes(row.blob)) for row in clocks if row.blob), default=None)
         blobs = [bytes(row.blob) for row in own if row.number != CLOCK]
@@ -394,10 +353,6 @@ class StageProcessor(StatefulProcessor):
     def close(self) -> None:
         freeze_loaded_code()
 
-    @property
-    def _has_next(self) -> bool:
-        return self.number + 1 < len(self.chain.stages)
-
     def _run(
         self,
         key_group: int,
@@ -415,7 +370,7 @@ class StageProcessor(StatefulProcessor):
         checks = self.cut is not None and self.number == 0 and key_group == 0
         place = 0
         if self.chain.spreads is not None and key_group:
-            place = compute_state_keys(self.chain.count_key_groups(self.number)).index(key_group)
+            place = get_stage_keys(self.chain, self.number).index(key_group)
         outcome = run_task(
             self.store, self.chain, self.number, watermark_ms, blobs, next_ms, get_task_cache(), oldest,
             newest_ms, require_no_gap=checks, place=place, version=version,
@@ -440,37 +395,19 @@ def _route(
     chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int
 ) -> Iterator[dict[str, Any]]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
-    following = number + 1
-    keys = (
-        compute_state_keys(chain.count_key_groups(following))
-        if following < len(chain.stages)
-        else [0]
-    )
+    keys = get_stage_keys(chain, number + 1)
     for place, packed in enumerate(sent):
-        key_group = packed.key_group if packed.stage == following else packed.key_group % len(keys)
-        yield _row(keys[key_group], packed, sender, place=place)
+        yield _row(keys[packed.key_group % len(keys)], packed, sender) | {"place": place}
 
 
 def build_counter_row(chain: Pipeline, key_group: int, counters: TaskCounters) -> dict[str, Any]:
     """Build the counter row of a key group."""
-    return _row(
-        0, PackedTable(len(chain.stages), key_group, COUNTS, b""), key_group, counters=counters
-    )
+    mark = PackedTable(len(chain.stages), key_group, COUNTS, b"")
+    return _row(0, mark, key_group) | asdict(counters)
 
 
-def _row(
-    through: int,
-    packed: PackedTable,
-    sender: int,
-    *,
-    place: int = 0,
-    newest_ms: int | None = None,
-    version: str | None = None,
-    counters: TaskCounters | None = None,
-) -> dict[str, Any]:
-    counted = dict.fromkeys(COUNTERS, 0) if counters is None else asdict(counters)
+def _row(through: int, packed: PackedTable, sender: int) -> dict[str, Any]:
     return {
-        "through": through, "sender": sender, "place": place, "newest_ms": newest_ms,
-        "version": version,
-        **asdict(packed), "dropped": 0, "ahead": 0, **counted,
+        "through": through, "sender": sender, "place": 0, "newest_ms": None, "version": None,
+        **asdict(packed), **dict.fromkeys(COUNTERS, 0),
     }  # fmt: skip

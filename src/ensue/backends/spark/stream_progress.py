@@ -1,8 +1,8 @@
 """Progress reports and totals of streams, load shedding reports, and the late-event listener."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakSet
@@ -14,9 +14,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.match_frames import SeveralMatches
-from ensue.backends.spark.sinks import Sink, deliver_batch
+from ensue.backends.spark.sinks import BatchStep, Sink, make_delivery_by_query
 from ensue.backends.spark.spark_errors import get_stream_failure
-from ensue.backends.spark.stream import NUMBERS, is_ensue_metric
+from ensue.backends.spark.stream import COUNTERS, NUMBERS, is_ensue_metric
 from ensue.engine.state_format import deserialize_table
 from ensue.errors import EventError
 from ensue.runtime.query_spec import Name
@@ -26,13 +26,8 @@ from ensue.runtime.workload import Workload
 
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _STATE_COUNTERS = (
-    "partial_matches",
-    "waiting",
-    "state_bytes",
-    "recent",
-    "stored_keys",
-    "stored_bytes",
-)
+    "partial_matches", "waiting", "state_bytes", "recent", "stored_keys", "stored_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +39,22 @@ class BatchProgress:
     """
 
     batch: int
-    events: int  # that matter to the query
-    late: int
-    dropped: int  # without usable time
-    ahead: int  # further ahead of the clock than max_ahead=
-    before_cut: int  # already in history=, or in the stream's own archive
-    matches: int
-    partial_matches: int
-    waiting: int  # events that the watermark has not passed yet
-    state_bytes: int
-    written_bytes: int  # of state
-    rebuilt: int  # key groups that were rebuilt from the state store
-    input_rows: int  # of the source
-    seconds: float  # for the whole micro-batch
-    matching_share: float  # of the time in Python workers
-    watermark: datetime | int | None  # a number where the time column holds numbers
-    lag_seconds: float | None  # from the watermark to the newest event; of numbers, in thousands
+    events: int = 0  # that matter to the query
+    late: int = 0
+    dropped: int = 0  # without usable time
+    ahead: int = 0  # further ahead of the clock than max_ahead=
+    before_cut: int = 0  # already in history=, or in the stream's own archive
+    matches: int = 0
+    partial_matches: int = 0
+    waiting: int = 0  # events that the watermark has not passed yet
+    state_bytes: int = 0
+    written_bytes: int = 0  # of state
+    rebuilt: int = 0  # key groups that were rebuilt from the state store
+    input_rows: int = 0  # of the source
+    seconds: float = 0.0  # for the whole micro-batch
+    matching_share: float = 0.0  # of the time in Python workers
+    watermark: datetime | int | None = None  # a number where the time column holds numbers
+    lag_seconds: float | None = None  # from the watermark to the newest event, or thousands
     probes: int = 0  # reads of archives
     files_read: int = 0
     rows_read: int = 0
@@ -78,11 +73,8 @@ class BatchProgress:
         return self.input_rows / self.seconds if self.seconds else 0.0
 
 
-EMPTY_PROGRESS = BatchProgress(
-    batch=-1, events=0, late=0, dropped=0, ahead=0, before_cut=0, matches=0, partial_matches=0,
-    waiting=0, state_bytes=0, written_bytes=0, rebuilt=0, input_rows=0, seconds=0.0,
-    matching_share=0.0, watermark=None, lag_seconds=None,
-)  # fmt: skip
+EMPTY_PROGRESS = BatchProgress(-1)
+_COUNTED = {f.name for f in fields(BatchProgress)} & set(COUNTERS)
 
 
 def get_progress(query: Any) -> list[BatchProgress]:
@@ -96,16 +88,12 @@ def get_progress(query: Any) -> list[BatchProgress]:
         if "addBatch" in report["durationMs"]:
             current = read_progress(report)
             if not current.input_rows and batches:
-                current = replace(
-                    current, **{name: getattr(batches[-1], name) for name in _STATE_COUNTERS}
-                )
+                state = {name: getattr(batches[-1], name) for name in _STATE_COUNTERS}
+                current = replace(current, **state)
             batches.append(current)
     error = get_stream_failure(query)
     if error is not None:
-        batches = [
-            *batches[:-1],
-            replace(batches[-1] if batches else EMPTY_PROGRESS, stopped=str(error)),
-        ]
+        batches[-1:] = [replace(*batches[-1:] or [EMPTY_PROGRESS], stopped=str(error))]
     return batches
 
 
@@ -117,7 +105,7 @@ def read_progress(progress: Any) -> BatchProgress:
     ]
 
     def count(name: str) -> int:
-        return sum(int(counts.get(name) or 0) for counts in counter_rows)
+        return sum(int(row.get(name) or 0) for row in counter_rows)
 
     times = progress["eventTime"] or {}
     watermark, newest = _milliseconds(times.get("watermark")), _milliseconds(times.get("max"))
@@ -125,35 +113,15 @@ def read_progress(progress: Any) -> BatchProgress:
         watermark = None
     lag = None if watermark is None or newest is None else (newest - watermark) / 1_000
     busy = count("busy_us")
+    counts: dict[str, Any] = {name: count(name) for name in _COUNTED}
     return BatchProgress(
         batch=int(progress["batchId"]),
-        events=count("events"),
-        late=count("late"),
-        dropped=count("dropped"),
-        ahead=count("ahead"),
-        before_cut=count("before_cut"),
-        matches=count("matches"),
-        partial_matches=count("partial_matches"),
-        waiting=count("waiting"),
-        state_bytes=count("state_bytes"),
-        written_bytes=count("written_bytes"),
-        rebuilt=count("rebuilt"),
+        **counts,
         input_rows=int(progress.numInputRows),  # Connect has no item of this name
         seconds=int(dict(progress["durationMs"]).get("triggerExecution", 0)) / 1_000,
         matching_share=count("matching_us") / busy if busy else 0.0,
-        watermark=_moment(watermark, numbers=any(NUMBERS in counts for counts in counter_rows)),
+        watermark=_moment(watermark, numbers=any(NUMBERS in row for row in counter_rows)),
         lag_seconds=lag,
-        probes=count("probes"),
-        files_read=count("files_read"),
-        rows_read=count("rows_read"),
-        recent=count("recent"),
-        archived=count("archived"),
-        misses=count("misses"),
-        stored_keys=count("stored_keys"),
-        stored_bytes=count("stored_bytes"),
-        shed_events=count("shed_events"),
-        shed_keys=count("shed_keys"),
-        shed_partial_matches=count("shed_partial_matches"),
     )
 
 
@@ -193,10 +161,6 @@ def _milliseconds(text: str | None) -> int | None:
 # ------------------------------------------------------------------------- totals
 
 _REMEMBERED = 200  # micro-batches; the report of the newest one may still change
-_TOTALS = (
-    "input_rows", "events", "late", "dropped", "ahead", "before_cut", "matches", "misses",
-    "probes", "rows_read", "archived", "shed_events", "shed_keys",
-)  # fmt: skip
 
 
 @dataclass
@@ -217,16 +181,16 @@ class StreamTotals:
     shed_events: int = 0
     shed_keys: int = 0
     batches: int = 0
-    last: "BatchProgress | None" = None
+    last: BatchProgress | None = None
     watermark: datetime | int | None = None
-    _counted: "dict[int, BatchProgress]" = field(default_factory=dict, repr=False)
+    _counted: dict[int, BatchProgress] = field(default_factory=dict, repr=False)
 
-    def add(self, reports: "Iterable[BatchProgress]") -> "list[BatchProgress]":
+    def add(self, reports: Iterable[BatchProgress]) -> list[BatchProgress]:
         """Add the reports that are new, and return them."""
         new = [p for p in reports if self._counted.get(p.batch) != p]
         for report in new:
             before = self._counted.pop(report.batch, None)
-            for name in _TOTALS:
+            for name in _COUNTED_TOTALS:
                 change = getattr(report, name) - (getattr(before, name) if before else 0)
                 setattr(self, name, getattr(self, name) + change)
             self.batches += before is None
@@ -249,6 +213,8 @@ class StreamTotals:
         return f"{text}; last micro-batch took {self.last.seconds:,.1f} s"
 
 
+_COUNTED_TOTALS = {f.name for f in fields(StreamTotals)} & {*_COUNTED, "input_rows"}
+
 # ------------------------------------------------------------------------- load shedding
 
 
@@ -258,20 +224,15 @@ def make_shedding_step(
     sinks: Mapping[Name, Sink],
     aside: Sink | None,
     losses: Sink,
-) -> Callable[[DataFrame, int], None]:
+) -> BatchStep:
     """Make the step that delivers matches, then the keys that were shed."""
     unpack = UnpackShed.of(workload)
 
-    def step(batch: DataFrame, number: int) -> None:
-        cached = batch.persist()
-        try:
-            if SHED in deliver_batch(outputs, sinks, aside, cached, number):
-                shed = cached.filter(sql.col("query") == SHED)
-                losses(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
-        finally:
-            cached.unpersist()
+    def deliver_shed(batch: DataFrame, number: int) -> None:
+        shed = batch.filter(sql.col("query") == SHED)
+        losses(shed.mapInArrow(unpack, spark_schema(unpack.schema)), number)
 
-    return step
+    return make_delivery_by_query(outputs, sinks, aside, SHED, deliver_shed)
 
 
 def require_load_shedding(workload: Workload) -> None:

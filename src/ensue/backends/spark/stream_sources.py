@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ensue.backends.spark import spark_text
 from ensue.backends.spark.session import read_events
-from ensue.backends.spark.spark_errors import get_error_types, translate_error
+from ensue.backends.spark.spark_errors import get_error_types, translate_error, translate_errors
 from ensue.backends.text_columns import DEFAULT_TEXT_OPTIONS, TextFileOptions
 from ensue.errors import EventError, RunnerError
 
@@ -28,10 +28,15 @@ def read_folder(
 
     Without a schema the columns are inferred from the existing files.
     """
+    from pyspark.sql.types import TimestampNTZType, TimestampType
+
     columns = schema or read_events(session, path, form, spelling).schema
     if schema is None and form != "parquet":
-        columns = _in_utc(columns)
-    try:
+        # read times without a zone as UTC, as watermarks are
+        columns = spark_text.replace_types(
+            columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType()
+        )
+    with translate_errors(f"cannot read a stream from {path}: ", EventError):
         match form:
             case "csv" | "tsv":
                 separator = spelling.between(form)
@@ -42,20 +47,6 @@ def read_folder(
                 return spark_text.cast_to_schema(frame, columns, spelling)
             case _:
                 return session.readStream.schema(columns).parquet(path)
-    except get_error_types() as error:
-        raise EventError(f"cannot read a stream from {path}: {translate_error(error)}") from None
-
-
-def _in_utc(schema: "StructType") -> "StructType":
-    """Read times without a zone as UTC, as watermarks are."""
-    from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
-
-    return StructType(
-        [
-            StructField(f.name, TimestampType()) if isinstance(f.dataType, TimestampNTZType) else f
-            for f in schema.fields
-        ]
-    )
 
 
 def read_kafka(
@@ -70,6 +61,7 @@ def read_kafka(
     Without a schema the columns are inferred from its first records.
     """
     from pyspark.sql import functions as sql
+    from pyspark.sql.types import TimestampType
 
     options = {
         "kafka.bootstrap.servers": servers,
@@ -82,26 +74,22 @@ def read_kafka(
     except get_error_types() as error:
         message = str(translate_error(error))
         if "data source: kafka" in message or "DATA_SOURCE_NOT_FOUND" in message:
-            raise RunnerError(_no_connector(session.version)) from None
+            connector = f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{session.version}"
+            raise RunnerError(
+                "this Spark has no Kafka connector\n"
+                f"  hint: --packages {connector} if Maven has that release, otherwise --jars with "
+                "those of another one; docs/kafka.md names them"
+            ) from None
         raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
     if schema is None:
-        columns = _with_times(columns, spelling)
+        # columns with a time format are text in the sample
+        columns = spark_text.replace_types(
+            columns, lambda f: spelling.asks(f.name), TimestampType()
+        )
     texts = spark_text.replace_times_by_text(columns, spelling)
     value = sql.from_json(sql.col("value").cast("string"), texts)
     return spark_text.cast_to_schema(
         records.select(value.alias("event")).select("event.*"), columns, spelling
-    )
-
-
-def _with_times(schema: "StructType", spelling: TextFileOptions) -> "StructType":
-    """Declare columns with a time format as timestamps; in the sample they are text."""
-    from pyspark.sql.types import StructField, StructType, TimestampType
-
-    return StructType(
-        [
-            StructField(f.name, TimestampType()) if spelling.asks(f.name) else f
-            for f in schema.fields
-        ]
     )
 
 
@@ -124,14 +112,6 @@ def _infer_columns(session: "SparkSession", options: dict[str, str]) -> "StructT
             f"{texts[0][:60]!r}"
         )
     return sample.schema
-
-
-def _no_connector(release: str) -> str:
-    return (
-        "this Spark has no Kafka connector\n"
-        f"  hint: --packages org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{release} if Maven "
-        "has that release, otherwise --jars with those of another one; docs/kafka.md names them"
-    )
 
 
 def read_rate(session: "SparkSession", rows: int) -> "DataFrame":

@@ -56,23 +56,13 @@ class FrameRegistry(Generic[T]):
         return default if reference is None or reference() is not frames else value
 
 
-_specs = FrameRegistry[StreamSpec | None]()
-_arounds = FrameRegistry[OuterQuery | None]()
-
-
-def register_stream_spec(matches: object, spec: StreamSpec) -> None:
-    """Attach the stream spec to the matches."""
-    _specs.put(matches, spec)
-
-
-def find_stream_spec(matches: object) -> StreamSpec | None:
-    """Return the spec of a result of `ensue.match`; None for other DataFrames."""
-    return _specs.get(matches, None)
+STREAM_SPECS = FrameRegistry[StreamSpec | None]()  # of the results of `ensue.match`
+OUTER_QUERIES = FrameRegistry[OuterQuery | None]()  # None: several streaming clauses
 
 
 def get_stream_spec(matches: object, what: str) -> StreamSpec:
     """Return the spec of a result of `ensue.match`, which the argument `what` needs."""
-    spec = find_stream_spec(matches)
+    spec = STREAM_SPECS.get(matches, None)
     if spec is None:
         raise EventError(
             f"{what} needs the result of ensue.match for a stream, but these matches were "
@@ -86,15 +76,9 @@ def get_stream_spec(matches: object, what: str) -> StreamSpec:
 # ------------------------------------------------------------------------- the outer SQL query
 
 
-def register_outer_query(frame: DataFrame, around: OuterQuery | None) -> DataFrame:
-    """Attach the outer SQL query to a stream; None if it has several streaming clauses."""
-    _arounds.put(frame, around)
-    return frame
-
-
 def get_outer_query(frame: object) -> OuterQuery:
     """Return the outer SQL query over the matches; by default the identity."""
-    around = _arounds.get(frame, lambda matches: matches)
+    around = OUTER_QUERIES.get(frame, lambda matches: matches)
     if around is None:
         raise EventError(
             "flush=True needs a query with one MATCH_RECOGNIZE over one stream: the remaining "
@@ -149,8 +133,13 @@ def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions)
         claim(_own(workload), writer)
     text = read_text_file(session, f"{place}/pins")
     if text is None:
-        workload, settings = _pin_new(workload, options)
-        write_text_file(session, f"{place}/pins", json.dumps(_describe_pins(workload, settings)))
+        rows = ARCHIVE_ROWS if options.rows is None else options.rows
+        # the archive is claimed, so its end is fixed now
+        workload, settings = workload.renewed(), {"rows": rows, "age": options.age}
+        pasts = workload.pasts
+        archives = {name: archive.described() for name, archive in pasts.archives.items()}
+        pins = {"archives": archives, "own": pasts.own, "cut": pasts.cut, "settings": settings}
+        write_text_file(session, f"{place}/pins", json.dumps({"format": FORMAT} | pins))
     else:
         workload, settings = _pin_as_stored(workload, options, json.loads(text), checkpoint)
     if workload.pasts.own is not None:
@@ -221,23 +210,6 @@ def _writer(session: SparkSession, place: str, checkpoint: str) -> str:
         known = f"{checkpoint} {uuid.uuid4().hex[:12]}"
         write_text_file(session, f"{place}/writer", known)
     return known
-
-
-def _pin_new(workload: Workload, options: ArchiveSinkOptions) -> tuple[Workload, dict[str, Any]]:
-    settings = {"rows": ARCHIVE_ROWS if options.rows is None else options.rows, "age": options.age}
-    # the archive is claimed, so its end is fixed now
-    return workload.renewed(), settings
-
-
-def _describe_pins(workload: Workload, settings: Mapping[str, Any]) -> dict[str, Any]:
-    pasts = workload.pasts
-    return {
-        "format": FORMAT,
-        "archives": {name: archive.described() for name, archive in pasts.archives.items()},
-        "own": pasts.own,
-        "cut": pasts.cut,
-        "settings": dict(settings),
-    }
 
 
 def _pin_as_stored(
