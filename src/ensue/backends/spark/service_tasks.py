@@ -244,8 +244,8 @@ class ServiceProcessor(StatefulProcessor):
         stored.keep(pieces)
         task = stored.task
         for position, table in results:
-            yield Row(task=place, position=position, found=table, counted=None)
-        yield Row(task=place, position=task.position, found=None, counted=task.counted())
+            yield Row(key_group=place, position=position, found=table, counted=None)
+        yield Row(key_group=place, position=task.position, found=None, counted=task.counted())
 
     def close(self) -> None:
         freeze_loaded_code()
