@@ -180,7 +180,7 @@ def _event_hashes(
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
-        _number(some, alike if chosen is None else alike[chosen])
+        add_ordinals(some, alike if chosen is None else alike[chosen])
     elif twins is not None:
         within = twins if chosen is None else twins[chosen]
         alike = np.zeros(len(within), np.int64)
@@ -188,7 +188,7 @@ def _event_hashes(
             alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
         else:
             alike[within] = _numbered(events, twins)
-        _number(some, alike)
+        add_ordinals(some, alike)
     if chosen is None:
         return HashedRows(*some)
     # one row more, without a hash: that of a variable without an event, -1
@@ -197,13 +197,13 @@ def _event_hashes(
     return HashedRows(*some, at)
 
 
-def _number(some: Pair, alike: Ints) -> None:
-    """Tells events of the same content apart by their number; the first is what it is."""
-    later = alike > 0
+def add_ordinals(hashes: Pair, ordinals: Ints) -> None:
+    """Adds the ordinals of duplicate events to their hashes; the first one is 0."""
+    later = ordinals > 0
     if later.any():
-        number_high, number_low = hash_words(alike[later])
-        some[0][later] += number_high
-        some[1][later] += number_low
+        high, low = hash_words(ordinals[later])
+        hashes[0][later] += high
+        hashes[1][later] += low
 
 
 def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:

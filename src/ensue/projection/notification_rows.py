@@ -91,9 +91,6 @@ def _words(times: npt.NDArray[Any], unit: str) -> Ints:
     return times * 1_000 if unit == "us" else times
 
 
-# ----------------------------------------------------------------------
-# The values of matches as JSON has them and as a person reads them.
-
 _BILLION = 1_000_000_000
 
 

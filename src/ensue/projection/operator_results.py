@@ -159,9 +159,6 @@ def _number(made: "Event", name: str) -> Any:
             return made.numbers[name]
 
 
-# ----------------------------------------------------------------------
-# Results of operators made of the events of matches, by a loop that is written for the query.
-
 Array = npt.NDArray[np.generic]
 Key = tuple[str, str]  # a result and what it has
 

@@ -149,8 +149,6 @@ class MatchValues:
                 self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
         return self._vectors[ref]
 
-    # ------------------------------------------------------------------------ aggregates
-
     def chosen(self, aggregate: Aggregate) -> pa.Array:
         """A first, last, min or max of a plain field, in the column's own type."""
         field = aggregate.argument

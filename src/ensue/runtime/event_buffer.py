@@ -68,8 +68,6 @@ class EventBuffer:
         self._needed = 0  # when they were looked through
         self._twins = DuplicateEvents(shape.schema.end, shape.unit)
 
-    # ---------------------------------------------------------------------------- events
-
     def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None) -> None:
         """The next events, from row `first` on: those among `members`. None: all of them."""
         count = events.num_rows
@@ -164,8 +162,6 @@ class EventBuffer:
     def forget_before(self, now: float) -> None:
         """No event that ends before `now` comes any more."""
         self._twins.forget_before(now)
-
-    # ---------------------------------------------------------------------------- state
 
     def __len__(self) -> int:
         """How many events are kept, those included that are let go when it is looked through."""

@@ -67,10 +67,6 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
     return f"{explain_plan(prepared.plan)}\n\n{format_analysis(prepared.plan, met)}"
 
 
-# ----------------------------------------------------------------------
-# How a query or a hierarchy is run: its plan in words, with its kernels, analysed, as a picture.
-
-
 class QueryExplainer:
     """A query that is looked at, with the shape of its events if it is known."""
 

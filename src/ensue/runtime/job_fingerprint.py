@@ -107,9 +107,6 @@ def parse_stage(text: str) -> dict[str, Any]:
     return written
 
 
-# ------------------------------------------------------------------------------ reading
-
-
 def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -> dict[str, Any]:
     """What a workload is made of, from the texts of its stages.
 

@@ -66,8 +66,6 @@ class LiveWorkload:
         """What finds the matches, one for each kind of work."""
         return [matcher for _, matcher in self._parts]
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, events: pa.Table, *, ordered: bool = True) -> Mapping[Name, pa.Table]:
         """What is certain with the next events; `ordered`: they are in the order they came."""
         self._require_open()
@@ -134,8 +132,6 @@ class LiveWorkload:
             if self.workload.deliver_late:
                 self.late_events.append(passed.late)
 
-    # ---------------------------------------------------------------------------- what fails
-
     def _require_open(self) -> None:
         if self._over is not None:
             raise EventError(
@@ -156,8 +152,6 @@ class LiveWorkload:
             why = str(error).partition("\n")[0] or type(error).__name__
             self._over = f"it was stopped in the middle of a piece ({why})"
             raise
-
-    # ---------------------------------------------------------------------------- state
 
     @property
     def counts(self) -> LiveCounters:

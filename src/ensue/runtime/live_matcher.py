@@ -14,7 +14,7 @@ from ensue.projection.trigger_limits import RANK, rank_matches
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
-from ensue.runtime.spill.key_store import SPILLED, restore_unlimited
+from ensue.runtime.spill.key_store import is_spill_snapshot, restore_unlimited
 from ensue.vector.event_table import split_table
 from ensue.vector.match_rows import Matches
 
@@ -167,9 +167,8 @@ class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):
             matcher.replay(events, now)
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the saved ones stopped, also where some of it was put aside."""
-        _, _, saved = unpack_state(data)
-        if SPILLED in saved:
+        """Restores a saved state, also that of a spilling matcher."""
+        if is_spill_snapshot(data):
             restore_unlimited(self, data, self.matchers[0].prepared.shape)
         else:
             super().restore(data)

@@ -96,8 +96,6 @@ class Pipeline:
 
         return format_stage(self.text, number)
 
-    # ---------------------------------------------------------------------------- on its way
-
     def __reduce__(self) -> tuple[Any, tuple[bytes, bytes]]:
         """It travels with its plan, and once: a process knows it by its digest."""
         return _arrived, (hashlib.sha256(self._packed).digest(), self._packed)

@@ -77,10 +77,6 @@ def name_query_in_errors(name: Name | None) -> Iterator[None]:
         raise EventError(f"{shown}: {error}") from error
 
 
-# ----------------------------------------------------------------------
-# What is asked of a stream: queries, each with its name and its place in the call.
-
-
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """One query of a call, with the definitions that it is made of."""
@@ -133,10 +129,6 @@ def pickle_by_value(asked: Iterable[QuerySpec]) -> Iterator[None]:
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-# ----------------------------------------------------------------------
-# A set of subscriptions as it is asked of a stream.
 
 
 @dataclass(frozen=True)

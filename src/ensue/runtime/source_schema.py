@@ -85,9 +85,6 @@ def is_internal_column(name: str) -> bool:
     return name == PLACE or name.startswith(COMPUTED)
 
 
-# ----------------------------------------------------------------------
-# What a call says of its events and of how to run, beside the query: the same on all runners.
-
 DEFAULT = "usual"  # what an argument is by default, where it can be kept
 
 
@@ -136,10 +133,6 @@ class SourceOptions:
         if self.late_events not in ("count", "deliver"):
             raise EventError(f"late_events must be 'count' or 'deliver', not {self.late_events!r}")
         return self.late_events == "deliver"
-
-
-# ----------------------------------------------------------------------
-# The events that come in: their columns, and what each of them is for.
 
 
 @dataclass(frozen=True)
@@ -204,8 +197,6 @@ class SourceSchema:
     def arriving(self, arrival: Sequence[str]) -> pa.Schema:
         """The columns of events that know when they came."""
         return pa.schema([*self.arrow, *(pa.field(name, pa.int64()) for name in arrival)])
-
-    # ---------------------------------------------------------------------------- as text
 
     def described(self) -> dict[str, Any]:
         """As plain values; `again` reads them."""

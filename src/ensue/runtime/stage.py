@@ -63,9 +63,6 @@ class Matcher(Protocol[MatcherInput, MatcherOutput]):
         """Goes on where the saved one stopped."""
 
 
-# ----------------------------------------------------------------------
-# What runs in the key groups of one key, whatever kind of work it is.
-
 ARRIVAL = "__arrival"  # when an event came, as its key group counts
 BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
 COPY = "__copy"  # of the rows of an event that goes to several key groups, which one: from 0
@@ -369,9 +366,6 @@ def filter_unseen(
         seen |= reads.of(events, source.shape)
     return ~seen
 
-
-# ----------------------------------------------------------------------
-# A kind of work over the events of a stream, and what it finds where all events are there.
 
 SLICE_ROWS = 1 << 20  # rows a kernel looks at before it can be interrupted
 Progress = Callable[[int, int], None]

@@ -110,8 +110,6 @@ class StreamOrder:
         self.waiting = take_rows(self.waiting, np.flatnonzero(~done)).combine_chunks()
         return sort_events(released, self.shape)
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def nbytes(self) -> int:
         return int(self.waiting.nbytes)
@@ -130,9 +128,6 @@ class StreamOrder:
         self.waiting = deserialize_table(blobs["waiting"]).cast(schema)
         self._last = deserialize_table(blobs["last"]).cast(schema) if "last" in blobs else None
 
-
-# ----------------------------------------------------------------------
-# Events of the same time and content told apart by their number, whatever pieces they come in.
 
 Arrays = dict[str, npt.NDArray[Any]]
 

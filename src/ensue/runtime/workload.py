@@ -72,9 +72,6 @@ def _traced(one: QuerySpec) -> QuerySpec:
     return replace(one, query=Hierarchy((), one.query)) if isinstance(one.query, Query) else one
 
 
-# ----------------------------------------------------------------------
-# Queries that are asked again: what was planned for them is kept between calls.
-
 MAX_CACHED_PLANS = 64  # calls of which works are kept
 _NO_PART = ("access", "coming")  # of the key
 
@@ -128,10 +125,6 @@ def _wishes_key(wishes: RunOptions) -> Hashable:
     others = (getattr(wishes, f.name) for f in fields(wishes) if f.name not in _NO_PART)
     # plans are equal whatever the limits are; works are not
     return wishes.planning.limits, *others
-
-
-# ----------------------------------------------------------------------
-# A workload: what is asked of a stream of events, and the plan by which it is found.
 
 
 @dataclass(frozen=True)
@@ -200,8 +193,6 @@ class Workload:
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
 
-    # ---------------------------------------------------------------------------- its past
-
     def owning(self, name: str, archive: "Archive") -> "Workload":
         """The same where the events belong to an archive."""
         return replace(self, pasts=self.pasts.owning(name, archive))
@@ -209,8 +200,6 @@ class Workload:
     def renewed(self) -> "Workload":
         """The same where the archive that the events belong to ends as it does now."""
         return replace(self, pasts=self.pasts.renewed())
-
-    # ---------------------------------------------------------------------------- as text
 
     @property
     def text(self) -> str:

@@ -45,10 +45,6 @@ def get_lookup_counters(task: Task) -> LookupCounters:
     )
 
 
-# ----------------------------------------------------------------------
-# What happens to a task in a micro-batch, whoever calls it.
-
-
 @dataclass(frozen=True, slots=True)
 class TaskCounters:
     """What a task did, and how large it is now."""

@@ -252,8 +252,6 @@ class Task:
         """How many events the watermark has not passed."""
         return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
 
-    # ---------------------------------------------------------------------------- the seam
-
     def tell_oldest(self, oldest: float) -> None:
         """The oldest event of the stream that anybody has seen, on whichever task."""
         if self.cut is not None and not self._joined:
@@ -278,8 +276,6 @@ class Task:
                 "\n  hint: let the stream begin earlier, or bring the history up to date and name "
                 'a new checkpoint; gap="allow" says that nothing happened in between'
             )
-
-    # ---------------------------------------------------------------------------- state
 
     @property
     def state_bytes(self) -> int:

@@ -143,9 +143,6 @@ class TaskCache:
         return self.folder / stamp.hex()
 
 
-# ----------------------------------------------------------------------
-# A task in a state store: a snapshot, and the log of what it was given since.
-
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
 SEGMENTS = 1 << 20  # parts from this number on are pieces of segments: written once

@@ -145,9 +145,6 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(begin, MAX_ROWS)
 
 
-# ----------------------------------------------------------------------
-# What a task reads of a stream: its events sorted out before they go to their key groups.
-
 KEY_GROUP = "__key_group"  # the column that says where an event goes
 PASSING, AHEAD = -1, -2  # in the place of a key group: it only tells the time; it is too far ahead
 
