@@ -41,20 +41,20 @@ def matched(table: pa.Table, query: Any = QUERY, **given: Any) -> pa.Table:
 
 def planned() -> int:
     """How often something was planned."""
-    return kept_works._works.cache_info().misses
+    return kept_works._plan_call.cache_info().misses
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cache, "interpreted", True)  # nothing here needs machine code
     operators, definitions = dict(_KNOWN), dict(hierarchies._registered)
-    kept_works._works.cache_clear()
+    kept_works._plan_call.cache_clear()
     yield
     _KNOWN.clear()
     _KNOWN.update(operators)
     hierarchies._registered.clear()
     hierarchies._registered.update(definitions)
-    kept_works._works.cache_clear()
+    kept_works._plan_call.cache_clear()
 
 
 def test_an_equal_call_is_planned_once() -> None:
@@ -149,7 +149,7 @@ def test_other_arguments_are_another_call(other: dict[str, Any]) -> None:
     table = events(u=[5, 4, 3, 2, 1])
     before = matched(table)
     new = matched(table, **other)
-    kept_works._works.cache_clear()
+    kept_works._plan_call.cache_clear()
     assert matched(table, **other).equals(new)
     matched(table)
     assert planned() == 2
@@ -252,7 +252,7 @@ def test_events_and_results_are_not_kept() -> None:
 def test_only_so_many_are_kept() -> None:
     for window in range(1, kept_works.MAX_CACHED_PLANS + 10):
         matched(events(), f"SEQ(A a, B b) WITHIN {window}")
-    info = kept_works._works.cache_info()
+    info = kept_works._plan_call.cache_info()
     assert info.currsize == info.maxsize == kept_works.MAX_CACHED_PLANS
 
 
@@ -276,7 +276,7 @@ def test_how_kernels_run_is_decided_by_each_call(monkeypatch: pytest.MonkeyPatch
 
 def test_threads_may_ask_at_the_same_time() -> None:
     expected = {window: matched(events(), f"SEQ(A a, B b) WITHIN {window}") for window in (1, 3)}
-    kept_works._works.cache_clear()
+    kept_works._plan_call.cache_clear()
     wrong: list[int] = []
     start = threading.Barrier(8)
 

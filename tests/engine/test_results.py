@@ -23,9 +23,10 @@ from ensue.ir.expression import (
 )
 from ensue.ir.pattern import Atom, Kleene, Maybe, Seq
 from ensue.ir.query import Query, ReturnItem
-from ensue.projection.match_table import Matches, build_match_table, build_result_schema
+from ensue.projection.match_table import MatchTableBuilder
 from ensue.schema import build_table_schema
 from ensue.vector.arrow_types import get_field_kinds
+from ensue.vector.match_rows import Matches
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -55,11 +56,12 @@ def columns_of(events, variables="abk"):
 def result(*returned, having=None, residual=(), matches=MATCHES, events=EVENTS, schema=SCHEMA):
     named = tuple(ReturnItem(expr, f"c{k}") for k, expr in enumerate(returned))
     query = Query(PATTERN, returns=named, having=having)
-    found = build_match_table(
-        matches, events, query, schema, residual, columns_of=columns_of(events)
+    builder = MatchTableBuilder(
+        query, schema, events.schema, residual, columns_of=columns_of(events)
     )
+    found = builder.build(matches, events)
     found.validate(full=True)
-    assert found.schema == build_result_schema(query, schema, events.schema, columns_of(events))
+    assert found.schema == builder.wanted
     return found
 
 
@@ -167,7 +169,8 @@ def test_a_residual_conjunct_about_a_missing_event_does_not_apply():
 
 def test_a_returned_name_replaces_a_standard_column():
     query = Query(PATTERN, returns=(ReturnItem(B, "end"), ReturnItem(A, "match_id")))
-    found = build_match_table(MATCHES, EVENTS, query, SCHEMA, columns_of=columns_of(EVENTS))
+    builder = MatchTableBuilder(query, SCHEMA, EVENTS.schema, columns_of=columns_of(EVENTS))
+    found = builder.build(MATCHES, EVENTS)
     assert found.column_names == ["start", "end", "match_id"]
     assert found.schema.field("end").type == pa.decimal128(9, 2)
 
@@ -180,7 +183,8 @@ def test_fields_may_lie_in_columns_of_other_names():
             PATTERN,
             returns=(ReturnItem(FieldRef("b", name), "p"), ReturnItem(FieldRef("b", None), "b")),
         )
-        found = build_match_table(MATCHES, events, query, SCHEMA, columns_of=columns)
+        builder = MatchTableBuilder(query, SCHEMA, events.schema, columns_of=columns)
+        found = builder.build(MATCHES, events)
         assert found.column("p").to_pylist()[1] == Decimal("2.00")
         assert list(found.column("b").to_pylist()[1]) == ["t", "price"]
 

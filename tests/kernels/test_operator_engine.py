@@ -205,12 +205,12 @@ def results_given(
     query, schema = prepared.shape.physical(prepared.query)
     given = {}
     for matches in found:
-        made = compute_results(
+        numbers, there = compute_results(
             query.pattern, schema, prepared.shape.unit, matches, events, python=False
         )
         for k, match in enumerate(written([matches])):
-            given[match] = {v: [] for v in made.there if made.there[v][k]}
-            for (v, _), values in made.values.items():
+            given[match] = {v: [] for v in there if there[v][k]}
+            for (v, _), values in numbers.items():
                 if v in given[match]:
                     given[match][v].append(float(values[k]))
     return given

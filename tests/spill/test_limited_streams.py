@@ -40,14 +40,14 @@ def ids(matches: pa.Table) -> list[str]:
 @pytest.mark.parametrize("query", [QUERY, ABSENT])
 def test_memory_is_bounded_and_nothing_is_lost(query, evict, monkeypatch):
     events, most = objects(3_000), []
-    shrunk = SpillingMatcher._shrunk
+    shrunk = SpillingMatcher._shrink
 
     def watched(self):
         found = shrunk(self)
         most.append(self.held_bytes)
         return found
 
-    monkeypatch.setattr(SpillingMatcher, "_shrunk", watched)
+    monkeypatch.setattr(SpillingMatcher, "_shrink", watched)
     wanted = ensue.match(events, query, **COLUMNS)
     live, found = run(events, query, memory="60 KB", evict=evict)
     assert ids(found) == ids(wanted)

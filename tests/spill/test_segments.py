@@ -59,9 +59,9 @@ def test_a_segment_that_is_half_dead_is_worth_writing_anew(tmp_path):
     keys = stored(tmp_path)
     put(keys, *((k, 10) for k in range(10)))
     taken(keys, 0, 1, 2, 3, 4)
-    assert not len(keys.half_dead())
+    assert not len(keys.find_sparse())
     taken(keys, 5)
-    assert sorted(keys.half_dead().tolist()) == [6, 7, 8, 9]
+    assert sorted(keys.find_sparse().tolist()) == [6, 7, 8, 9]
 
 
 def test_old_keys_are_forgotten(tmp_path):
@@ -76,7 +76,7 @@ def test_keys_are_due_in_time(tmp_path):
     put(keys, (1, 10), (2, 20), due=[30, 40])
     put(keys, (3, 10), (4, 10), due=[35, NEVER])
     assert keys.next_due() == 30
-    assert sorted(keys.due_before(36).tolist()) == [1, 3]
+    assert sorted(keys.find_due(36).tolist()) == [1, 3]
     taken(keys, 1)
     assert keys.next_due() == 35
     taken(keys, 2, 3)

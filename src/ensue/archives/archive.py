@@ -1,9 +1,12 @@
-"""What an archive is to those who look things up in it, and to those who write it."""
+"""The archive interface, the list of an archive's files, and the options of a call."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from threading import RLock
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -14,89 +17,109 @@ from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.event_table import StreamSchema, check_reserved_names, create_schema
 
-KEY, SINCE, UNTIL = "key", "since", "until"  # the columns of a table of pieces
+KEY, SINCE, UNTIL = "key", "since", "until"  # the columns of `ArchiveRead.pieces`
+
+Ints = npt.NDArray[np.int64]
+V = TypeVar("V")
+
+
+class LruCache(Generic[V]):
+    """A thread-safe cache that evicts the entry which was not used for longest."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, RLock()
+        self._entries: OrderedDict[Hashable, V] = OrderedDict()
+
+    def get(self, key: Hashable, build: Callable[[], V]) -> V:
+        """The cached value of a key, or a new one that `build` returns."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+        return self.put(key, build())
+
+    def put(self, key: Hashable, value: V) -> V:
+        with self._lock:
+            self._entries[key] = value
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRead:
-    """Which events of an archive are asked for.
+    """A range query over an archive.
 
-    `pieces` has a row for each stretch of time: an event belongs to it if it starts at or behind
+    `pieces` has a row for each time range: an event belongs to it if it starts at or after
     `since` and ends at or before `until` (both have the type of the archive's time column; NULL is
     open), and, where `field` is set, if its field equals the piece's `key`. Pieces of one key do
-    not overlap. An event comes once.
+    not overlap, so each event is returned once.
     """
 
     pieces: pa.Table
-    field: str | None = None  # None: the events of all objects
-    types: frozenset[str] | None = None  # None: those of every type
-    columns: tuple[str, ...] | None = None  # None: all of them
+    field: str | None = None  # None: events of all keys
+    types: frozenset[str] | None = None  # None: all event types
+    columns: tuple[str, ...] | None = None  # None: all columns
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRows:
-    """The events that were asked for, in the order of the stream, and what it took."""
+    """The result of an `ArchiveRead` in stream order, with the cost of the read."""
 
     events: pa.Table
-    files: int = 0  # that were opened
-    groups: int = 0  # row groups that were decoded, as far as is known
-    rows: int = 0  # that were looked at, as far as is known
+    files: int = 0  # opened
+    groups: int = 0  # row groups decoded, if known
+    rows: int = 0  # scanned, if known
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLayout:
-    """What is known of an archive without reading its events."""
+    """Metadata of an archive, available without reading its events."""
 
     kind: str  # "delta", "parquet", "iceberg", "table", "frame"
     place: str  # as the user wrote it
-    version: str | None  # None: it has none
+    version: str | None  # None: not versioned
     rows: int | None
     files: int
     bytes: int | None
-    since: object | None  # no event starts before it, as a Python value; None: not known
-    until: object | None  # no event ends behind it; Delta's statistics are a millisecond off
+    since: object | None  # no event starts earlier, as a Python value; None: unknown
+    until: object | None  # no event ends later; Delta's statistics are a millisecond off
     partitioned_by: tuple[str, ...] = ()
     sorted_by: tuple[str, ...] = ()
-    buckets: int | None = None  # into which keys are hashed, where Ensue wrote it
-    clustered: bool = False  # whether the events of one key lie together
+    buckets: int | None = None  # number of hash buckets of the key, where Ensue wrote it
+    clustered: bool = False  # whether the events of one key are stored together
 
 
 class Archive(Protocol):
-    """A table of past events that can be read by object and time. It is frozen and picklable."""
+    """A table of past events that can be read by key and time. It is frozen and picklable."""
 
     @property
     def shape(self) -> StreamSchema:
-        """Its columns, and what each of them is for."""
+        """The schema of its events."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that say of which object an event is."""
+        """The columns that identify the object of an event."""
 
     def pinned(self) -> "Archive":
-        """It as it is now: whatever is written later is not seen."""
+        """The archive fixed to its current version: later writes are not visible."""
 
     def described(self) -> dict[str, object]:
-        """As plain values, with the version it is pinned to: what a checkpoint knows it by."""
+        """Plain values, including the pinned version, by which a checkpoint identifies it."""
 
     def layout(self) -> ArchiveLayout:
-        """What is known of it without reading its events."""
+        """Its metadata."""
 
     def read(self, wanted: ArchiveRead) -> ArchiveRows:
-        """Events by object and time."""
-
-
-# ----------------------------------------------------------------------
-# The files of an archive, and what is known of each without opening it.
-
-Ints = npt.NDArray[np.int64]
+        """Reads events by key and time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """The least and the greatest value of a column in each file (or group); NULL: not known.
+    """The minimum and maximum of a column in each file or row group; NULL: unknown.
 
-    `slack` is how far off both may be, in nanoseconds: Delta cuts timestamps to milliseconds.
+    `slack` is the possible error of both in nanoseconds: Delta cuts timestamps to milliseconds.
     """
 
     least: pa.Array
@@ -109,14 +132,13 @@ class FileList:
     """The files of one version of a table, in the order in which their events arrived."""
 
     paths: tuple[str, ...]  # of the local file system, or URIs
-    rows: Ints  # -1: not known
-    sizes: Ints  # in bytes; -1: not known
-    bounds: Callable[[str], ColumnBounds | None]  # of a column; None: nothing is known
-    # Columns whose values are not in the files, but known for each of them.
-    partitions: Mapping[str, pa.Array] = field(default_factory=dict)
+    rows: Ints  # -1: unknown
+    sizes: Ints  # in bytes; -1: unknown
+    bounds: Callable[[str], ColumnBounds | None]  # of a column; None: unknown
+    partitions: Mapping[str, pa.Array] = field(default_factory=dict)  # one value per file
     buckets: Ints | None = None  # of each file, where keys are hashed
-    even: bool = True  # whether a column is of the same type in all of them
-    # By path: which rows of a file are left, where some were deleted.
+    even: bool = True  # whether a column has the same type in all files
+    # by path: a mask of the rows that were not deleted
     left: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -124,7 +146,7 @@ class FileList:
 
     @property
     def total_rows(self) -> int | None:
-        """How many events there are; None if a file does not say."""
+        """The number of events; None if it is unknown for a file."""
         if bool((self.rows < 0).any()):
             return None
         deleted = sum(int((~kept).sum()) for kept in self.left.values())
@@ -136,17 +158,11 @@ class FileList:
 
 
 def get_local_path(path: str) -> str | None:
-    """The path in the local file system, or None if it lies elsewhere.
+    """The path in the local file system, or None if it is remote.
 
-    >>> (
-    ...     get_local_path("file:///data/a%20b.parquet"),
-    ...     get_local_path("s3://bucket/x"),
-    ...     get_local_path("/data/x"),
-    ... )
-    ('/data/a b.parquet', None, '/data/x')
+    >>> get_local_path("file:///data/a%20b.parquet"), get_local_path("s3://bucket/x")
+    ('/data/a b.parquet', None)
     """
-    from urllib.parse import unquote, urlsplit
-
     if "://" not in path:
         return path
     parts = urlsplit(path)
@@ -156,24 +172,20 @@ def get_local_path(path: str) -> str | None:
 def build_partition_columns(
     files: FileList, numbers: npt.NDArray[Any], names: tuple[str, ...], schema: pa.Schema
 ) -> dict[str, pa.Array]:
-    """The columns that stand in the names of files, for rows of the files with these numbers."""
-    found = {}
-    for name in names:
-        if name in files.partitions:
-            values = files.partitions[name].take(pa.array(numbers))
-            found[name] = values.cast(schema.field(name).type)
-    return found
+    """The partition columns of rows that come from the files with these numbers."""
+    return {
+        name: files.partitions[name].take(pa.array(numbers)).cast(schema.field(name).type)
+        for name in names
+        if name in files.partitions
+    }
 
-
-# ----------------------------------------------------------------------
-# What a call says of the columns of an archive, checked against them.
 
 TimeColumns = str | tuple[str, str]
 
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """What the call said of the columns."""
+    """The options of `ensue.archive`."""
 
     time: TimeColumns | None
     type: str | None = None
@@ -190,7 +202,7 @@ class ArchiveOptions:
             )
 
     def shape(self, schema: pa.Schema) -> StreamSchema:
-        """The shape of the archive's events, with all columns checked."""
+        """The schema of the archive's events, after checking all options against its columns."""
         if self.time is None:
             raise EventError(
                 "the time column of the archive is missing: pass time=\n"
@@ -210,9 +222,6 @@ class ArchiveOptions:
         return shape
 
 
-# ----------------------------------------------------------------------
-# What an archive that Ensue wrote says of itself, in the configuration of its Delta table.
-
 CONFIGURATION = "ensue.archive"  # the entry of the table's configuration
 DAY, BUCKET, ORDER = "__day", "__bucket", "__order"
 HIDDEN_COLUMNS = (DAY, BUCKET, ORDER)
@@ -221,17 +230,17 @@ _FORM = 1
 
 @dataclass(frozen=True, slots=True)
 class ArchiveProperties:
-    """How the events of an archive of Ensue's are laid out."""
+    """The layout of an archive that Ensue wrote, stored in the Delta table's configuration."""
 
     time: tuple[str, str]
     type: str | None
     key: tuple[str, ...]
     order: tuple[str, ...]
     buckets: int
-    day: float | None = None  # how long a part is, where times are numbers; 0: all of it
+    day: float | None = None  # length of a day partition of numeric times; 0: one partition
 
     def text(self) -> str:
-        """As the table's configuration keeps it.
+        """The JSON in the table's configuration.
 
         >>> own = ArchiveProperties(("t", "t"), None, ("id",), (), 16)
         >>> ArchiveProperties.read({CONFIGURATION: own.text()}) == own
@@ -241,7 +250,7 @@ class ArchiveProperties:
 
     @staticmethod
     def read(configuration: Mapping[str, str | None]) -> "ArchiveProperties | None":
-        """What the configuration says; None: the table is not one of Ensue's."""
+        """Parses the configuration; None: Ensue did not create the table."""
         text = configuration.get(CONFIGURATION)
         if text is None:
             return None
@@ -256,5 +265,5 @@ class ArchiveProperties:
         return ArchiveProperties(time=(start, end), key=key, order=order, **known)
 
     def named_time(self) -> str | tuple[str, str]:
-        """The time columns as a call names them."""
+        """The value of `time=`."""
         return self.time[0] if self.time[0] == self.time[1] else self.time

@@ -1,7 +1,7 @@
-"""Many small files of an archive into few, while streams write it and others read it."""
+"""Compaction of an archive's small files, while streams write it and queries read it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,30 +28,24 @@ from ensue.archives.parquet_metadata import build_file_error, split_path
 from ensue.archives.parquet_writer import AddedFile, remove_files, write_parquet
 from ensue.errors import StateError
 
-MIN_FILES = 4  # files of a day and bucket that are worth one
-RETENTION_HOURS = 168  # hours that files stay which no version needs any more
-_AT_ONCE = 2_000_000  # events that are rewritten in one commit
+MIN_FILES = 4  # files of a partition that are worth merging
+RETENTION_HOURS = 168  # until files that no version needs are removed
+_MAX_ROWS = 2_000_000  # events that are rewritten in one commit
 _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did."""
+    """Counts of a compaction."""
 
-    parts: int = 0  # days and buckets
-    before: int = 0  # files that are not read any more
+    parts: int = 0  # partitions: days and buckets
+    before: int = 0  # files that were replaced
     after: int = 0
     rows: int = 0
-    skipped: int = 0  # parts that somebody else rewrote meanwhile
+    skipped: int = 0  # partitions that another process rewrote meanwhile
 
     def __add__(self, other: "CompactionResult") -> "CompactionResult":
-        return CompactionResult(
-            self.parts + other.parts,
-            self.before + other.before,
-            self.after + other.after,
-            self.rows + other.rows,
-            self.skipped + other.skipped,
-        )
+        return CompactionResult(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +59,23 @@ class _Part:
 
 
 def compact(place: str | Path, *, fewest: int = MIN_FILES) -> CompactionResult:
-    """Rewrites days and buckets that have `fewest` files or more, each into one sorted file.
+    """Rewrites partitions that have `fewest` files or more, each into one sorted file.
 
-    Events stay as they are, with their order. Streams may go on writing: each commit is tried
-    again if another one came between. Files are not removed: see `vacuum`.
+    Events and their order do not change. Streams may write meanwhile: a commit that conflicts is
+    tried again. Files are not removed: see `vacuum`.
     """
     archive = open_delta_archive(str(place), ArchiveOptions(None))
-    get_clustering(archive)  # raises if it is a table of others
-    done = CompactionResult()
-    for group in _groups(_parts(open_delta_table(archive.place), max(2, fewest))):
-        done += _rewritten(archive, group)
-    return done
+    get_clustering(archive)  # raises for tables that Ensue did not create
+    total = CompactionResult()
+    for group in _group_by_size(_list_parts(open_delta_table(archive.place), max(2, fewest))):
+        total += _rewrite(archive, group)
+    return total
 
 
 def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
-    """Removes files that no version of the last hours needs, also those never committed.
+    """Removes files that no version of the last hours needs, and uncommitted ones.
 
-    Whoever reads an older version gets an error that says so. Returns how many files went.
+    Reads of older versions raise an error afterwards. Returns the number of removed files.
     """
     table = open_delta_table(str(place))
     owner = table.metadata().configuration.get(WRITER)
@@ -91,35 +85,34 @@ def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
             "may not be committed yet\n  hint: vacuum with at least an hour, or "
             f"ensue archive release {place} when the stream is gone for good"
         )
-    gone = table.vacuum(
+    removed = table.vacuum(
         retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
     )
-    return len(gone)
+    return len(removed)
 
 
-def _parts(table: Any, fewest: int) -> list[_Part]:
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+def _list_parts(table: Any, fewest: int) -> list[_Part]:
     by_part: dict[tuple[object, object], list[dict[str, Any]]] = {}
-    for action in actions:
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         part = (action[f"partition.{DAY}"], action[f"partition.{BUCKET}"])
         by_part.setdefault(part, []).append(action)
     return [
         _Part(
-            tuple(a["path"] for a in some),
-            tuple(a["size_bytes"] for a in some),
-            sum(a["num_records"] or 0 for a in some),
+            tuple(a["path"] for a in actions),
+            tuple(a["size_bytes"] for a in actions),
+            sum(a["num_records"] or 0 for a in actions),
             {DAY: str(day), BUCKET: str(bucket)},
         )
-        for (day, bucket), some in sorted(by_part.items(), key=str)
-        if len(some) >= fewest
+        for (day, bucket), actions in sorted(by_part.items(), key=str)
+        if len(actions) >= fewest
     ]
 
 
-def _groups(parts: list[_Part]) -> Iterator[list[_Part]]:
-    """Parts that are rewritten in one commit."""
+def _group_by_size(parts: list[_Part]) -> Iterator[list[_Part]]:
+    """Partitions that are rewritten in one commit."""
     group: list[_Part] = []
     for part in parts:
-        if group and sum(p.rows for p in group) + part.rows > _AT_ONCE:
+        if group and sum(p.rows for p in group) + part.rows > _MAX_ROWS:
             yield group
             group = []
         group.append(part)
@@ -127,22 +120,18 @@ def _groups(parts: list[_Part]) -> Iterator[list[_Part]]:
         yield group
 
 
-def _rewritten(archive: FileArchive, group: list[_Part]) -> CompactionResult:
-    made: list[tuple[_Part, list[AddedFile]]] = []
-    try:
-        made = [(part, _one_file(archive, part)) for part in group]
-        return _committed(archive, made)
-    except BaseException:
-        remove_files(archive.place, [one for _, added in made for one in added])
-        raise
-
-
-def _one_file(archive: FileArchive, part: _Part) -> list[AddedFile]:
+def _rewrite(archive: FileArchive, group: list[_Part]) -> CompactionResult:
     columns = pa.schema([f for f in archive.stored.schema if f.name not in (DAY, BUCKET)])
-    tables = [_read(archive.place, path, columns) for path in part.paths]
-    return write_parquet(
-        archive.place, get_clustering(archive), pa.concat_tables(tables), "compact"
-    )
+    clustering = get_clustering(archive)
+    rewritten: list[tuple[_Part, list[AddedFile]]] = []
+    try:
+        for part in group:
+            events = pa.concat_tables(_read(archive.place, path, columns) for path in part.paths)
+            rewritten.append((part, write_parquet(archive.place, clustering, events, "compact")))
+        return _commit(archive, rewritten)
+    except BaseException:
+        remove_files(archive.place, [file for _, added in rewritten for file in added])
+        raise
 
 
 def _read(place: str, path: str, columns: pa.Schema) -> pa.Table:
@@ -156,46 +145,42 @@ def _read(place: str, path: str, columns: pa.Schema) -> pa.Table:
     return cast_to_stored(table, columns, f"the archive {place}")
 
 
-def _committed(
-    archive: FileArchive, made: list[tuple[_Part, list[AddedFile]]]
+def _commit(
+    archive: FileArchive, rewritten: list[tuple[_Part, list[AddedFile]]]
 ) -> CompactionResult:
-    """One transaction for all parts whose files are still there."""
+    """Commits all partitions whose old files still exist in one transaction."""
     package = import_deltalake()
+    from deltalake.transaction import RemoveAction
+
     for _ in range(_TRIES):
         table = open_delta_table(archive.place)
-        there = set(pa.table(table.get_add_actions()).column("path").to_pylist())
-        still = [(part, added) for part, added in made if there.issuperset(part.paths)]
-        lost = [(part, added) for part, added in made if not there.issuperset(part.paths)]
+        paths = set(pa.table(table.get_add_actions()).column("path").to_pylist())
+        current = [(part, added) for part, added in rewritten if paths.issuperset(part.paths)]
+        lost = [added for part, added in rewritten if not paths.issuperset(part.paths)]
+        now = int(datetime.now(UTC).timestamp() * 1_000)
         actions: list[Any] = []
-        for part, added in still:
-            actions += [build_add_action(one, new=False) for one in added]
-            actions += _removals(part)
+        for part, added in current:
+            actions += [build_add_action(file, new=False) for file in added]
+            actions += [
+                RemoveAction(path, False, now, size, part.partition)
+                for path, size in zip(part.paths, part.sizes, strict=True)
+            ]
         if actions:
-            # as it was read: what another compaction removed must not come back
+            # no retries: files that another compaction removed must not be added again
             properties = package.CommitProperties(max_commit_retries=0)
             try:
                 commit_transaction(table, actions, properties)
             except package.exceptions.CommitFailedError:
                 continue
-        remove_files(archive.place, [one for _, added in lost for one in added])
+        remove_files(archive.place, [file for added in lost for file in added])
         return CompactionResult(
-            len(still),
-            sum(len(part.paths) for part, _ in still),
-            sum(len(added) for _, added in still),
-            sum(part.rows for part, _ in still),
+            len(current),
+            sum(len(part.paths) for part, _ in current),
+            sum(len(added) for _, added in current),
+            sum(part.rows for part, _ in current),
             len(lost),
         )
     raise StateError(
         f"the archive {archive.place} could not be compacted in {_TRIES} tries: others commit all "
         "the time\n  hint: try again later; nothing was changed"
     )
-
-
-def _removals(part: _Part) -> list[Any]:
-    from deltalake.transaction import RemoveAction
-
-    now = int(datetime.now(UTC).timestamp() * 1_000)
-    return [
-        RemoveAction(path, False, now, size, part.partition)
-        for path, size in zip(part.paths, part.sizes, strict=True)
-    ]

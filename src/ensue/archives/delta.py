@@ -1,8 +1,7 @@
-"""Delta tables as archives: the log is kept open and followed, files are known from it."""
+"""Delta tables as archives: their logs stay open and list the files; types of stored columns."""
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import RLock
 from typing import Any
 from urllib.parse import unquote
@@ -20,20 +19,24 @@ from ensue.archives.archive import (
     ArchiveProperties,
     ColumnBounds,
     FileList,
+    LruCache,
     get_local_path,
 )
 from ensue.archives.file_archive import FileArchive, StorageLayout
+from ensue.archives.parquet_metadata import get_first_line
 from ensue.errors import EventError, did_you_mean
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
 from ensue.vector.event_table import check_reserved_names
 
 _TRUNCATED = 1_000_000  # nanoseconds: statistics of timestamps are cut to milliseconds
-_KEPT_LOGS, _KEPT_VERSIONS = 32, 64
+_lock = RLock()
+_logs: LruCache[Any] = LruCache(32)  # by place and identity: the newest table
+_versions: LruCache[FileList] = LruCache(64)
 
 
 def import_deltalake() -> Any:
-    """The package, or an EventError that says how to get it."""
+    """The package, or an EventError that explains how to install it."""
     with require_extra("a Delta table", "archive", EventError):
         import deltalake
     return deltalake
@@ -41,10 +44,10 @@ def import_deltalake() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DeltaTableFiles:
-    """A Delta table, as of a version if one is given, else as it is when it is read."""
+    """A Delta table as of a version; None: the newest version at each read."""
 
     place: str
-    identity: str  # of the table: one that was made anew at the place is another
+    identity: str  # of the table: one that was recreated at the place has another
     number: int | None = None
     kind = "delta"
 
@@ -53,14 +56,13 @@ class DeltaTableFiles:
         return None if self.number is None else str(self.number)
 
     def pinned(self) -> "DeltaTableFiles":
-        """As of the newest version."""
+        """The table fixed to its newest version."""
         if self.number is not None:
             return self
         with _lock:
             return replace(self, number=int(self._newest().version()))
 
     def described(self) -> dict[str, object]:
-        """Which table it is."""
         return {"identity": self.identity}
 
     def partitioned_by(self) -> tuple[str, ...]:
@@ -70,58 +72,40 @@ class DeltaTableFiles:
     def files(self) -> FileList:
         """The files of the version."""
         pinned = self.pinned()
-        name = (self.place, self.identity, pinned.number)
+        key = (self.place, self.identity, pinned.number)
         with _lock:
-            if name not in _versions:
-                _versions[name] = _files(pinned._table())
-                while len(_versions) > _KEPT_VERSIONS:
-                    _versions.popitem(last=False)
-            _versions.move_to_end(name)
-            return _versions[name]
+            return _versions.get(key, lambda: _list_files(pinned._open()))
 
-    def _table(self) -> Any:
+    def _open(self) -> Any:
         newest = self._newest()
         if newest.version() == self.number:
             return newest
         return open_delta_table(self.place, self.number)
 
     def _newest(self) -> Any:
-        """The newest version, of the log that is kept open."""
-        name = (self.place, self.identity)
-        table = _logs.get(name)
-        if table is None:
-            table = open_delta_table(self.place)
-            if table.metadata().id != self.identity:
-                raise EventError(
-                    f"the table at {self.place} is not the one that was opened\n"
-                    "  hint: open the archive again"
-                )
-            _keep(name, table)
-        else:
-            _logs.move_to_end(name)
-            try:
-                table.update_incremental()
-            except import_deltalake().exceptions.DeltaError as error:
-                raise EventError(
-                    f"cannot follow the log of {self.place}: {get_first_line(error)}\n"
-                    "  hint: if the table was removed or recreated, open the archive again"
-                ) from error
+        """The newest version, from the log that stays open."""
+        table = _logs.get((self.place, self.identity), self._open_log)
+        try:
+            table.update_incremental()
+        except import_deltalake().exceptions.DeltaError as error:
+            raise EventError(
+                f"cannot follow the log of {self.place}: {get_first_line(error)}\n"
+                "  hint: if the table was removed or recreated, open the archive again"
+            ) from error
+        return table
+
+    def _open_log(self) -> Any:
+        table = open_delta_table(self.place)
+        if table.metadata().id != self.identity:
+            raise EventError(
+                f"the table at {self.place} is not the one that was opened\n"
+                "  hint: open the archive again"
+            )
         return table
 
 
-_lock = RLock()
-_logs: OrderedDict[tuple[str, str], Any] = OrderedDict()
-_versions: OrderedDict[tuple[str, str, int | None], FileList] = OrderedDict()
-
-
-def _keep(name: tuple[str, str], table: Any) -> None:
-    _logs[name] = table
-    while len(_logs) > _KEPT_LOGS:
-        _logs.popitem(last=False)
-
-
 def open_delta_table(place: str, number: int | None = None) -> Any:
-    """The table at a place. Raises an EventError if the version is not there."""
+    """Opens the table at a place. Raises an EventError if the version does not exist."""
     package = import_deltalake()
     try:
         return package.DeltaTable(place, version=number)
@@ -149,23 +133,16 @@ def open_delta_table(place: str, number: int | None = None) -> Any:
         ) from error
 
 
-def get_first_line(error: Exception) -> str:
-    """The first line of what another package says."""
-    return str(error).splitlines()[0] if str(error) else error.__class__.__name__
-
-
-def _files(table: Any) -> FileList:
+def _list_files(table: Any) -> FileList:
     actions = pa.table(table.get_add_actions(flatten=True))
-    places = np.lexsort(
-        (
-            np.array(actions.column("path").to_pylist(), object),
-            actions.column("modification_time").to_numpy(),
-        )
-    )
-    actions = actions.take(pa.array(places)).combine_chunks()
+    by_time = [("modification_time", "ascending"), ("path", "ascending")]
+    actions = actions.sort_by(by_time).combine_chunks()
     base = table.table_uri.rstrip("/")
     base = get_local_path(base) or base
-    paths = [_path(base, path) for path in actions.column("path").to_pylist()]
+    paths = [
+        (get_local_path(path) or path) if "://" in path else f"{base}/{unquote(path)}"
+        for path in actions.column("path").to_pylist()
+    ]
     partitions = {
         name.removeprefix("partition."): actions.column(name).combine_chunks()
         for name in actions.column_names
@@ -175,101 +152,78 @@ def _files(table: Any) -> FileList:
     features = table.protocol().reader_features or []
     return FileList(
         paths=tuple(paths),
-        rows=_numbers(actions.column("num_records")),
-        sizes=_numbers(actions.column("size_bytes")),
-        bounds=_Statistics(actions, partitions).of,
+        rows=_to_integers(actions.column("num_records")),
+        sizes=_to_integers(actions.column("size_bytes")),
+        bounds=partial(_get_bounds, actions, partitions),
         partitions=partitions,
-        buckets=None if own is None else _numbers(partitions[BUCKET]),
+        buckets=None if own is None else _to_integers(partitions[BUCKET]),
         even="typeWidening" not in features and "typeWidening-preview" not in features,
-        left=_left(table) if "deletionVectors" in features else {},
+        left=_read_row_masks(table) if "deletionVectors" in features else {},
     )
 
 
-def _path(base: str, path: str) -> str:
-    if "://" in path:
-        return get_local_path(path) or path
-    return f"{base}/{unquote(path)}"
-
-
-def _numbers(column: Any) -> npt.NDArray[np.int64]:
+def _to_integers(column: Any) -> npt.NDArray[np.int64]:
     return np.asarray(column.cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
 
 
-def _left(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
-    found = {}
-    for batch in table.deletion_vectors():
-        rows = pa.record_batch(batch).to_pylist()
-        for row in rows:
-            path = row["filepath"]
-            found[get_local_path(path) or path] = np.array(row["selection_vector"], np.bool_)
-    return found
-
-
-class _Statistics:
-    """The bounds of columns in each file, as the log has them."""
-
-    def __init__(self, actions: pa.Table, partitions: dict[str, pa.Array]) -> None:
-        self._actions, self._partitions = actions, partitions
-
-    def of(self, name: str) -> ColumnBounds | None:
-        if name in self._partitions:
-            return ColumnBounds(self._partitions[name], self._partitions[name])
-        if f"min.{name}" not in self._actions.column_names:
-            return None
-        least, greatest = (
-            self._actions.column(f"{end}.{name}").combine_chunks() for end in ("min", "max")
+def _read_row_masks(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
+    """By path: a mask of the rows that no deletion vector removes."""
+    return {
+        get_local_path(row["filepath"]) or row["filepath"]: np.array(
+            row["selection_vector"], np.bool_
         )
-        truncated = pa.types.is_timestamp(least.type)
-        return ColumnBounds(least, greatest, _TRUNCATED if truncated else 0)
+        for batch in table.deletion_vectors()
+        for row in pa.record_batch(batch).to_pylist()
+    }
 
 
-def open_delta_archive(place: str, given: ArchiveOptions) -> FileArchive:
-    """The archive of a Delta table."""
-    number = _number(given.version)
+def _get_bounds(
+    actions: pa.Table, partitions: dict[str, pa.Array], name: str
+) -> ColumnBounds | None:
+    """The bounds of a column in each file, from the log."""
+    if name in partitions:
+        return ColumnBounds(partitions[name], partitions[name])
+    if f"min.{name}" not in actions.column_names:
+        return None
+    least, greatest = (actions.column(f"{end}.{name}").combine_chunks() for end in ("min", "max"))
+    return ColumnBounds(least, greatest, _TRUNCATED if types.is_timestamp(least.type) else 0)
+
+
+def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
+    """Opens a Delta table as an archive."""
+    try:
+        number = None if options.version is None else int(options.version)
+    except ValueError:
+        raise EventError(
+            f"version={options.version!r}: versions of Delta tables are numbers\n"
+            "  hint: DeltaTable(place).history() lists them"
+        ) from None
     table = open_delta_table(place, number)
-    _refuse_renamed(table, place)
+    _refuse_column_mapping(table, place)
     log = DeltaTableFiles(place, table.metadata().id, number)
     if number is None:
-        with _lock:
-            _keep((place, log.identity), table)
+        _logs.put((place, log.identity), table)
     columns = pa.schema(table.schema().to_arrow())
     schema = pa.schema([pa.field(field.name, field.type) for field in columns])
     own = ArchiveProperties.read(table.metadata().configuration)
     if own is None:
-        stored = StorageLayout(schema, given.key)
-        return FileArchive(log, given.shape(schema), given.key, stored, given.complete)
-    given = merge_properties(given, own, place)
-    shown = pa.schema([field for field in schema if field.name not in HIDDEN_COLUMNS])
-    stored = StorageLayout(schema, own.key, own.buckets, ORDER, own.day)
-    return FileArchive(log, given.shape(shown), own.key, stored, given.complete)
-
-
-def merge_properties(given: ArchiveOptions, own: ArchiveProperties, place: str) -> ArchiveOptions:
-    """What the archive knows of itself; what the call says besides must not differ."""
+        stored = StorageLayout(schema, options.key)
+        return FileArchive(log, options.shape(schema), options.key, stored, options.complete)
     known = {"time": own.named_time(), "type": own.type, "key": own.key, "order": own.order}
-    for name, mine in known.items():
-        said = getattr(given, name)
-        if said not in (None, ()) and said != mine:
+    for name, value in known.items():
+        option = getattr(options, name)
+        if option not in (None, ()) and option != value:
             raise EventError(
-                f"the archive {place} was created with {name}={mine!r}, not {said!r}\n"
+                f"the archive {place} was created with {name}={value!r}, not {option!r}\n"
                 f"  hint: leave {name}= out"
             )
-    return replace(given, time=own.named_time(), type=own.type, key=own.key, order=own.order)
+    shown = pa.schema([field for field in schema if field.name not in HIDDEN_COLUMNS])
+    shape = ArchiveOptions(own.named_time(), own.type, own.key, own.order).shape(shown)
+    stored = StorageLayout(schema, own.key, own.buckets, ORDER, own.day)
+    return FileArchive(log, shape, own.key, stored, options.complete)
 
 
-def _number(version: int | str | None) -> int | None:
-    if version is None:
-        return None
-    try:
-        return int(version)
-    except ValueError:
-        raise EventError(
-            f"version={version!r}: versions of Delta tables are numbers\n"
-            "  hint: DeltaTable(place).history() lists them"
-        ) from None
-
-
-def _refuse_renamed(table: Any, place: str) -> None:
+def _refuse_column_mapping(table: Any, place: str) -> None:
     mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mode not in (None, "none"):
         raise EventError(
@@ -279,15 +233,12 @@ def _refuse_renamed(table: Any, place: str) -> None:
         )
 
 
-# ----------------------------------------------------------------------
-# Columns of events as a Delta table keeps them.
-
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(),
           pa.uint64(): pa.int64(), pa.float16(): pa.float32()}  # fmt: skip
 
 
 def get_stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The types in which a table keeps these columns.
+    """The types in which a Delta table stores these columns.
 
     >>> get_stored_schema(pa.schema({"t": pa.timestamp("ns"), "n": pa.uint8()}))
     t: timestamp[us]
@@ -300,10 +251,10 @@ def get_stored_schema(schema: pa.Schema) -> pa.Schema:
                 f"the events have a column '{name}', a name that archives use internally\n"
                 "  hint: rename the column, or leave it out"
             )
-    return pa.schema([pa.field(field.name, _stored(field)) for field in schema])
+    return pa.schema([pa.field(field.name, _get_stored_type(field)) for field in schema])
 
 
-def _stored(field: pa.Field) -> pa.DataType:
+def _get_stored_type(field: pa.Field) -> pa.DataType:
     type = plain_type(field.type)
     if types.is_timestamp(type):
         return pa.timestamp("us", None if type.tz is None else "UTC")
@@ -322,23 +273,26 @@ def _stored(field: pa.Field) -> pa.DataType:
 
 
 def cast_to_stored(events: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
-    """Events with the columns of a table, in its types. Nothing is cut off silently."""
+    """Casts events to the columns and types of a table; values that do not fit are refused."""
     missing = [name for name in schema.names if name not in events.column_names]
     extra = [name for name in events.column_names if name not in schema.names]
-    if missing or extra:
-        raise EventError(_other_columns(missing, extra, schema.names, what))
-    columns = []
-    for field in schema:
-        column = events.column(field.name)
-        if column.type != field.type:
-            column = _cast(column, field, what)
-        columns.append(column)
+    if missing:
+        hint = did_you_mean(missing[0], extra) or "add it, with NULL where it is unknown"
+        raise EventError(
+            f"the events have no column '{missing[0]}', and {what} has\n  hint: {hint}"
+        )
+    if extra:
+        hint = did_you_mean(extra[0], schema.names) or "leave it out"
+        raise EventError(
+            f"the events have a column '{extra[0]}', and {what} has not\n  hint: {hint}"
+        )
+    columns = [_cast(events.column(field.name), field, what) for field in schema]
     return pa.table(columns, schema=schema)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArray:
     try:
-        return column.cast(field.type)
+        return column if column.type == field.type else column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         fine = types.is_timestamp(field.type) and types.is_timestamp(column.type)
         hint = (
@@ -348,19 +302,5 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, what: str) -> pa.ChunkedArra
         )
         raise EventError(
             f"column '{field.name}' ({column.type}) cannot be put into {what} as {field.type}: "
-            f"{str(error).splitlines()[0]}\n  hint: {hint}"
+            f"{get_first_line(error)}\n  hint: {hint}"
         ) from error
-
-
-def _other_columns(
-    missing: Sequence[str], extra: Sequence[str], known: Sequence[str], what: str
-) -> str:
-    if missing:
-        return (
-            f"the events have no column '{missing[0]}', and {what} has\n"
-            f"  hint: {did_you_mean(missing[0], extra) or 'add it, with NULL where it is unknown'}"
-        )
-    return (
-        f"the events have a column '{extra[0]}', and {what} has not\n"
-        f"  hint: {did_you_mean(extra[0], known) or 'leave it out'}"
-    )

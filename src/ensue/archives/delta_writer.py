@@ -1,4 +1,4 @@
-"""Archives of Ensue's own: Delta tables that are created, written in tasks, and committed once."""
+"""Archives that Ensue writes: Delta tables, created, written in tasks, and committed once."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,22 +20,21 @@ from ensue.archives.archive import (
 )
 from ensue.archives.delta import (
     cast_to_stored,
-    get_first_line,
     get_stored_schema,
     import_deltalake,
     open_delta_archive,
     open_delta_table,
 )
 from ensue.archives.file_archive import FileArchive
-from ensue.archives.parquet_metadata import split_path
+from ensue.archives.parquet_metadata import get_first_line, split_path
 from ensue.archives.parquet_writer import AddedFile, Clustering, remove_files, write_parquet
 from ensue.errors import EventError, StateError
 from ensue.schema import ValueKind
 from ensue.vector.event_table import drop_bad_times
 
-WRITER = "ensue.writer"  # the entry of the table's configuration: which stream writes it
+WRITER = "ensue.writer"  # the entry of the table's configuration: the stream that writes it
 BUCKETS = 16
-_TRIES = 20  # commits of others that may come between
+_TRIES = 20  # of a commit that conflicts with others
 
 
 def create(
@@ -49,7 +48,7 @@ def create(
     buckets: int = BUCKETS,
     day: float | None = None,
 ) -> FileArchive:
-    """A new archive without events. `day` is how long a part is, where times are numbers."""
+    """Creates an empty archive. `day` is the length of a day partition of numeric times."""
     place = str(place)
     if not key:
         raise EventError(
@@ -63,7 +62,7 @@ def create(
         )
     if day is not None and day <= 0:
         raise EventError(f"day={day}: this is too short for a part of the archive")
-    _require_room(place)
+    _require_empty_place(place)
     columns = get_stored_schema(schema)
     shape = ArchiveOptions(time, type, tuple(key), tuple(order)).shape(columns)
     numbers = shape.schema.time_kind not in (ValueKind.TIMESTAMP, ValueKind.DATE)
@@ -86,37 +85,29 @@ def create(
             configuration={CONFIGURATION: own.text()},
             raise_if_key_not_exists=False,
         )
-    except package.exceptions.DeltaError as error:
-        there = "already exists" in str(error)
-        hint = (
-            "append to it, or name another place"
-            if there
-            else "check the permissions of the folder"
-        )
+    except (OSError, package.exceptions.DeltaError) as error:
+        hint = "check the permissions of the folder"
+        if "already exists" in str(error):
+            hint = "append to it, or name another place"
         raise EventError(
             f"cannot create the archive {place}: {get_first_line(error)}\n  hint: {hint}"
-        ) from error
-    except OSError as error:
-        raise EventError(
-            f"cannot create the archive {place}: {error}\n  hint: check the permissions of the "
-            "folder"
         ) from error
     return open_delta_archive(place, ArchiveOptions(None))
 
 
-def _require_room(place: str) -> None:
-    """Raises an EventError if something else lies at a place: vacuuming would take it away."""
+def _require_empty_place(place: str) -> None:
+    """Raises an EventError if a place has other files: vacuuming would remove them."""
     try:
         system, inside = split_path(place)
         info = system.get_file_info(inside)
         if info.type == pa.fs.FileType.NotFound:
             return
-        found = [] if info.is_file else system.get_file_info(pa.fs.FileSelector(inside))
+        entries = [] if info.is_file else system.get_file_info(pa.fs.FileSelector(inside))
     except (OSError, pa.ArrowException) as error:
-        raise EventError(f"cannot list {place}: {str(error).splitlines()[0]}") from error
-    if any(one.base_name == "_delta_log" for one in found):
-        return  # Delta says so itself
-    if info.is_file or found:
+        raise EventError(f"cannot list {place}: {get_first_line(error)}") from error
+    if any(entry.base_name == "_delta_log" for entry in entries):
+        return  # Delta raises its own error
+    if info.is_file or entries:
         raise EventError(
             f"cannot create the archive {place}: something else is already there\n"
             "  hint: name a folder that is empty or does not exist"
@@ -124,7 +115,7 @@ def _require_room(place: str) -> None:
 
 
 def get_properties(archive: FileArchive) -> ArchiveProperties:
-    """What an archive of Ensue's says of itself. Raises a StateError if it is not one."""
+    """The layout of an archive that Ensue created. Raises a StateError for other archives."""
     schema = archive.shape.schema
     if archive.stored.buckets is None:
         raise StateError(
@@ -142,7 +133,7 @@ def get_properties(archive: FileArchive) -> ArchiveProperties:
 
 
 def get_clustering(archive: FileArchive) -> Clustering:
-    """How events are put into files of an archive."""
+    """How the events of an archive are divided into files."""
     own = get_properties(archive)
     return Clustering(own.key, own.time[0], own.time[1], own.buckets, own.day)
 
@@ -150,10 +141,10 @@ def get_clustering(archive: FileArchive) -> Clustering:
 def write_files(
     archive: FileArchive, events: pa.Table, first_order: int, name: str = "0"
 ) -> list[AddedFile]:
-    """Writes events as files of an archive, and commits nothing: for tasks.
+    """Writes events as files of an archive without committing them: for tasks.
 
-    The events are numbered from `first_order` on, as they come: the last tie-break of those of one
-    time. `name` becomes part of the files' names.
+    The events are numbered from `first_order` on in their order, the last tie-break of events of
+    the same time. `name` becomes part of the file names.
     """
     columns = pa.schema([f for f in archive.stored.schema if f.name not in HIDDEN_COLUMNS])
     stored = cast_to_stored(events, columns, f"the archive {archive.place}")
@@ -164,17 +155,17 @@ def write_files(
 
 
 def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number: int) -> bool:
-    """Makes files part of the archive, in one transaction of a writer: for the driver.
+    """Adds files to the archive in one transaction of a writer: for the driver.
 
-    A writer numbers its transactions, upwards. One that was committed before is not committed
-    again: then nothing happens, and False is returned.
+    A writer numbers its transactions in ascending order. Returns False, and changes nothing, if
+    this one was committed before.
     """
     package = import_deltalake()
     for _ in range(_TRIES):
         table = open_delta_table(archive.place)
-        _require_same(archive, table)
-        done = table.transaction_version(writer)
-        if done is not None and done >= number:
+        _require_same_layout(archive, table)
+        committed = table.transaction_version(writer)
+        if committed is not None and committed >= number:
             return False
         if not try_claim(archive.place, table, writer):
             continue
@@ -184,7 +175,7 @@ def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number
         try:
             commit_transaction(table, [build_add_action(one) for one in added], properties)
         except package.exceptions.CommitFailedError:
-            continue  # somebody else was quicker: it may have been this very transaction
+            continue  # another commit was faster, maybe this very transaction
         return True
     raise StateError(
         f"the archive {archive.place} could not be committed to in {_TRIES} tries: others commit "
@@ -193,7 +184,7 @@ def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number
 
 
 def commit_transaction(table: Any, actions: list[Any], properties: Any = None) -> None:
-    """One transaction: either all of it is in the table's next version, or nothing."""
+    """Commits all actions in one transaction."""
     package = import_deltalake()
     try:
         table.create_write_transaction(
@@ -205,22 +196,21 @@ def commit_transaction(table: Any, actions: list[Any], properties: Any = None) -
         raise EventError(
             f"cannot commit to the archive {table.table_uri}: {get_first_line(error)}\n"
             "  hint: nothing was committed: free some space, or check the permissions of the "
-            "folder, and "
-            "try again"
+            "folder, and try again"
         ) from error
 
 
 def build_add_action(added: AddedFile, *, new: bool = True) -> Any:
-    """What the log gets of a file; `new` is False if its events were in the table before."""
+    """The log entry of a file; `new` is False if its events were in the table before."""
     from deltalake.transaction import AddAction
 
     return AddAction(added.path, added.size, added.partition, added.written, new, added.stats)
 
 
 def try_claim(place: str, table: Any, writer: str) -> bool:
-    """Makes a writer the one that writes an archive; False: somebody came between.
+    """Makes a stream the writer of an archive; False: another commit was faster.
 
-    Raises a StateError if another one is.
+    Raises a StateError if the archive has another writer.
     """
     owner = table.metadata().configuration.get(WRITER)
     if owner == writer:
@@ -240,36 +230,34 @@ def try_claim(place: str, table: Any, writer: str) -> bool:
 
 
 def claim(archive: FileArchive, writer: str) -> None:
-    """Makes a stream the one that writes an archive, when it starts."""
+    """Makes a stream the writer of an archive, when it starts."""
     get_properties(archive)
     for _ in range(_TRIES):
         table = open_delta_table(archive.place)
-        _require_same(archive, table)
+        _require_same_layout(archive, table)
         if try_claim(archive.place, table, writer):
             return
     raise StateError(f"the archive {archive.place} could not be claimed: others keep committing")
 
 
 def release(place: str | Path) -> str | None:
-    """Lets another stream write an archive. Returns which one did."""
-    table = open_delta_table(str(place))
-    owner: str | None = table.metadata().configuration.get(WRITER) or None
+    """Removes the writer of an archive, so that another stream can claim it, and returns it."""
+    owner = get_writer(place)
     if owner is not None:
+        table = open_delta_table(str(place))
         table.alter.set_table_properties({WRITER: ""}, raise_if_not_exists=False)
     return owner
 
 
 def get_writer(place: str | Path) -> str | None:
-    """Which stream writes an archive; None: no one does."""
+    """The stream that writes an archive; None: no stream does."""
     owner: str | None = open_delta_table(str(place)).metadata().configuration.get(WRITER)
     return owner or None
 
 
-def _require_same(archive: FileArchive, table: Any) -> None:
-    """Raises a StateError if the table is not laid out as when the archive was opened."""
-    known = ArchiveProperties.read(table.metadata().configuration)
-    mine = get_properties(archive)
-    if known != mine:
+def _require_same_layout(archive: FileArchive, table: Any) -> None:
+    """Raises a StateError if the layout of the table has changed since the archive was opened."""
+    if ArchiveProperties.read(table.metadata().configuration) != get_properties(archive):
         raise StateError(
             f"the archive {archive.place} has a different layout than when it was opened\n"
             "  hint: it was recreated: start with a new checkpoint"
@@ -277,33 +265,27 @@ def _require_same(archive: FileArchive, table: Any) -> None:
 
 
 def require_same_archive(archive: FileArchive, described: Mapping[str, object]) -> None:
-    """Raises a StateError unless an archive is the one that a checkpoint knows.
+    """Raises a StateError unless an archive is the one of a checkpoint.
 
-    `described` is what `archive.described()` gave when the checkpoint was made.
+    `described` is the result of `archive.described()` when the checkpoint was written.
     """
     now = archive.described()
     for what in ("buckets", "key", "time", "type", "order", "identity"):
-        if now.get(what) == described.get(what):
+        values = [now.get(what), described.get(what)]
+        if values[0] == values[1]:
             continue
+        new, old = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values)
+        problem = f"has {what} {new}, and the checkpoint was written with {old}"
         if what == "identity":
             problem = "is not the table that the checkpoint was written with"
-        else:
-            problem = (
-                f"has {what} {_shown(now.get(what))}, and the checkpoint was written with "
-                f"{_shown(described.get(what))}"
-            )
         raise StateError(
             f"the archive {archive.place} {problem}\n"
             "  hint: use the archive the stream began with, or a new checkpoint"
         )
 
 
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def append(place: str | Path, events: pa.Table) -> int:
-    """Puts events into an archive; returns how many. They come behind those of the same time."""
+    """Appends events to an archive, after others of the same time; returns their number."""
     archive = open_delta_archive(str(place), ArchiveOptions(None))
     package = import_deltalake()
     for _ in range(_TRIES):
@@ -315,29 +297,27 @@ def append(place: str | Path, events: pa.Table) -> int:
                 "  hint: append before the stream starts, or "
                 f"ensue archive release {archive.place} when it is gone for good"
             )
-        added = write_files(archive, events, get_next_order(table), "append")
+        added = write_files(archive, events, _get_next_order(table), "append")
         try:
-            # two that append at once would number their events alike: the version is asked for
+            # concurrent appends would use the same numbers, so the version must not have changed
             properties = package.CommitProperties(
                 app_transactions=[package.Transaction("ensue.append", table.version())],
                 max_commit_retries=0,
             )
             commit_transaction(table, [build_add_action(one) for one in added], properties)
-        except package.exceptions.CommitFailedError:
+        except BaseException as error:
             remove_files(archive.place, added)
-            continue
-        except BaseException:
-            remove_files(archive.place, added)
+            if isinstance(error, package.exceptions.CommitFailedError):
+                continue
             raise
         return len(events)
     raise StateError(f"could not append to {archive.place}: others keep committing")
 
 
-def get_next_order(table: Any) -> int:
-    """The number of the next event that arrives."""
+def _get_next_order(table: Any) -> int:
+    """The arrival number of the next event."""
     actions = pa.table(table.get_add_actions(flatten=True))
     name = f"max.{ORDER}"
-    if name not in actions.column_names or not actions.num_rows:
+    if name not in actions.column_names:
         return 0
-    numbers = actions.column(name).fill_null(-1).to_numpy()
-    return int(numbers.max()) + 1
+    return int(actions.column(name).fill_null(-1).to_numpy().max(initial=-1)) + 1

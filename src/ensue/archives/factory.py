@@ -1,32 +1,38 @@
-"""What can be an archive: the kind of a place is recognised, and its columns are checked."""
+"""Opens archives: recognizes the kind of a place, and checks the columns. Parquet folders."""
 
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, TimeColumns
+from ensue.archives.archive import (
+    Archive,
+    ArchiveOptions,
+    ColumnBounds,
+    FileList,
+    LruCache,
+    TimeColumns,
+)
 from ensue.archives.file_archive import FileArchive, FileSource, StorageLayout
 from ensue.archives.memory_archive import TableArchive
 from ensue.archives.parquet_metadata import (
     MissingFileError,
     ParquetFooter,
+    get_first_line,
     read_footer,
     split_path,
 )
 from ensue.errors import EventError, StateError
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
-from ensue.vector.event_table import StreamSchema
 from ensue.vector.take import create_empty_table
 
 _KINDS = (
@@ -45,45 +51,50 @@ def open_archive(
     version: int | str | None = None,
     complete: object | None = None,
 ) -> Archive:
-    """The archive at a place, or made of a table."""
-    given = ArchiveOptions(time, type, tuple(key), tuple(order), version, complete)
+    """Opens the archive at a path, or wraps a table."""
+    options = ArchiveOptions(time, type, tuple(key), tuple(order), version, complete)
     if isinstance(place, str | Path):
-        return _at(os.fspath(place), given)
+        return _open_path(os.fspath(place), options)
     module = place.__class__.__module__.partition(".")[0]
     if module == "pyiceberg":
         from ensue.archives.iceberg import open_iceberg_table
 
         source, schema = open_iceberg_table(place, version)
-        return _made(source, schema, given)
+        return _build_file_archive(source, schema, options)
     if module == "pyspark":
-        given.refuse_version("a DataFrame")
-        return open_frame_archive(place, given)
-    given.refuse_version("a table in memory")
-    return _in_memory(place, given)
+        options.refuse_version("a DataFrame")
+        with require_extra("a DataFrame as an archive", "spark"):  # archives lie below backends
+            frames: Any = import_module("ensue.backends.spark.dataframe_archives")
+        shape = options.shape(frames.arrow_schema(place))
+        frame_archive: Archive = frames.frame_archive(place, shape, options.key, options.complete)
+        return frame_archive
+    options.refuse_version("a table in memory")
+    table = convert_to_table(place)
+    return TableArchive.of(table, options.shape(table.schema), options.key, options.complete)
 
 
 def reopen_archive(
     described: Mapping[str, Any], known: Mapping[str, Archive] | None = None
 ) -> Archive:
-    """The archive that `Archive.described` has described, with the version it was pinned to.
+    """Opens the archive that `Archive.described` describes, at the version it was pinned to.
 
-    A table in memory is found among those that are `known` by their versions. Raises a StateError
-    if another one is there now.
+    Tables in memory are looked up in `known` by version. Raises a StateError if the place has
+    another archive now.
     """
     kind, version = described["kind"], described["version"]
     if kind not in ("delta", "parquet", "iceberg"):
-        found = (known or {}).get(str(version))
-        if found is None:
+        table = (known or {}).get(str(version))
+        if table is None:
             raise StateError(
                 "an archive of the stream is a table in memory, which other processes cannot "
                 "read\n"
                 "  hint: pass the path of a table: ensue.archive(path, ...)"
             )
-        return found
+        return table
     from ensue.archives.delta_writer import require_same_archive
 
     start, end = described["time"]
-    opened_ = open_archive(
+    archive = open_archive(
         described["place"],
         time=start if start == end else (start, end),
         type=described["type"],
@@ -91,52 +102,43 @@ def reopen_archive(
         order=described["order"],
         version=None if kind == "parquet" else version,
     )
-    assert isinstance(opened_, FileArchive)
+    assert isinstance(archive, FileArchive)
     if "files" in described:
-        opened_ = replace(
-            opened_, source=ParquetFolder(described["place"], tuple(described["files"]))
-        )
-    require_same_archive(opened_, described)
-    return opened_
+        source = ParquetFolder(described["place"], tuple(described["files"]))
+        archive = replace(archive, source=source)
+    require_same_archive(archive, described)
+    return archive
 
 
-def _at(place: str, given: ArchiveOptions) -> Archive:
-    if _has_log(place):
+def _open_path(place: str, options: ArchiveOptions) -> Archive:
+    try:
+        system, inside = split_path(place)
+        log = system.get_file_info(inside.rstrip("/") + "/_delta_log")
+    except (OSError, pa.ArrowException) as error:
+        raise EventError(f"cannot list {place}: {get_first_line(error)}") from error
+    if log.type == pa.fs.FileType.Directory:
         from ensue.archives.delta import open_delta_archive
 
-        return open_delta_archive(place, given)
+        return open_delta_archive(place, options)
     if place.endswith(".metadata.json"):
         from ensue.archives.iceberg import open_iceberg_path
 
-        iceberg, schema = open_iceberg_path(place, given.version)
-        return _made(iceberg, schema, given)
-
+        iceberg, schema = open_iceberg_path(place, options.version)
+        return _build_file_archive(iceberg, schema, options)
     folder = ParquetFolder(place)
-    given.refuse_version("a folder of Parquet files")
-    return _made(folder, folder.schema(), given)
+    options.refuse_version("a folder of Parquet files")
+    return _build_file_archive(folder, folder.schema(), options)
 
 
-def _has_log(place: str) -> bool:
-    try:
-        system, inside = split_path(place)
-        info = system.get_file_info(inside.rstrip("/") + "/_delta_log")
-    except (OSError, pa.ArrowException) as error:
-        raise EventError(f"cannot list {place}: {str(error).splitlines()[0]}") from error
-    return bool(info.type == pa.fs.FileType.Directory)
-
-
-def _made(source: FileSource, schema: pa.Schema, given: ArchiveOptions) -> FileArchive:
-    stored = StorageLayout(schema, given.key)
-    return FileArchive(source, given.shape(schema), given.key, stored, given.complete)
-
-
-def _in_memory(place: Any, given: ArchiveOptions) -> TableArchive:
-    table = convert_to_table(place)
-    return TableArchive.of(table, given.shape(table.schema), given.key, given.complete)
+def _build_file_archive(
+    source: FileSource, schema: pa.Schema, options: ArchiveOptions
+) -> FileArchive:
+    stored = StorageLayout(schema, options.key)
+    return FileArchive(source, options.shape(schema), options.key, stored, options.complete)
 
 
 def convert_to_table(place: Any) -> pa.Table:
-    """Events of any library that speaks Arrow as a table; of a schema, one without rows."""
+    """Converts the events of any library with Arrow support; a schema becomes an empty table."""
     if isinstance(place, pa.Schema):
         return create_empty_table(place)
     if isinstance(place, pa.Table):
@@ -157,43 +159,16 @@ def convert_to_table(place: Any) -> pa.Table:
     raise EventError(f"{place.__class__.__name__} cannot be used as an archive\n  hint: {_KINDS}")
 
 
-# ----------------------------------------------------------------------
-# Spark DataFrames as archives: the seam to the runner that knows Spark.
-
-_RUNNER = "ensue.backends.spark.dataframe_archives"  # by name: archives lie below runners
-
-
-class FrameRunner(Protocol):
-    """What the runner gives: the columns of a DataFrame, and an archive made of it."""
-
-    def arrow_schema(self, frame: Any) -> pa.Schema:
-        """The columns of a DataFrame as Arrow has them."""
-
-    def frame_archive(
-        self, frame: Any, shape: StreamSchema, key: tuple[str, ...], complete: object | None
-    ) -> Archive:
-        """A DataFrame as an archive, in batch."""
-
-
-def open_frame_archive(frame: Any, given: ArchiveOptions) -> Archive:
-    """An archive of a DataFrame. Raises a RunnerError where Spark is not there."""
-    with require_extra("a DataFrame as an archive", "spark"):
-        runner: Any = import_module(_RUNNER)
-    found: FrameRunner = runner
-    shape = given.shape(found.arrow_schema(frame))
-    return found.frame_archive(frame, shape, given.key, given.complete)
-
-
-# ----------------------------------------------------------------------
-# A folder of Parquet files, or one file, as a table. Parts of paths like day=3 are columns.
-
 _NONE = "__HIVE_DEFAULT_PARTITION__"
-_KEPT = 16  # folders whose list of files is kept
+_file_lists: LruCache[FileList] = LruCache(16)  # by folder, and name, size and time of its files
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFolder:
-    """The Parquet files at a place; those of `names` if it is pinned."""
+    """The Parquet files in a folder, or one file; those of `names` if it is pinned.
+
+    Parts of paths like day=3 are columns.
+    """
 
     place: str
     names: tuple[str, ...] | None = None  # relative to the place; "" for one file
@@ -205,10 +180,10 @@ class ParquetFolder:
         return None
 
     def pinned(self) -> "ParquetFolder":
-        """With the files that are there now."""
+        """The folder fixed to its current files."""
         if self.names is not None:
             return self
-        return ParquetFolder(self.place, tuple(name for name, _, _ in self._listed()))
+        return ParquetFolder(self.place, tuple(name for name, _, _ in self._list_files()))
 
     def described(self) -> dict[str, object]:
         """The names of its files, if it is pinned."""
@@ -218,37 +193,31 @@ class ParquetFolder:
         return tuple(self.files().partitions)
 
     def files(self) -> FileList:
-        """The files, with what their footers say."""
-        listed = self._listed() if self.names is None else self._known(self.names)
-        known = (self.place, tuple(listed))  # a file that changed is another one
-        with _lock:
-            if known in _lists:
-                _lists.move_to_end(known)
-                return _lists[known]
-        found = self._opened([name for name, _, _ in listed])
-        with _lock:
-            _lists[known] = found
-            while len(_lists) > _KEPT:
-                _lists.popitem(last=False)
-        return found
+        """The files, with the metadata of their footers."""
+        listed = self._list_files() if self.names is None else self._list_pinned(self.names)
+        names = [name for name, _, _ in listed]
+        return _file_lists.get((self.place, *listed), lambda: self._read_footers(names))
 
     def schema(self) -> pa.Schema:
-        """The columns of all files together, and those of the paths."""
+        """The union of the files' columns, and the partition columns."""
         files = self.files()
-        schemas = [_plain(read_footer(path).schema) for path in files.paths]
+        schemas = [
+            pa.schema([pa.field(field.name, field.type) for field in read_footer(path).schema])
+            for path in files.paths
+        ]
         try:
-            whole = pa.unify_schemas(schemas, promote_options="permissive")
+            merged = pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
             raise EventError(
-                f"the files in {self.place} are not compatible: {str(error).splitlines()[0]}\n"
+                f"the files in {self.place} are not compatible: {get_first_line(error)}\n"
                 "  hint: an archive is one table: put each kind of file in its own folder"
             ) from error
         for name, values in files.partitions.items():
-            whole = whole.append(pa.field(name, values.type))
-        return whole
+            merged = merged.append(pa.field(name, values.type))
+        return merged
 
-    def _listed(self) -> list[tuple[str, int, int]]:
-        """Name, size and time of each file, by name; hidden ones are left out."""
+    def _list_files(self) -> list[tuple[str, int, int]]:
+        """Name, size and time of each file that is not hidden, by name."""
         system, inside = split_path(self.place)
         try:
             info = system.get_file_info(inside)
@@ -259,11 +228,11 @@ class ParquetFolder:
                 )
             if info.is_file:
                 return [("", info.size, info.mtime_ns or 0)]
-            found = system.get_file_info(pa.fs.FileSelector(inside, recursive=True))
+            infos = system.get_file_info(pa.fs.FileSelector(inside, recursive=True))
         except OSError as error:
             raise EventError(f"cannot list {self.place}: {error}") from error
         base = len(inside.rstrip("/")) + 1
-        logs = [f.path[base:] for f in found if f.path.endswith("/_delta_log")]
+        logs = [f.path[base:] for f in infos if f.path.endswith("/_delta_log")]
         if logs:
             table = logs[0].rpartition("/")[0]
             raise EventError(
@@ -272,20 +241,20 @@ class ParquetFolder:
             )
         names = [
             (f.path[base:], f.size, f.mtime_ns or 0)
-            for f in found
+            for f in infos
             if f.is_file and f.path.endswith((".parquet", ".pq"))
         ]
-        shown = sorted(n for n in names if not _hidden(n[0]))
-        if not shown:
+        visible = sorted(n for n in names if not _is_hidden(n[0]))
+        if not visible:
             raise EventError(
                 f"the folder {self.place} holds no Parquet files"
                 + ("" if not names else ": names that start with _ or . are ignored")
                 + "\n  hint: an archive is a Delta table, a folder of Parquet files, or a table"
             )
-        return shown
+        return visible
 
-    def _known(self, names: tuple[str, ...]) -> list[tuple[str, int, int]]:
-        """Name, size and time of the files that it is pinned to."""
+    def _list_pinned(self, names: tuple[str, ...]) -> list[tuple[str, int, int]]:
+        """Name, size and time of the pinned files."""
         paths = self._paths(names)
         system, _ = split_path(self.place)
         infos = system.get_file_info([split_path(path)[1] for path in paths])
@@ -298,7 +267,7 @@ class ParquetFolder:
         base = self.place.rstrip("/")
         return tuple(f"{base}/{name}" if name else self.place for name in names)
 
-    def _opened(self, names: list[str]) -> FileList:
+    def _read_footers(self, names: list[str]) -> FileList:
         paths = self._paths(names)
         footers = [read_footer(path) for path in paths]
         first = footers[0].schema if footers else pa.schema([])
@@ -306,73 +275,48 @@ class ParquetFolder:
         return FileList(
             paths=paths,
             rows=np.array([f.metadata.num_rows for f in footers], np.int64),
-            sizes=np.array([_size(f) for f in footers], np.int64),
-            bounds=_Bounds(footers).of,
-            partitions={k: v for k, v in _partitions(names).items() if k not in inside},
+            sizes=np.array([_compute_size(f) for f in footers], np.int64),
+            bounds=cache(lambda name: _compute_bounds(name, footers)),
+            partitions={k: v for k, v in _parse_partitions(names).items() if k not in inside},
             even=all(f.schema.equals(first) for f in footers),
         )
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, field.type) for field in schema])
-
-
-def _size(known: ParquetFooter) -> int:
-    groups = range(known.metadata.num_row_groups)
+def _compute_size(footer: ParquetFooter) -> int:
     return sum(
-        known.metadata.row_group(k).column(c).total_compressed_size
-        for k in groups
-        for c in range(known.metadata.num_columns)
+        footer.metadata.row_group(k).column(c).total_compressed_size
+        for k in range(footer.metadata.num_row_groups)
+        for c in range(footer.metadata.num_columns)
     )
 
 
-class _Bounds:
-    """The bounds of columns in each file, from the footers, computed when asked for."""
-
-    def __init__(self, footers: list[ParquetFooter]) -> None:
-        self._footers = footers
-        self._known: dict[str, ColumnBounds | None] = {}
-
-    def of(self, name: str) -> ColumnBounds | None:
-        if name not in self._known:
-            self._known[name] = self._computed(name)
-        return self._known[name]
-
-    def _computed(self, name: str) -> ColumnBounds | None:
-        types = {
-            plain_type(f.schema.field(name).type) for f in self._footers if name in f.schema.names
-        }
-        if len(types) != 1:
-            return None
-        type = types.pop()
-        pairs: list[tuple[Any, Any]] = [f.whole(name) for f in self._footers]
-        return ColumnBounds(
-            pa.array([None if p[0] is None else p[0] for p in pairs], type),
-            pa.array([None if p[1] is None else p[1] for p in pairs], type),
-        )
+def _compute_bounds(name: str, footers: list[ParquetFooter]) -> ColumnBounds | None:
+    """The bounds of a column in each file."""
+    types = {plain_type(f.schema.field(name).type) for f in footers if name in f.schema.names}
+    if len(types) != 1:
+        return None
+    type = types.pop()
+    bounds = [f.compute_file_bounds(name) for f in footers]
+    return ColumnBounds(*(pa.array([pair[k] for pair in bounds], type) for k in (0, 1)))
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
 
 
-def _partitions(names: list[str]) -> dict[str, pa.Array]:
-    """The columns in the paths of files, as integers where all of them are."""
-    found: list[dict[str, str]] = []
+def _parse_partitions(names: list[str]) -> dict[str, pa.Array]:
+    """The columns in the paths of files, as integers where all values are."""
+    by_file: list[dict[str, str]] = []
     for name in names:
         parts = [part.partition("=") for part in name.split("/")[:-1] if "=" in part]
-        found.append({unquote(key): unquote(value) for key, _, value in parts})
-    columns = dict.fromkeys(key for parts in found for key in parts)
-    return {key: _typed([parts.get(key, _NONE) for parts in found]) for key in columns}
+        by_file.append({unquote(key): unquote(value) for key, _, value in parts})
+    columns = dict.fromkeys(key for parts in by_file for key in parts)
+    return {key: _parse_values([parts.get(key, _NONE) for parts in by_file]) for key in columns}
 
 
-def _typed(texts: list[str]) -> pa.Array:
+def _parse_values(texts: list[str]) -> pa.Array:
     values = [None if text == _NONE else text for text in texts]
     try:
         return pa.array([None if v is None else int(v) for v in values], pa.int32())
     except (ValueError, OverflowError, pa.ArrowInvalid):
         return pa.array(values, pa.string())
-
-
-_lists: OrderedDict[Any, FileList] = OrderedDict()
-_lock = Lock()

@@ -1,4 +1,4 @@
-"""An archive that consists of files, whatever lists them."""
+"""An archive of Parquet files, listed by a Delta log, an Iceberg snapshot or a folder."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.archives import duckdb_reader as duck
-from ensue.archives import parquet_reader as decoding
 from ensue.archives.archive import ArchiveLayout, ArchiveRead, ArchiveRows, FileList
+from ensue.archives.duckdb_reader import can_read_with_duckdb, read_with_duckdb
 from ensue.archives.parquet_metadata import MissingFileError
-from ensue.archives.parquet_reader import FILE, ROW
+from ensue.archives.parquet_reader import FILE, ROW, read_with_pyarrow
 from ensue.archives.pruning import FilePruner, is_clustered
 from ensue.archives.row_selection import RowSelector, get_read_columns
 from ensue.errors import EventError
@@ -23,13 +22,13 @@ from ensue.vector.take import take_rows
 
 @dataclass(frozen=True, slots=True)
 class StorageLayout:
-    """How the events of an archive are stored, beside what they are."""
+    """How the events of an archive are stored."""
 
-    schema: pa.Schema  # of the table, with columns that are not shown
+    schema: pa.Schema  # of the table, with hidden columns
     key: tuple[str, ...] = ()
-    buckets: int | None = None  # into which keys are hashed
-    order: str | None = None  # the hidden column of the order in which events arrived
-    day: float | None = None  # how long a part is, where times are numbers; 0: all of it
+    buckets: int | None = None  # number of hash buckets of the key
+    order: str | None = None  # the hidden column of the arrival order
+    day: float | None = None  # length of a day partition of numeric times; 0: one partition
 
 
 def read_files(
@@ -39,40 +38,40 @@ def read_files(
     stored: StorageLayout,
     engine: str | None = None,
 ) -> ArchiveRows:
-    """The events that are asked for. `engine` is "duckdb" or "pyarrow"; None: what is there."""
+    """Reads events from files. `engine` is "duckdb" or "pyarrow"; None: DuckDB if it can."""
     began = perf_counter()
     pieces = RowSelector(wanted, shape)
     columns = get_read_columns(wanted, shape, () if stored.order is None else (stored.order,))
-    picker = FilePruner(pieces, stored.key, stored.buckets)
-    numbers = picker.files(files)
-    quick = engine != "pyarrow" and duck.can_read_with_duckdb(
-        files, numbers, columns, stored.schema
-    )
-    decode = duck.read_with_duckdb if quick and len(numbers) else decoding.read_with_pyarrow
-    found = decode(files, numbers, pieces, picker, columns, stored.schema)
-    events = sort_rows(found.rows, shape, stored).select(list(columns.given))
-    return ArchiveRows(events, len(numbers), found.groups, found.looked_at, perf_counter() - began)
+    pruner = FilePruner(pieces, stored.key, stored.buckets)
+    numbers = pruner.files(files)
+    decoded = None
+    if (
+        engine != "pyarrow"
+        and len(numbers)
+        and can_read_with_duckdb(files, numbers, columns, stored.schema)
+    ):
+        decoded = read_with_duckdb(files, numbers, pieces, columns, stored.schema)
+    if decoded is None:
+        decoded = read_with_pyarrow(files, numbers, pieces, pruner, columns, stored.schema)
+    events = _sort_rows(decoded.rows, shape, stored).select(list(columns.returned))
+    seconds = perf_counter() - began
+    return ArchiveRows(events, len(numbers), decoded.groups, decoded.scanned, seconds)
 
 
-def sort_rows(rows: pa.Table, shape: StreamSchema, stored: StorageLayout) -> pa.Table:
-    """Rows in the order of the stream: time, order columns, arrival, then where they lie."""
+def _sort_rows(rows: pa.Table, shape: StreamSchema, stored: StorageLayout) -> pa.Table:
+    """Rows in stream order: time, order columns, arrival, then file and row number."""
     if not rows.num_rows:
         return rows
     ties = [np.asarray(rows.column(name).to_numpy()) for name in (ROW, FILE)]
     if stored.order is not None:
         ties.append(np.asarray(rows.column(stored.order).to_numpy()))
-    places = np.lexsort(ties)
-    rows = take_rows(rows, places)
-    again = find_stream_order(rows, shape)
-    return rows if again is None else take_rows(rows, again)
-
-
-# ----------------------------------------------------------------------
-# An archive that consists of files, whatever lists them.
+    rows = take_rows(rows, np.lexsort(ties))
+    order = find_stream_order(rows, shape)
+    return rows if order is None else take_rows(rows, order)
 
 
 class FileSource(Protocol):
-    """Who knows the files of a table: a log, a folder, a catalogue. It is frozen and picklable."""
+    """Lists the files of a table: a log, a folder, a catalog. It is frozen and picklable."""
 
     @property
     def kind(self) -> str:
@@ -84,19 +83,18 @@ class FileSource(Protocol):
 
     @property
     def version(self) -> str | None:
-        """The version that it is pinned to."""
+        """The pinned version."""
 
     def pinned(self) -> "FileSource":
-        """It as it is now."""
+        """The source fixed to its current version."""
 
     def files(self) -> FileList:
-        """The files of its version, or those that are there now."""
+        """The files of the pinned or the current version."""
 
     def described(self) -> dict[str, object]:
-        """What it needs, beside kind, place and version, to be found again."""
+        """What identifies it besides kind, place and version."""
 
-    def partitioned_by(self) -> tuple[str, ...]:
-        """The columns by which files lie apart."""
+    def partitioned_by(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +106,16 @@ class FileArchive:
     key: tuple[str, ...]
     stored: StorageLayout
     complete: object | None = None
-    engine: str | None = None  # what decodes rows: "duckdb", "pyarrow", None: what is there
+    engine: str | None = None  # decodes rows: "duckdb", "pyarrow", None: DuckDB if it can
 
     @property
     def place(self) -> str:
         return self.source.place
 
     def pinned(self) -> "FileArchive":
-        """It as it is now: whatever is written later is not seen."""
         return replace(self, source=self.source.pinned())
 
     def described(self) -> dict[str, object]:
-        """As plain values, with the version it is pinned to."""
         schema = self.shape.schema
         return {
             "kind": self.source.kind,
@@ -134,7 +130,6 @@ class FileArchive:
         }
 
     def layout(self) -> ArchiveLayout:
-        """What is known of it without reading its events."""
         pinned = self.source.pinned()
         files = pinned.files()
         schema = self.shape.schema
@@ -146,8 +141,8 @@ class FileArchive:
             rows=files.total_rows,
             files=len(files),
             bytes=files.total_bytes,
-            since=_outermost(files, schema.start, first=True),
-            until=_outermost(files, schema.end, first=False),
+            since=_find_bound(files, schema.start, first=True),
+            until=_find_bound(files, schema.end, first=False),
             partitioned_by=self.source.partitioned_by(),
             sorted_by=(*self.key, schema.end) if own else (),
             buckets=self.stored.buckets,
@@ -155,7 +150,6 @@ class FileArchive:
         )
 
     def read(self, wanted: ArchiveRead) -> ArchiveRows:
-        """Events by object and time."""
         source = self.source
         if source.kind == "delta":
             source = source.pinned()  # so that an error can name the version
@@ -171,18 +165,11 @@ class FileArchive:
             ) from error
 
 
-def _outermost(files: FileList, column: str, *, first: bool) -> object | None:
-    """A time that no event is before, or behind; None if a file does not say."""
-    if not len(files):
+def _find_bound(files: FileList, column: str, *, first: bool) -> object | None:
+    """A lower or upper bound of a time column; None if it is unknown for a file."""
+    bounds = files.bounds(column) if len(files) else None
+    if bounds is None or (bounds.least if first else bounds.greatest).null_count:
         return None
-    bounds = files.bounds(column)
-    if bounds is None:
-        return None
-    values = bounds.least if first else bounds.greatest
-    if values.null_count:
-        return None
-    found = (pc.min(values) if first else pc.max(values)).as_py()
-    if bounds.slack and not first:
-        found += timedelta(microseconds=bounds.slack // 1_000)
-    outermost: object = found
-    return outermost
+    bound = (pc.min(bounds.least) if first else pc.max(bounds.greatest)).as_py()
+    slack = timedelta(microseconds=bounds.slack // 1_000)
+    return bound + slack if slack and not first else bound  # type: ignore[no-any-return]

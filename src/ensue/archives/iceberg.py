@@ -1,8 +1,7 @@
 """Iceberg tables as archives, as of the snapshot that was current when they were opened."""
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import ColumnBounds, FileList, get_local_path
-from ensue.archives.parquet_metadata import build_file_error, split_path
+from ensue.archives.archive import ColumnBounds, FileList, LruCache, get_local_path
+from ensue.archives.parquet_metadata import (
+    build_bounds_array,
+    build_file_error,
+    get_first_line,
+    split_path,
+)
 from ensue.errors import EventError
 from ensue.optional_deps import require_extra
 
-_KEPT = 16  # snapshots whose lists of files are kept
+_file_lists: LruCache[FileList] = LruCache(16)  # by metadata path and snapshot
 
 
 @dataclass(frozen=True)
 class IcebergSnapshot:
-    """A snapshot of an Iceberg table. Its metadata never change, so it is pinned by itself."""
+    """A snapshot of an Iceberg table. Its metadata never change, so it is always pinned."""
 
-    metadata: str  # where its metadata lie
+    metadata: str  # path
     number: int | None  # None: the table has no snapshot, so it is empty
-    properties: dict[str, str] = field(default_factory=dict, repr=False)  # how to get there
+    properties: dict[str, str] = field(default_factory=dict, repr=False)  # to access the files
     kind = "iceberg"
 
     @property
@@ -37,11 +41,10 @@ class IcebergSnapshot:
         return None if self.number is None else str(self.number)
 
     def pinned(self) -> "IcebergSnapshot":
-        """Itself: whatever is written later has other metadata."""
         return self
 
     def described(self) -> dict[str, object]:
-        """Nothing beside its place and version; how to get there is not told."""
+        """Nothing besides place and version: the access properties may hold secrets."""
         return {}
 
     def partitioned_by(self) -> tuple[str, ...]:
@@ -50,23 +53,14 @@ class IcebergSnapshot:
     def files(self) -> FileList:
         """The files of the snapshot."""
         name = (self.metadata, self.number)
-        with _lock:
-            if name in _snapshots:
-                _snapshots.move_to_end(name)
-                return _snapshots[name]
-        found = self._listed()
-        with _lock:
-            _snapshots[name] = found
-            while len(_snapshots) > _KEPT:
-                _snapshots.popitem(last=False)
-        return found
+        return _file_lists.get(name, self._list_files)
 
     def _table(self) -> Any:
         from pyiceberg.table import StaticTable
 
         return StaticTable.from_metadata(self.metadata, self.properties)
 
-    def _listed(self) -> FileList:
+    def _list_files(self) -> FileList:
         table = self._table()
         tasks: list[Any] = []
         if self.number is not None:
@@ -83,67 +77,43 @@ class IcebergSnapshot:
             paths=tuple(get_local_path(f.file_path) or f.file_path for f in files),
             rows=np.array([f.record_count for f in files], np.int64),
             sizes=np.array([f.file_size_in_bytes for f in files], np.int64),
-            bounds=_Statistics(table.schema(), files).of,
+            bounds=cache(lambda name: _read_bounds(name, table.schema(), files)),
             even=len(table.metadata.schemas) == 1,
-            left=_left(tasks),
+            left=_read_row_masks(tasks),
         )
 
 
-_lock = Lock()
-_snapshots: OrderedDict[tuple[str, int | None], FileList] = OrderedDict()
+def _read_bounds(name: str, schema: Any, files: list[Any]) -> ColumnBounds | None:
+    """The bounds of a column in each file, from the manifests."""
+    from pyiceberg.conversions import from_bytes
 
-
-class _Statistics:
-    """The bounds of columns in each file, as the manifests have them."""
-
-    def __init__(self, schema: Any, files: list[Any]) -> None:
-        self._schema, self._files = schema, files
-        self._known: dict[str, ColumnBounds | None] = {}
-
-    def of(self, name: str) -> ColumnBounds | None:
-        if name not in self._known:
-            self._known[name] = self._read(name)
-        return self._known[name]
-
-    def _read(self, name: str) -> ColumnBounds | None:
-        from pyiceberg.conversions import from_bytes
-
-        column = self._schema.find_field(name)
-        arrow = self._schema.as_arrow().field(name).type
-        if not column.field_type.is_primitive:
-            return None
-        ends = []
-        for side in ("lower_bounds", "upper_bounds"):
-            raw = [(getattr(f, side) or {}).get(column.field_id) for f in self._files]
-            values = [None if r is None else from_bytes(column.field_type, r) for r in raw]
-            ends.append(_typed(values, arrow))
-        return None if ends[0] is None or ends[1] is None else ColumnBounds(ends[0], ends[1])
-
-
-def _typed(values: list[Any], type: pa.DataType) -> pa.Array | None:
-    try:
-        if pa.types.is_timestamp(type):
-            return pa.array(values, pa.int64()).cast(type)
-        if pa.types.is_date32(type):
-            return pa.array(values, pa.int32()).cast(type)
-        return pa.array(values, type)
-    except (pa.ArrowException, TypeError):  # a type whose bounds are not compared
+    column = schema.find_field(name)
+    if not column.field_type.is_primitive:
         return None
+    arrays = []
+    for side in ("lower_bounds", "upper_bounds"):
+        raw = [(getattr(f, side) or {}).get(column.field_id) for f in files]
+        values = [None if r is None else from_bytes(column.field_type, r) for r in raw]
+        try:
+            arrays.append(build_bounds_array(values, schema.as_arrow().field(name).type))
+        except (pa.ArrowException, TypeError, ValueError):  # bounds that cannot be compared
+            return None
+    return ColumnBounds(*arrays)
 
 
-def _left(tasks: list[Any]) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which rows of files are left by files of deleted positions."""
-    found: dict[str, npt.NDArray[np.bool_]] = {}
+def _read_row_masks(tasks: list[Any]) -> dict[str, npt.NDArray[np.bool_]]:
+    """By path: a mask of the rows that no position delete file removes."""
+    masks: dict[str, npt.NDArray[np.bool_]] = {}
     for task in tasks:
         path = get_local_path(task.file.file_path) or task.file.file_path
         for deletes in task.delete_files:
-            positions = _deleted(deletes, task.file.file_path)
-            left = found.setdefault(path, np.ones(task.file.record_count, np.bool_))
-            left[positions] = False
-    return found
+            positions = _read_deleted_positions(deletes, task.file.file_path)
+            mask = masks.setdefault(path, np.ones(task.file.record_count, np.bool_))
+            mask[positions] = False
+    return masks
 
 
-def _deleted(deletes: Any, path: str) -> npt.NDArray[np.int64]:
+def _read_deleted_positions(deletes: Any, path: str) -> npt.NDArray[np.int64]:
     if not str(deletes.file_format).upper().endswith("PARQUET"):
         raise EventError(
             f"the Iceberg table has deleted rows in {deletes.file_path}, in a form that is not "
@@ -160,31 +130,30 @@ def _deleted(deletes: Any, path: str) -> npt.NDArray[np.int64]:
 
 
 def open_iceberg_table(table: Any, version: int | str | None) -> tuple[IcebergSnapshot, pa.Schema]:
-    """A table of pyiceberg's, and its columns."""
+    """The current or given snapshot of a pyiceberg table, and its columns."""
     if not hasattr(table, "metadata_location"):
         raise EventError(
             f"{table.__class__.__name__} cannot be used as an archive\n"
             "  hint: pass a table: catalog.load_table(name)"
         )
-    return _made(table, dict(table.io.properties), version)
+    return _open_snapshot(table, dict(table.io.properties), version)
 
 
 def open_iceberg_path(place: str, version: int | str | None) -> tuple[IcebergSnapshot, pa.Schema]:
-    """The table whose metadata lie at a place, and its columns."""
+    """The current or given snapshot of the table with this metadata file, and its columns."""
     with require_extra("an Iceberg table", "archive", EventError):
         from pyiceberg.table import StaticTable
     try:
         table = StaticTable.from_metadata(place)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
         raise EventError(
-            f"cannot read the metadata of an Iceberg table at {place}: {reason}\n"
+            f"cannot read the metadata of an Iceberg table at {place}: {get_first_line(error)}\n"
             "  hint: pass the path of one of the table's .metadata.json files"
         ) from error
-    return _made(table, {}, version)
+    return _open_snapshot(table, {}, version)
 
 
-def _made(
+def _open_snapshot(
     table: Any, properties: dict[str, str], version: int | str | None
 ) -> tuple[IcebergSnapshot, pa.Schema]:
     place = table.metadata_location
@@ -200,19 +169,16 @@ def _made(
                 f"existed\n  hint: there are {shown}; version=None takes the newest"
             )
         number = int(version)
-    _refuse_renamed(table, place)
-    schema = table.schema() if number is None else _schema_of(table, number)
+    _refuse_renamed_columns(table, place)
+    schema = table.schema()
+    if number is not None:
+        schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
+        schema = schemas.get(table.snapshot_by_id(number).schema_id, schema)
     columns = pa.schema([pa.field(f.name, f.type) for f in schema.as_arrow()])
     return IcebergSnapshot(place, number, properties), columns
 
 
-def _schema_of(table: Any, number: int) -> Any:
-    snapshot = table.snapshot_by_id(number)
-    known = {schema.schema_id: schema for schema in table.metadata.schemas}
-    return known.get(snapshot.schema_id, table.schema())
-
-
-def _refuse_renamed(table: Any, place: str) -> None:
+def _refuse_renamed_columns(table: Any, place: str) -> None:
     names: dict[int, str] = {}
     for schema in table.metadata.schemas:
         for column in schema.fields:

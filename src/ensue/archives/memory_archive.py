@@ -20,7 +20,7 @@ from ensue.vector.take import take_rows
 
 Ints = npt.NDArray[np.int64]
 
-_STRANGERS = 10_000  # keys that were asked for in vain and are remembered
+_MAX_UNKNOWN = 10_000  # unknown keys after which the index is rebuilt without them
 
 
 class RowIndex:
@@ -28,63 +28,63 @@ class RowIndex:
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         self._column, self._lock = column, Lock()
-        self._built()
+        self._build()
 
-    def _built(self) -> None:
+    def _build(self) -> None:
         self._codes = ColumnCodes()
         codes = self._codes.encode(self._column).astype(np.int64)
         self._known = len(self._codes)
-        strangers = int((codes < 0).sum())  # NULL is no object: its rows stand first
-        counts = np.bincount(codes[codes >= 0] if strangers else codes, minlength=self._known)
-        self._rows: Ints = _by_code(codes + 1, self._known + 1)
-        self._offsets: Ints = strangers + np.concatenate([[0], np.cumsum(counts)])
+        nulls = int((codes < 0).sum())  # their rows are first
+        counts = np.bincount(codes[codes >= 0] if nulls else codes, minlength=self._known)
+        self._rows: Ints = _sort_by_code(codes + 1, self._known + 1)
+        self._offsets: Ints = nulls + np.concatenate([[0], np.cumsum(counts)])
 
     def rows(self, pieces: RowSelector, times: npt.NDArray[Any] | None) -> Ints:
-        """The rows of the objects that are asked for, ascending; `times` are those of all rows.
+        """The rows of the keys in `pieces`, ascending; `times` are the times of all rows.
 
-        They may lie outside of the pieces. Without `times` they are not narrowed by time.
+        They may be outside of the pieces. Without `times` they are not filtered by time.
         """
         with self._lock:
-            if len(self._codes) > self._known + _STRANGERS:
-                self._built()
+            if len(self._codes) > self._known + _MAX_UNKNOWN:
+                self._build()
             codes = np.unique(self._codes.encode(pieces.wanted.pieces.column(KEY)))
             codes = codes[(codes >= 0) & (codes < self._known)].astype(np.int64)
             first, last = self._offsets[codes], self._offsets[codes + 1]
             rows = self._rows
         if not len(codes):
             return np.empty(0, np.int64)
-        found = np.concatenate(
-            [rows[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-        )
-        if times is not None:  # rows are in the order of time
-            since = int(np.searchsorted(times, pieces.since.min(), "left"))
-            until = int(np.searchsorted(times, pieces.until.max(), "right"))
-            found = found[(found >= since) & (found < until)]
-        return np.sort(found)
+        ranges = zip(first.tolist(), last.tolist(), strict=True)
+        selected = np.concatenate([rows[begin:end] for begin, end in ranges])
+        if times is not None:
+            since, until = _find_rows(pieces, times)
+            selected = selected[(selected >= since) & (selected < until)]
+        return np.sort(selected)
 
 
-def _by_code(codes: Ints, count: int) -> Ints:
-    """The places of codes below `count`, by code and then by place.
+def _find_rows(pieces: RowSelector, times: npt.NDArray[Any]) -> tuple[int, int]:
+    """The range of rows between the first and the last time of all pieces."""
+    first = int(np.searchsorted(times, pieces.since.min(), "left"))
+    return first, int(np.searchsorted(times, pieces.until.max(), "right"))
 
-    NumPy sorts 16 bits at a time, which takes a fraction of what 64 bits take.
 
-    >>> _by_code(np.array([70_000, 1, 70_000, 0]), 70_001)
+def _sort_by_code(codes: Ints, count: int) -> Ints:
+    """Argsort of codes below `count`, stable.
+
+    A radix sort of 16 bits at a time takes a fraction of the time of sorting 64 bits.
+
+    >>> _sort_by_code(np.array([70_000, 1, 70_000, 0]), 70_001)
     array([3, 1, 0, 2])
     """
-    found: Ints = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    order: Ints = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
     for bits in range(16, count.bit_length(), 16):
-        part = ((codes[found] >> bits) & 0xFFFF).astype(np.uint16)
-        found = found[np.argsort(part, kind="stable")]
-    return found
-
-
-# ----------------------------------------------------------------------
-# A table in memory as an archive.
+        part = ((codes[order] >> bits) & 0xFFFF).astype(np.uint16)
+        order = order[np.argsort(part, kind="stable")]
+    return order
 
 
 @dataclass(frozen=True, eq=False)
 class TableArchive:
-    """Past events that are held in memory, in the order of the stream."""
+    """Past events in memory, in stream order."""
 
     events: pa.Table
     shape: StreamSchema
@@ -95,22 +95,20 @@ class TableArchive:
     def of(
         table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object
     ) -> "TableArchive":
-        """A table of events in any order; those without a usable time are in no match."""
+        """Sorts a table of events, and drops events without a usable time."""
         usable, _ = drop_bad_times(table, shape, "drop")
         places = find_stream_order(usable, shape)
         events = usable if places is None else take_rows(usable, places)
         return TableArchive(events, shape, key, complete)
 
     def pinned(self) -> "TableArchive":
-        """Itself: a table in memory does not change."""
         return self
 
     def described(self) -> dict[str, object]:
-        """Its columns, and a digest of what it holds."""
         return {
             "kind": "table",
             "place": "memory",
-            "version": _digest(self.events),
+            "version": _compute_digest(self.events),
             "time": [self.shape.schema.start, self.shape.schema.end],
             "type": self.shape.schema.type_column,
             "key": list(self.key),
@@ -119,7 +117,6 @@ class TableArchive:
         }
 
     def layout(self) -> ArchiveLayout:
-        """What it holds."""
         first, last = None, None
         if self.events.num_rows:
             schema = self.shape.schema
@@ -138,17 +135,16 @@ class TableArchive:
         )
 
     def read(self, wanted: ArchiveRead) -> ArchiveRows:
-        """Events by object and time."""
         began = perf_counter()
         pieces = RowSelector(wanted, self.shape)
-        events = self._near(pieces)
-        found = events.filter(pa.array(pieces.holds(events)))
+        events = self._prune(pieces)
+        selected = events.filter(pa.array(pieces.holds(events)))
         if wanted.columns is not None:
-            found = found.select(list(wanted.columns))
-        return ArchiveRows(found, rows=events.num_rows, seconds=perf_counter() - began)
+            selected = selected.select(list(wanted.columns))
+        return ArchiveRows(selected, rows=events.num_rows, seconds=perf_counter() - began)
 
-    def _near(self, pieces: RowSelector) -> pa.Table:
-        """Events that may be asked for: of the objects, or between the first and last time."""
+    def _prune(self, pieces: RowSelector) -> pa.Table:
+        """The events of the keys, or between the first and last time of all pieces."""
         field = pieces.wanted.field
         if not len(pieces) or not self.events.num_rows:
             return self.events.slice(0, 0)
@@ -159,8 +155,7 @@ class TableArchive:
             return take_rows(self.events, self._indexes[field].rows(pieces, times))
         if times is None:
             return self.events
-        first = int(np.searchsorted(times, pieces.since.min(), "left"))
-        last = int(np.searchsorted(times, pieces.until.max(), "right"))
+        first, last = _find_rows(pieces, times)
         return self.events.slice(first, max(0, last - first))
 
     @cached_property
@@ -172,15 +167,14 @@ class TableArchive:
         return {}
 
     def __getstate__(self) -> dict[str, object]:
-        made = ("_ends", "_indexes")  # anew where it is needed
-        return {name: value for name, value in self.__dict__.items() if name not in made}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_ends", "_indexes")}
 
 
-def _digest(table: pa.Table) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    found.update(str(table.schema.remove_metadata()).encode())
+def _compute_digest(table: pa.Table) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(str(table.schema.remove_metadata()).encode())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    found.update(sink.getvalue())
-    return found.hexdigest()
+    digest.update(sink.getvalue())
+    return digest.hexdigest()

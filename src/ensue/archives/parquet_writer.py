@@ -1,11 +1,12 @@
-"""Events as Parquet files of an archive: apart by day and bucket, sorted by key and time."""
+"""Writes events as Parquet files, partitioned by day and bucket, sorted by key and time."""
 
+import contextlib
 import json
 import math
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,11 @@ from ensue.archives.parquet_metadata import split_path
 from ensue.errors import EventError
 from ensue.schema import ValueKind
 from ensue.vector import evaluation as vectors
-from ensue.vector.arrow_numpy import validity
 from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.key_groups import assign_key_groups
 
 ROW_GROUP = 8_192
-_LONGEST = 32  # letters of a text that statistics keep
+_LONGEST = 32  # letters of a text in statistics
 _DAY = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
 _INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
 
@@ -34,50 +34,53 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that was written, and that no version of the table has yet."""
+    """A written file that is not committed yet."""
 
     path: str  # in the table's folder
     size: int
     rows: int
     partition: dict[str, str]
-    stats: str  # JSON, as the log keeps it
+    stats: str  # JSON for the log
     written: int  # milliseconds
 
     def text(self) -> str:
-        """As a row that a task gives back."""
+        """JSON, for the result of a task; `read` parses it."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def read(text: str) -> "AddedFile":
-        """What `text` has written."""
         return AddedFile(**json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """How events are put into files."""
+    """How events are divided into files."""
 
     key: tuple[str, ...]
     start: str
     end: str
     buckets: int
-    day: float | None  # how long a part is, where times are numbers; 0: all of it
+    day: float | None  # length of a day partition of numeric times; 0: one partition
 
     def parts(self, events: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
         """The events of each day and bucket, sorted by key, time and arrival."""
         unit = time_unit(events.schema)
-        days = self._days(events, unit)
+        days = self._compute_days(events, unit)
         buckets = assign_key_groups(events, self.key, self.buckets, unit)
-        places = np.lexsort((*_sort_keys(events, self, unit), buckets, days))
-        ordered = events.take(pa.array(places))
-        days, buckets = days[places], buckets[places]
+        names = (self.start, self.end)
+        times = [vectors.from_arrow(events.column(n), unit, n).values for n in names]
+        keys = [_rank_values(events.column(name)) for name in reversed(self.key)]
+        order = np.lexsort((events.column(ORDER).to_numpy(), *times, *keys, buckets, days))
+        ordered = events.take(pa.array(order))
+        days, buckets = days[order], buckets[order]
         change = np.flatnonzero((days[1:] != days[:-1]) | (buckets[1:] != buckets[:-1])) + 1
-        for first, last in zip([0, *change], [*change, len(places)], strict=True):
+        for first, last in zip([0, *change], [*change, len(order)], strict=True):
             if first < last:
-                partition = {DAY: self._day_text(int(days[first])), BUCKET: str(buckets[first])}
-                yield partition, ordered.slice(first, last - first)
+                day = int(days[first])
+                text = str(np.datetime64(day, "D")) if self.day is None else str(day)
+                yield {DAY: text, BUCKET: str(buckets[first])}, ordered.slice(first, last - first)
 
-    def _days(self, events: pa.Table, unit: Unit) -> Ints:
+    def _compute_days(self, events: pa.Table, unit: Unit) -> Ints:
         vector = vectors.from_arrow(events.column(self.end), unit, self.end)
         values = np.asarray(vector.values)
         if vector.kind in _INSTANTS:
@@ -86,42 +89,24 @@ class Clustering:
             return np.zeros(len(values), np.int64)
         return np.floor(values / self.day).astype(np.int64)
 
-    def _day_text(self, day: int) -> str:
-        return str(np.datetime64(day, "D")) if self.day is None else str(day)
 
-
-def _sort_keys(events: pa.Table, clustering: Clustering, unit: Unit) -> list[Any]:
-    """For lexsort: the last one weighs most."""
-    names = (clustering.start, clustering.end)
-    times = [vectors.from_arrow(events.column(n), unit, n).values for n in names]
-    ranks = [_ranks(events.column(name)) for name in clustering.key]
-    return [events.column(ORDER).to_numpy(), *times, *reversed(ranks)]
-
-
-def _ranks(column: pa.ChunkedArray) -> Ints:
-    """Numbers in the order of the values; NULL comes first."""
+def _rank_values(column: pa.ChunkedArray) -> Ints:
+    """Numbers in the order of the values; NULL is the least."""
     array = column.combine_chunks()
     if types.is_integer(array.type) and not array.null_count:
         return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.int64)
     coded = array.dictionary_encode()
-    ranks = np.empty(len(coded.dictionary), np.int64)
-    ranks[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(ranks))
-    found = np.full(len(array), -1, np.int64)
-    valid = validity(coded)
-    indices = coded.indices.fill_null(0).to_numpy()
-    if len(ranks):
-        found = ranks[indices]
-    if valid is not None:
-        found[~valid] = -1
-    return found
+    ranks = np.full(len(coded.dictionary) + 1, -1, np.int64)  # the last one is for NULL
+    ranks[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(coded.dictionary))
+    return np.asarray(ranks[coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()])
 
 
 def write_parquet(
     place: str, clustering: Clustering, events: pa.Table, name: str
 ) -> list[AddedFile]:
-    """Writes files under names of their own. What was written is removed if one cannot be."""
+    """Writes files under unique names. Removes all of them if one cannot be written."""
     system, base = split_path(place)
-    done: list[AddedFile] = []
+    written: list[AddedFile] = []
     try:
         for partition, part in clustering.parts(events):
             folder = "/".join(f"{column}={value}" for column, value in partition.items())
@@ -132,34 +117,28 @@ def write_parquet(
             except BaseException:
                 _remove(system, [f"{base}/{path}"])
                 raise
-            done.append(
-                AddedFile(
-                    path, size, part.num_rows, partition, build_statistics(part), _milliseconds()
-                )
-            )
+            now, stats = int(time.time() * 1_000), build_statistics(part)
+            written.append(AddedFile(path, size, part.num_rows, partition, stats, now))
     except OSError as error:
-        _remove(system, [f"{base}/{added.path}" for added in done])
+        remove_files(place, written)
         raise EventError(
             f"cannot write to the archive {place}: {error}\n"
             "  hint: free some space, or check the permissions of the folder; nothing was "
-            "committed, so "
-            "it can be tried again"
+            "committed, so it can be tried again"
         ) from error
-    return done
+    return written
 
 
 def remove_files(place: str, added: Sequence[AddedFile]) -> None:
     """Removes files that will not be committed."""
     system, base = split_path(place)
-    _remove(system, [f"{base}/{one.path}" for one in added])
+    _remove(system, [f"{base}/{file.path}" for file in added])
 
 
 def _remove(system: Any, paths: Sequence[str]) -> None:
     for path in paths:
-        try:
+        with contextlib.suppress(OSError):  # no version of the table refers to it
             system.delete_file(path)
-        except OSError:  # not written at all, or left behind: no version of the table has it
-            continue
 
 
 def _write_file(system: Any, path: str, part: pa.Table, clustering: Clustering) -> int:
@@ -175,12 +154,8 @@ def _write_file(system: Any, path: str, part: pa.Table, clustering: Clustering) 
     return size
 
 
-def _milliseconds() -> int:
-    return int(datetime.now(UTC).timestamp() * 1_000)
-
-
 def build_statistics(part: pa.Table) -> str:
-    """The statistics of a file as the log of a Delta table keeps them.
+    """The statistics of a file for the log of a Delta table.
 
     >>> build_statistics(pa.table({"k": ["b", "a", None], "x": [0.5, float("nan"), 1]}))
     '{"maxValues": {"k": "b"}, "minValues": {"k": "a"}, "nullCount": {"k": 1, "x": 0}, ...}'
@@ -198,33 +173,34 @@ def build_statistics(part: pa.Table) -> str:
 
 def _bounds(column: pa.ChunkedArray) -> tuple[object, object] | None:
     type = column.type
+    is_timestamp, is_floating = types.is_timestamp(type), types.is_floating(type)
+    if not (
+        is_timestamp
+        or is_floating
+        or types.is_date(type)
+        or types.is_integer(type)
+        or types.is_string(type)
+    ):
+        return None
     if column.null_count == len(column):
         return None
-    if types.is_timestamp(type):
-        found = pc.min_max(column.cast(pa.int64())).as_py()
+    if is_floating and not pc.all(pc.is_finite(column)).as_py():
+        return None
+    bounds = pc.min_max(column.cast(pa.int64()) if is_timestamp else column).as_py()
+    low, high = bounds["min"], bounds["max"]
+    if is_timestamp:
         zone = "" if type.tz is None else "Z"
-        texts = [_instant(found[end], zone) for end in ("min", "max")]
-        return None if None in texts else (texts[0], texts[1])
+        low, high = (_format_instant(ticks, zone) for ticks in (low, high))
+        return None if low is None or high is None else (low, high)
     if types.is_date(type):
-        found = pc.min_max(column).as_py()
-        return str(found["min"]), str(found["max"])
-    if types.is_integer(type):
-        found = pc.min_max(column).as_py()
-        return found["min"], found["max"]
-    if types.is_floating(type):
-        if not pc.all(pc.is_finite(column)).as_py():
-            return None
-        found = pc.min_max(column).as_py()
-        return found["min"], found["max"]
+        return str(low), str(high)
     if types.is_string(type):
-        found = pc.min_max(column).as_py()
-        low, high = found["min"], found["max"]
         cut = high if len(high) <= _LONGEST else high[:_LONGEST] + "\U0010ffff"
         return low[:_LONGEST], cut
-    return None
+    return low, high
 
 
-def _instant(microseconds: int, zone: str) -> str | None:
-    """Cut to milliseconds, as the protocol of Delta asks for."""
-    found = str(np.datetime64(math.floor(microseconds / 1_000), "ms"))
-    return f"{found}{zone}" if len(found) == len("2026-03-01T00:00:00.000") else None
+def _format_instant(microseconds: int, zone: str) -> str | None:
+    """A time cut to milliseconds, as Delta's protocol requires; None: beyond year 9999."""
+    text = str(np.datetime64(math.floor(microseconds / 1_000), "ms"))
+    return f"{text}{zone}" if len(text) == len("2026-03-01T00:00:00.000") else None

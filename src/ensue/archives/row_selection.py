@@ -1,4 +1,4 @@
-"""Which rows of a table belong to the pieces that were asked for."""
+"""Selects the rows of a table that belong to the pieces of an `ArchiveRead`."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,16 +24,20 @@ _INSTANTS = (ValueKind.TIMESTAMP, ValueKind.DATE)
 
 
 class RowSelector:
-    """The pieces of a `Wanted`, sorted by key and time, as the judge of rows.
+    """The pieces of an `ArchiveRead`, sorted by key and time.
 
-    Whatever narrows a read beforehand (partitions, statistics, another engine's filter) may give
-    too much; what is given to a caller has passed `holds`. So all ways of reading agree.
+    Pruning by partitions, statistics or another engine's filter may keep too many rows; every
+    reader applies `holds` at the end, so all readers agree.
     """
 
     def __init__(self, wanted: ArchiveRead, shape: StreamSchema) -> None:
         self.wanted, self.shape = wanted, shape
-        self.unit = self._unit(wanted, shape)
         table = wanted.pieces
+        self.unit: Unit = "ns" if "ns" in (shape.unit, time_unit(table.schema)) else "us"
+        self.floats = shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
+        limits = np.iinfo(np.int64)
+        self.lowest: float = -np.inf if self.floats else limits.min
+        self.highest: float = np.inf if self.floats else limits.max
         _check(wanted, shape)
         since, until = self._bounds(table, SINCE, low=True), self._bounds(table, UNTIL, low=False)
         self._codes = ColumnCodes()
@@ -45,38 +49,17 @@ class RowSelector:
         places = np.lexsort((since, codes))
         self.places = places[usable[places]]  # the rows of the table of pieces, in order
         self.codes, self.since, self.until = (a[self.places] for a in (codes, since, until))
-        self._reach = _running_maximum(self.codes, self.until)
-
-    @staticmethod
-    def _unit(wanted: ArchiveRead, shape: StreamSchema) -> Unit:
-        return "ns" if "ns" in (shape.unit, time_unit(wanted.pieces.schema)) else "us"
+        self._reach = _compute_running_maximum(self.codes, self.until)
 
     def _bounds(self, table: pa.Table, name: str, *, low: bool) -> Times:
-        column = table.column(name)
-        if self.shape.schema.time_kind in _INSTANTS and pa.types.is_null(column.type):
-            column = column.cast(self.time_type)
+        column, schema = table.column(name), self.shape.schema
+        if schema.time_kind in _INSTANTS and pa.types.is_null(column.type):
+            column = column.cast(self.shape.arrow.field(schema.end).type)
         vector = vectors.from_arrow(column, self.unit, name)
-        values = np.asarray(vector.values).copy()
-        values = values.astype(np.float64 if self.floats else np.int64)
+        values = np.asarray(vector.values).astype(np.float64 if self.floats else np.int64)
         if vector.valid is not None:
             values[~vector.valid] = self.lowest if low else self.highest
         return values
-
-    @property
-    def time_type(self) -> pa.DataType:
-        return self.shape.arrow.field(self.shape.schema.end).type
-
-    @property
-    def floats(self) -> bool:
-        return self.shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
-
-    @property
-    def lowest(self) -> Any:
-        return -np.inf if self.floats else np.iinfo(np.int64).min
-
-    @property
-    def highest(self) -> Any:
-        return np.inf if self.floats else np.iinfo(np.int64).max
 
     def __len__(self) -> int:
         return len(self.places)
@@ -88,59 +71,50 @@ class RowSelector:
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
     def times(self, table: pa.Table) -> tuple[Times, Times, Bools]:
-        """When each event starts and ends, and whether both are known and in order."""
+        """The start and end of each event, and whether both are known and in order."""
         schema = self.shape.schema
-        found, valid = [], np.ones(table.num_rows, np.bool_)
+        times, valid = [], np.ones(table.num_rows, np.bool_)
         for name in dict.fromkeys((schema.start, schema.end)):
             vector = vectors.from_arrow(table.column(name), self.unit, name)
-            found.append(np.asarray(vector.values))
+            times.append(np.asarray(vector.values))
             if vector.valid is not None:
                 valid &= vector.valid
-        start, end = found[0], found[-1]
-        return start, end, valid & (end >= start)  # NaN is in no order
+        start, end = times[0], times[-1]
+        return start, end, valid & (end >= start)  # false for NaN
 
     def holds(self, table: pa.Table) -> Bools:
-        """Whether each row is an event that was asked for."""
-        start, end, found = self.times(table)
+        """Whether each row is a selected event."""
+        start, end, holds = self.times(table)
         if not len(self):
             return np.zeros(table.num_rows, np.bool_)
         types, column = self.wanted.types, self.shape.schema.type_column
         if types is not None and column is not None:
-            found &= _is_in(table.column(column), sorted(types))
+            names = pa.array(sorted(types), pa.string())
+            holds &= pc.is_in(table.column(column).cast(pa.string()), value_set=names).to_numpy()
         if self.wanted.field is None:
             last = np.searchsorted(self.since, start, "right") - 1
-            return np.asarray(found & (last >= 0) & (self._reach[last] >= end))
-        codes = self._codes_of(table.column(self.wanted.field))
-        return np.asarray(found & self._within(codes, start, end))
-
-    def _codes_of(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        known = int(self.codes[-1]) + 1
-        codes = self._codes.encode(column).astype(np.int64)
-        return np.where(codes < known, codes, -1)
+            return np.asarray(holds & (last >= 0) & (self._reach[last] >= end))
+        codes = self._codes.encode(table.column(self.wanted.field)).astype(np.int64)
+        codes = np.where(codes <= self.codes[-1], codes, -1)
+        return np.asarray(holds & self._within(codes, start, end))
 
     def _within(self, codes: npt.NDArray[np.int64], start: Times, end: Times) -> Bools:
-        """By key and time: the last piece of the key that begins no later than the event."""
+        """Whether the last piece of the key that begins no later than the event contains it."""
         begins, ranks = np.unique(self.since, return_inverse=True)
         width = len(begins) + 1
         pieces = self.codes * width + ranks + 1
-        asked = codes * width + np.searchsorted(begins, start, "right")
-        last = np.searchsorted(pieces, asked, "right") - 1
+        events = codes * width + np.searchsorted(begins, start, "right")
+        last = np.searchsorted(pieces, events, "right") - 1
         same = (codes >= 0) & (last >= 0) & (self.codes[last] == codes)
         return np.asarray(same & (self._reach[last] >= end))
 
 
-def _is_in(column: pa.ChunkedArray, names: list[str]) -> Bools:
-    texts = column.cast(pa.string())
-    found = pc.is_in(texts, value_set=pa.array(names, pa.string()))
-    return np.asarray(found.to_numpy(), np.bool_)
-
-
-def _running_maximum(codes: npt.NDArray[np.int64], until: Times) -> Times:
-    """How far the pieces of a key reach that begin no later than this one."""
+def _compute_running_maximum(codes: npt.NDArray[np.int64], until: Times) -> Times:
+    """The latest end of the pieces of a key up to each piece."""
     reach = until.copy()
     same = codes[1:] == codes[:-1]
     if not bool((same & (until[1:] < until[:-1])).any()):
-        return reach  # the rule: pieces of a key lie one behind the other
+        return reach  # the usual case: pieces of a key do not overlap
     for k in range(1, len(reach)):
         if same[k - 1]:
             reach[k] = max(reach[k], reach[k - 1])
@@ -155,37 +129,34 @@ def _check(wanted: ArchiveRead, shape: StreamSchema) -> None:
             raise EventError(f"the archive has no column '{name}'\n  hint: {hint or 'no columns'}")
     if wanted.field is not None:
         own = kind_of_arrow(shape.arrow.field(wanted.field).type)
-        theirs = kind_of_arrow(wanted.pieces.schema.field(KEY).type)
-        if not _alike(own, theirs):
+        other = kind_of_arrow(wanted.pieces.schema.field(KEY).type)
+        comparable = own is other or ValueKind.NULL in (own, other)
+        comparable |= own.numeric and other.numeric
+        comparable |= own in _INSTANTS and other in _INSTANTS
+        if not comparable:
             raise EventError(
                 f"the archive's column '{wanted.field}' is {own.value}, and is compared with "
-                f"{theirs.value}\n  hint: give both sides values of the same kind"
+                f"{other.value}\n  hint: give both sides values of the same kind"
             )
-
-
-def _alike(one: ValueKind, other: ValueKind) -> bool:
-    if ValueKind.NULL in (one, other) or (one.numeric and other.numeric):
-        return True
-    return one is other or (one in _INSTANTS and other in _INSTANTS)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadColumns:
-    """The columns that a read decodes: those that were asked for, and those that judge rows."""
+    """The columns that a read returns, and those that it decodes to select rows."""
 
-    given: tuple[str, ...]
+    returned: tuple[str, ...]
     decoded: tuple[str, ...]
 
 
 def get_read_columns(
     wanted: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()
 ) -> ReadColumns:
-    """What has to be decoded for a read."""
+    """The columns of a read."""
     schema = shape.schema
-    given = tuple(shape.arrow.names if wanted.columns is None else wanted.columns)
-    judged = [schema.start, schema.end, *schema.order, *hidden]
+    returned = tuple(shape.arrow.names if wanted.columns is None else wanted.columns)
+    filtered = [schema.start, schema.end, *schema.order, *hidden]
     if wanted.field is not None:
-        judged.append(wanted.field)
+        filtered.append(wanted.field)
     if wanted.types is not None and schema.type_column is not None:
-        judged.append(schema.type_column)
-    return ReadColumns(given, tuple(dict.fromkeys((*given, *judged))))
+        filtered.append(schema.type_column)
+    return ReadColumns(returned, tuple(dict.fromkeys((*returned, *filtered))))

@@ -1,6 +1,6 @@
 """RETURN ALL EVENTS: one row for each event of a match, with the variable that it is bound to."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,23 +16,22 @@ from ensue.vector.match_rows import Matches
 from ensue.vector.take import take_values
 
 _TYPES = {"variable": pa.string(), "position": pa.int64(), "index": pa.int64()}
-_OF_EVENT = "event_"  # before the name of an event's column, where the match has one of that name
+_OF_EVENT = "event_"  # prefix of an event column whose name a match column has
 
 
 @dataclass(frozen=True)
 class EventRowProjection:
-    """The columns of events in a table of labelled rows, and which column of which variable each
-    is: None where events of a variable have no such field."""
+    """The columns of a result with one row per event."""
 
-    schema: pa.Schema  # the labels, then the columns of events
-    columns: tuple[dict[str, str], ...]  # by variable, one for each column of events
+    schema: pa.Schema  # variable, position and index, then the fields of events
+    columns: tuple[dict[str, str], ...]  # for each field its column by variable
     variables: tuple[str, ...]
 
     @classmethod
     def of(
-        cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Sequence[str]
+        cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]
     ) -> "EventRowProjection":
-        """The labels of a query's rows beside columns of these names."""
+        """The event columns of a query whose match columns have the names `others`."""
         names = tuple(atom.variable for atom in iterate_positive_atoms(query.pattern))
         fields: dict[str, dict[str, str]] = {}
         for variable in names:
@@ -46,15 +45,15 @@ class EventRowProjection:
                 name = _OF_EVENT + name
             taken_names.add(name)
             types = {arrow.field(column).type for column in columns.values()}
-            shown.append(pa.field(name, _common(field, types, query)))
+            shown.append(pa.field(name, _unify_types(field, types, query)))
         return cls(pa.schema(shown), tuple(fields.values()), names)
 
     def table(self, gathered: MatchValues) -> tuple[Ints, list[pa.Array]]:
-        """For each row its match, and the columns."""
+        """The match of each row, and the columns."""
         owner, row, number, index = self._rows(gathered.matches)
         position = np.arange(len(owner)) - np.searchsorted(owner, owner) + 1
-        called = pa.array(self.variables, pa.string()).take(pa.array(number))
-        arrays = [called, pa.array(position), pa.array(index)]
+        variable = pa.array(self.variables, pa.string()).take(pa.array(number))
+        arrays = [variable, pa.array(position), pa.array(index)]
         for columns, field in zip(
             self.columns, list(self.schema)[len(ALL_EVENTS_COLUMNS) :], strict=True
         ):
@@ -62,8 +61,8 @@ class EventRowProjection:
         return owner, arrays
 
     def _rows(self, matches: Matches) -> tuple[Ints, Ints, Ints, Ints]:
-        """The events of all matches, those of one in the order of time: whose they are, which
-        rows, of which variable, and which of its events, from 1."""
+        """The events of all matches, by match and time: match, row, variable, and index (from 1)
+        among the variable's events."""
         owners, rows, numbers, indices = [], [], [], []
         for number, variable in enumerate(self.variables):
             offsets, mine = matches.segments(variable)
@@ -73,9 +72,9 @@ class EventRowProjection:
             numbers.append(np.full(len(mine), number))
             indices.append(np.arange(len(mine)) - np.repeat(offsets[:-1], sizes) + 1)
         owner, row = np.concatenate(owners), np.concatenate(rows)
-        of, index = np.concatenate(numbers), np.concatenate(indices)
-        order = np.lexsort((of, row, owner))
-        return owner[order], row[order], of[order], index[order]
+        bound, index = np.concatenate(numbers), np.concatenate(indices)
+        order = np.lexsort((bound, row, owner))
+        return owner[order], row[order], bound[order], index[order]
 
     def _column(
         self,
@@ -85,32 +84,27 @@ class EventRowProjection:
         number: Ints,
         gathered: MatchValues,
     ) -> pa.Array:
-        sources = {columns.get(variable) for variable in self.variables}
-        if len(sources) == 1:
-            (source,) = sources
-            assert source is not None
-            return _as(take_values(gathered.whole(source), row), type_)
-        pieces, places = [], []
-        for k, variable in enumerate(self.variables):
-            mine = np.flatnonzero(number == k)
-            source = columns.get(variable)
+        """A field of the events, which is in different columns for different variables."""
+
+        def take(source: str | None, rows: Ints) -> pa.Array:
             if source is None:
-                pieces.append(pa.nulls(len(mine), type_))
-            else:
-                pieces.append(_as(take_values(gathered.whole(source), row[mine]), type_))
-            places.append(mine)
-        back = np.argsort(np.concatenate(places), kind="stable")
-        return pa.concat_arrays(pieces).take(pa.array(back))
+                return pa.nulls(len(rows), type_)
+            array = take_values(gathered.whole(source), rows)
+            if isinstance(array, pa.ChunkedArray):
+                array = array.combine_chunks()
+            return array if array.type == type_ else array.cast(type_)
+
+        sources = [columns.get(variable) for variable in self.variables]
+        if len(set(sources)) == 1:
+            return take(sources[0], row)
+        places = [np.flatnonzero(number == k) for k in range(len(sources))]
+        pieces = [take(source, row[own]) for source, own in zip(sources, places, strict=True)]
+        order = np.argsort(np.concatenate(places), kind="stable")
+        return pa.concat_arrays(pieces).take(pa.array(order))
 
 
-def _as(array: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array if array.type == type_ else array.cast(type_)
-
-
-def _common(field: str, types: set[pa.DataType], query: Query) -> pa.DataType:
-    """The type of a column that events of several types share."""
+def _unify_types(field: str, types: set[pa.DataType], query: Query) -> pa.DataType:
+    """The common type of a field that several types of events have."""
     if len(types) == 1:
         return next(iter(types))
     schemas = [pa.schema({field: type_}) for type_ in sorted(types, key=str)]

@@ -1,7 +1,6 @@
-"""Groups of matches, their order, and the first rows: what is done with a table of all matches.
+"""GROUP BY, ORDER BY and FETCH FIRST over a table of all matches.
 
-Matches are put into the order of time first, so that the same matches give the same result to the
-last digit, wherever they were found and in whatever order they came.
+Matches are sorted by time first, so that results are equal to the last digit on every backend.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ _NOTHING = Schema(MappingProxyType({}), "", "", ValueKind.INTEGER)
 
 @dataclass(frozen=True)
 class ResultFinisher:
-    """What becomes of matches with these columns."""
+    """Aggregates, sorts and limits matches with these columns."""
 
     finishing: ResultAggregation
     matches: pa.Schema
@@ -57,7 +56,7 @@ class ResultFinisher:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns of the result, and what they are called in `rows`."""
+        """The columns of the result, and their names in `rows`."""
         if self.finishing.whole.grouped:
             return {column.name: column.name for column in self.finishing.columns}
         renamed = {c.source: c.name for c in self.finishing.columns if c.source != c.name}
@@ -67,7 +66,7 @@ class ResultFinisher:
 
     @property
     def rows(self) -> pa.Schema:
-        """The columns of what is ordered: matches, or groups with the times of their first."""
+        """The columns before sorting: matches, or groups with the times of their first match."""
         if not self.finishing.whole.grouped:
             return self.matches
         shape = self._shape
@@ -77,8 +76,7 @@ class ResultFinisher:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The columns of `rows` that order what is equal otherwise; groups by their first
-        matches, and those of the same times by their keys."""
+        """The columns of `rows` that break ties: the times, and the keys of groups."""
         if not self.finishing.whole.grouped:
             return STANDARD_COLUMNS
         return (
@@ -91,8 +89,7 @@ class ResultFinisher:
         return self.ordered(self.grouped(matches))
 
     def grouped(self, matches: pa.Table) -> pa.Table:
-        """Groups of matches, where they are asked for; groups of different keys may be made of
-        different tables."""
+        """Groups matches, if the query says so; can be applied to disjoint sets of keys."""
         if not self.finishing.whole.grouped:
             return matches
         matches = matches.take(_order(matches, (), STANDARD_COLUMNS))
@@ -111,8 +108,7 @@ class ResultFinisher:
         )
 
     def ordered(self, rows: pa.Table) -> pa.Table:
-        """Matches or groups in their order, or the first of them, with the columns of the
-        result."""
+        """Sorts and limits matches or groups, and selects the columns of the result."""
         order = _order(rows, self.finishing.order, self.times)
         first = self.finishing.whole.first
         rows = rows.take(order if first is None else order.slice(0, first))
@@ -120,7 +116,7 @@ class ResultFinisher:
 
     @property
     def _shape(self) -> ResultShape:
-        """What is returned, over groups as if each were the events of one variable."""
+        """The columns over groups, each as the events of one Kleene variable."""
         returns = []
         for column in self.finishing.columns:
             value: Expr = FieldRef(GROUP, column.source, EventPosition.ALL)
@@ -138,9 +134,9 @@ class ResultFinisher:
         return ResultShape(query, _NOTHING, self.matches, {GROUP: columns})
 
     def _groups(self, matches: pa.Table) -> tuple[Ints, Ints]:
-        """Groups in the order of their first matches: where each begins among the rows."""
+        """Offsets and rows of groups, in the order of their first matches."""
         keys = [key.source for key in self.finishing.keys]
-        if not keys:  # all matches are one group, also where there are none
+        if not keys:  # all matches, or none, are one group
             return np.array([0, matches.num_rows]), np.arange(matches.num_rows)
         code = np.zeros(matches.num_rows, np.int64)
         for key in keys:
@@ -157,7 +153,7 @@ class ResultFinisher:
 
 
 def _order(rows: pa.Table, keys: Sequence[ResultSortKey], times: Sequence[str]) -> pa.Array:
-    """The places of rows in their order: by the keys, then by time."""
+    """The order of rows by the keys, then by time."""
     by: list[Ints | Bools] = []
     for key in keys:
         column = combine_column(rows, key.source)

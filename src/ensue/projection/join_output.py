@@ -1,7 +1,7 @@
-"""Matches of several queries side by side: what they say together, and their common table.
+"""Joins of the matches of several queries: interval join, conditions, and result table.
 
-A side is a table of matches as a query without RETURN gives it: `match_id`, `start`, `end`, then a
-struct for each variable, or a list of them. A joined row names a row of each side, or none (-1).
+A side is the result table of a query without RETURN: `match_id`, `start`, `end`, then a struct for
+each variable, or a list of structs. A joined row has the row number of each side, or -1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from ensue.ir.pattern import Atom, Kleene, Pattern, Seq
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.kernels import hashing
-from ensue.projection.match_ids import DIGITS, compute_salts, hash_rows
+from ensue.projection.match_ids import compute_salts, format_hashes, hash_rows
 from ensue.projection.match_table import ResultShape
 from ensue.projection.values import MatchValues
 from ensue.schema import Schema, ValueKind
@@ -34,14 +34,12 @@ from ensue.vector.take import create_empty_table, take_values
 
 MATCH_COLUMNS = ("match_id", "start", "end")
 LOCATION = "location"  # where events have one
-_TOGETHER = Schema(
-    MappingProxyType({}), "", "", ValueKind.INTEGER
-)  # sides have times of their own
+_NO_SCHEMA = Schema(MappingProxyType({}), "", "", ValueKind.INTEGER)  # each side has its own
 
 
 @dataclass(frozen=True)
 class ProjectedSide:
-    """What is known of the matches of one query: its columns, and the variables among them."""
+    """The columns of one side, and the variables among them."""
 
     schema: pa.Schema
     variables: tuple[str, ...]
@@ -56,7 +54,7 @@ class ProjectedSide:
 
 
 class JoinSchema:
-    """Sides that are looked at together."""
+    """The columns of several sides, and of their join."""
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class JoinSchema:
         self.arrow = pa.schema(fields)
         self.unit = time_unit(self.arrow)
         query = Query(Seq(tuple(parts)), returns=tuple(returns))
-        self.shape = ResultShape(query, _TOGETHER, self.arrow, columns_of)
+        self.shape = ResultShape(query, _NO_SCHEMA, self.arrow, columns_of)
         self.columns_of = columns_of
 
     def kind(self, expr: Expr) -> ValueKind:
@@ -95,7 +93,7 @@ class JoinSchema:
 
     @property
     def result(self) -> pa.Schema:
-        """The columns of joined rows: `start`, `end` and place are those of the first side."""
+        """The columns of joined rows: `start`, `end` and location are those of the first side."""
         first = self.sides[0].schema
         returned = self.shape.returned()
         names = {r.name for r in returned}
@@ -106,17 +104,19 @@ class JoinSchema:
 
 
 class JoinedRows:
-    """Rows of several sides beside each other."""
+    """Joined rows of several sides."""
 
     def __init__(self, shape: JoinSchema, tables: Sequence[pa.Table], rows: Sequence[Ints]):
         self.shape, self.tables, self.rows = shape, tuple(tables), tuple(rows)
         self.gathered = MatchValues(
-            _matches(shape.sides, tables, rows), create_empty_table(shape.arrow), shape.columns_of,
-            shape.shape.results, shape.unit,
+            _build_matches(shape.sides, tables, rows), create_empty_table(shape.arrow),
+            shape.columns_of, shape.shape.results, shape.unit,
         )  # fmt: skip
         for side, table in zip(shape.sides, tables, strict=True):
             for variable in side.variables:
-                array = _events(table, variable)
+                array = to_single_array(table.column(variable))
+                if side.kleene(variable):
+                    array = array.flatten()
                 for k, field in enumerate(array.type):
                     name = get_column_name(variable, field.name)
                     self.gathered.know(name, array.field(k))
@@ -125,7 +125,7 @@ class JoinedRows:
         return self.gathered.evaluate(expr)
 
     def holds(self, conjuncts: Sequence[Expr]) -> Bools:
-        """Where all conditions are true; what is compared with nothing is not."""
+        """Where all conditions are true, not NULL."""
         kept = np.ones(self.gathered.matches.count, np.bool_)
         for conjunct in conjuncts:
             kept &= truth(self.values(conjunct))
@@ -136,7 +136,7 @@ class JoinedRows:
         return take_values(to_single_array(self.tables[side].column(name)), self.rows[side])
 
     def table(self, identity: bytes) -> pa.Table:
-        """The joined rows as a result. HAVING is asked before."""
+        """The result table of the joined rows, after HAVING."""
         shape, wanted = self.shape.shape, self.shape.result
         returned = {r.name: r.expr for r in shape.returned()}
         arrays = []
@@ -144,14 +144,14 @@ class JoinedRows:
             if field.name in returned:
                 array = shape.array_of(returned[field.name], self.gathered)
             elif field.name == "match_id":
-                array = self._ids(identity)
+                array = self._compute_ids(identity)
             else:
                 array = self.column(field.name)
             arrays.append(array if array.type == field.type else array.cast(field.type))
         return pa.Table.from_arrays(arrays, schema=wanted)
 
-    def _ids(self, identity: bytes) -> pa.Array:
-        """Ids that hash the meaning of the query and the ids of all sides."""
+    def _compute_ids(self, identity: bytes) -> pa.Array:
+        """Hashes of the query and the ids of all sides."""
         count = self.gathered.matches.count
         first, second = compute_salts(identity)
         high, low = np.full(count, first), np.full(count, second)
@@ -160,10 +160,7 @@ class JoinedRows:
             hashed = hash_rows(table.select(["match_id"]), [("match_id", "match_id")], every)
             salt, _ = compute_salts(f"side {number}".encode())
             hashing.fold_rows(as_read_only(rows), *hashed, salt, high, low)
-        data = hashing.format_hex(high, low, DIGITS)
-        places = np.arange(0, 32 * count + 1, 32, dtype=np.int64)
-        buffers = [None, pa.py_buffer(places), pa.py_buffer(data)]
-        return pa.Array.from_buffers(pa.large_string(), count, buffers).cast(pa.string())
+        return format_hashes(high, low)
 
 
 def get_column_name(variable: str, field: str) -> str:
@@ -171,13 +168,7 @@ def get_column_name(variable: str, field: str) -> str:
     return f"{variable}.{field}"
 
 
-def _events(table: pa.Table, variable: str) -> pa.StructArray:
-    """The events of a variable in all matches of a table, one behind the other."""
-    column = to_single_array(table.column(variable))
-    return column.flatten() if pa.types.is_list(column.type) else column
-
-
-def _matches(
+def _build_matches(
     sides: Sequence[ProjectedSide], tables: Sequence[pa.Table], rows: Sequence[Ints]
 ) -> Matches:
     singles: dict[str, Ints] = {}
@@ -186,47 +177,42 @@ def _matches(
         for variable in side.variables:
             column = to_single_array(table.column(variable))
             if side.kleene(variable):
-                lists[variable] = _segments(column, chosen)
+                lists[variable] = _select_lists(column, chosen)
                 continue
-            there = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), np.bool_)
-            own = np.append(np.where(there, np.arange(len(there)), -1), -1)  # [-1]: no match
+            bound = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), np.bool_)
+            own = np.append(np.where(bound, np.arange(len(bound)), -1), -1)  # [-1]: no match
             singles[variable] = own[chosen]
     return Matches(singles, lists, len(rows[0]))
 
 
-def _segments(column: pa.ListArray, chosen: Ints) -> tuple[Ints, Ints]:
-    """Of each chosen match the places of its events among those of all; no match has none."""
+def _select_lists(column: pa.ListArray, chosen: Ints) -> tuple[Ints, Ints]:
+    """The offsets and positions of the events of each chosen match; -1 has no events."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     counts = np.append(np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64), 0)
     begins = np.append(np.cumsum(counts[:-1]) - counts[:-1], 0)
-    mine = counts[chosen]
-    offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(mine, out=offsets[1:])
-    shift = np.repeat(begins[chosen] - offsets[:-1], mine)
+    sizes = counts[chosen]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    shift = np.repeat(begins[chosen] - offsets[:-1], sizes)
     return offsets, shift + np.arange(offsets[-1])
 
 
 def evaluate_having(joined: JoinedRows) -> Bools | None:
-    """Which rows HAVING keeps; None: all."""
+    """The rows that satisfy HAVING; None: all."""
     having = joined.shape.having
     return None if having is None else truth(joined.values(having))
 
 
 def filter_rows(rows: Sequence[Ints], kept: Bools) -> tuple[Ints, ...]:
-    """Some of the joined rows."""
-    return tuple(one[kept] for one in rows)
+    return tuple(of_side[kept] for of_side in rows)
 
 
-# ----------------------------------------------------------------------
-# Which matches of two sides belong together: equal keys, and one in a range before the other.
-
-MOST_PAIRS = 1 << 20  # that are looked at together
+MAX_PAIRS = 1 << 20  # in one batch of an interval join
 Times = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """A range in the unit of a matcher's time.
+    """A lookback range in ticks.
 
     >>> from ensue.ir.selection import ByTime
     >>> TimeRange.of(LookbackRange(ByTime(5_000), RangeAnchor.START, ByTime(1_001)), "us")
@@ -243,11 +229,11 @@ class TimeRange:
         return cls(_length(range_.far, unit, up=False), near, range_.anchor)
 
     def since(self, anchors: Times) -> Times:
-        """When an archived match starts at the earliest."""
+        """The earliest start of an archived match."""
         return subtract_length(anchors, self.far)
 
     def until(self, anchors: Times) -> Times:
-        """When it ends at the latest, this moment included."""
+        """The latest end of an archived match, inclusive."""
         if self.near is not None:
             return subtract_length(anchors, self.near)
         if anchors.dtype.kind == "f":
@@ -256,7 +242,7 @@ class TimeRange:
 
 
 def subtract_length(times: Times, by: int | float) -> Times:
-    """Times earlier by a length; no earlier than 64 bits reach."""
+    """Subtracts a length from times, saturating at 64 bits."""
     if times.dtype.kind == "f" or isinstance(by, float):
         return times - by
     return np.maximum(times, np.iinfo(np.int64).min + by) - by
@@ -281,7 +267,7 @@ def get_match_times(matches: pa.Table, name: str, unit: Unit) -> Times:
 def encode_keys(
     live: Sequence[pa.Array], archived: Sequence[pa.Array], count: int, others: int
 ) -> tuple[Ints, Ints]:
-    """One number for each combination of key values; -1 where one of them equals nothing.
+    """One number for each combination of key values; -1 where a value is NULL.
 
     >>> encode_keys([pa.array(["x", None, "y"])], [pa.array(["y", "x"])], 3, 2)
     (array([ 0, -1,  1]), array([1, 0]))
@@ -295,7 +281,7 @@ def encode_keys(
         right = np.where((right < 0) | (b < 0), -1, right * size + b)
         dense, at = np.unique(np.concatenate([left, right]), return_inverse=True)
         if len(dense) and dense[0] < 0:
-            at = at - 1  # those without a key stay at -1
+            at = at - 1  # -1 stays -1
         left, right = at[:count], at[count:]
     return left, right
 
@@ -307,35 +293,33 @@ def join_intervals(
     starts: Times,
     ends: Times,
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Rows of both sides that have one key and of which the second lies in the range of the first,
-    in the order of the first, then by start; not too many at a time, and never a part of a row."""
+    """Batches of pairs with equal keys whose second row is in the time range of the first row,
+    ordered by first row, then by start; a batch has all pairs of its first rows."""
     ours, theirs = codes
     order = np.lexsort((starts, theirs))
     order = order[np.searchsorted(theirs[order], 0) :]
     codes_in_order, starts_in_order = theirs[order], starts[order]
-    low = _places(codes_in_order, starts_in_order, ours, since, "left")
-    high = _places(codes_in_order, starts_in_order, ours, until, "right")
+    low = _search(codes_in_order, starts_in_order, ours, since, "left")
+    high = _search(codes_in_order, starts_in_order, ours, until, "right")
     counts = np.where(ours < 0, 0, np.maximum(high - low, 0))
     sums = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
         done = 0 if begin == 0 else int(sums[begin - 1])
-        end = max(begin + 1, int(np.searchsorted(sums, done + MOST_PAIRS, side="right")))
-        mine = counts[begin:end]
-        left = np.repeat(np.arange(begin, end), mine)
-        places = np.arange(len(left)) - np.repeat(np.cumsum(mine) - mine, mine)
-        right = order[np.repeat(low[begin:end], mine) + places]
+        end = max(begin + 1, int(np.searchsorted(sums, done + MAX_PAIRS, side="right")))
+        sizes = counts[begin:end]
+        left = np.repeat(np.arange(begin, end), sizes)
+        places = np.arange(len(left)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        right = order[np.repeat(low[begin:end], sizes) + places]
         inside = ends[right] <= until[left]
         yield left[inside], right[inside]
         begin = end
 
 
-def _places(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> Ints:
-    """Where times would stand among those of one code, in arrays that are sorted by both."""
-    begins = np.searchsorted(codes, wanted, side="left")
-    ends = np.searchsorted(codes, wanted, side="right")
-    low, high = begins.astype(np.int64), ends.astype(np.int64)
-    # a bisection for all at once: 64 steps at most
+def _search(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> Ints:
+    """A vectorized `searchsorted` of (code, time) in arrays that are sorted by both."""
+    low = np.searchsorted(codes, wanted, side="left").astype(np.int64)
+    high = np.searchsorted(codes, wanted, side="right").astype(np.int64)
     while True:
         open_ = low < high
         if not open_.any():
@@ -352,15 +336,8 @@ def select_latest(
 ) -> npt.NDArray[np.bool_]:
     """Which pairs are among the `count` latest of their first row: by end, start, then rank.
 
-    >>> nothing = np.zeros(3, np.int64)
-    >>> select_latest(
-    ...     nothing,
-    ...     np.array([0, 1, 2]),
-    ...     np.array([1, 5, 3]),
-    ...     np.array([2, 6, 6]),
-    ...     np.array([0, 1, 2]),
-    ...     2,
-    ... )
+    >>> zeros, rows = np.zeros(3, np.int64), np.array([0, 1, 2])
+    >>> select_latest(zeros, rows, np.array([1, 5, 3]), np.array([2, 6, 6]), rows, 2)
     array([False,  True,  True])
     """
     order = np.lexsort((ranks[theirs], starts[theirs], ends[theirs], ours))

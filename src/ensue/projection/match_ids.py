@@ -1,4 +1,4 @@
-"""Stable names of matches: a hash of the query and of the content of the events."""
+"""Stable ids of matches: a hash of the query and of the content of the events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ Pair = tuple[Words, Words]
 ColumnsOf = Mapping[str, Sequence[tuple[str, str]]]  # variable -> (field, column of the events)
 
 DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8)
-ORDINAL = "__ordinal"  # where a column of this name is, events know their number already
-_BLOCK = 1 << 15  # values that are hashed at once: what they take stays in the processor's cache
-_MOST = (2**31 - 1) // 32  # as many ids have offsets of 32 bits
+ORDINAL = "__ordinal"  # the column of duplicate events' numbers, if they are known
+_BLOCK = 1 << 15  # values hashed at once, so that they fit into the processor's cache
+_MOST = (2**31 - 1) // 32  # ids whose offsets fit into 32 bits
 
 
 def compute_match_ids(
@@ -54,8 +54,8 @@ def compute_match_ids(
 ) -> pa.Array:
     """A string of 32 hexadecimal digits for each match.
 
-    It depends on the query and, for each variable, on the content of its events, however Arrow
-    encodes them. `events` is in order of its column `end`: equal events are near each other.
+    It depends on the query and, for each variable, on the content of its events, not on their
+    Arrow encoding. `events` is sorted by its column `end`, so duplicates are close.
     """
     if matches.count > _MOST:
         raise pa.ArrowCapacityError("more ids than one array of strings can hold")
@@ -93,9 +93,9 @@ def compute_subscription_ids(
     columns: Sequence[tuple[str, str]],
     end: str,
 ) -> pa.Array:
-    """The same for matches of subscriptions: `identities[which]` says what each is of.
+    """The ids of matches of the subscriptions `identities[which]`.
 
-    `times` are its start and its end, as words that do not depend on how Arrow encodes them.
+    `times` are start and end as 64-bit words that do not depend on their Arrow encoding.
     """
     pairs = [compute_salts(identity) for identity in identities]
     high = np.array([first for first, _ in pairs], np.uint64)[which]
@@ -128,17 +128,17 @@ class HashedRows:
 
     high: Words
     low: Words
-    at: npt.NDArray[np.int32] | None = None  # by row, the place of its hash; None: they are equal
+    at: npt.NDArray[np.int32] | None = None  # by row: index of its hash; None: the row itself
 
     def places(self, rows: Ints) -> Ints:
-        """Where the hashes of rows are; -1 where there is no row."""
+        """The indices of the hashes of rows; -1 stays -1."""
         if self.at is None:
             return as_read_only(rows)
         return as_read_only(self.at[rows].astype(np.int64))
 
 
 class RowHashes:
-    """The hashes of all rows of a table that knows its ordinals, for several results from it."""
+    """The hashes of all rows of a table with ordinals, shared by several results."""
 
     def __init__(self, events: pa.Table, end: str) -> None:
         self.events = events
@@ -162,10 +162,7 @@ def compute_salts(name: bytes) -> tuple[np.uint64, np.uint64]:
 def _event_hashes(
     events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
 ) -> HashedRows:
-    """The hashes of the events that occur in matches.
-
-    Events of the same content are told apart by their number among them.
-    """
+    """The hashes of the events in matches; duplicate events are numbered."""
     wanted = np.zeros(events.num_rows, np.bool_)
     for rows in members:
         wanted[rows] = True
@@ -175,12 +172,12 @@ def _event_hashes(
         twins = None
     else:
         wanted |= twins
-    # what is not asked for costs less than to leave it out
+    # hashing some rows too many is cheaper than taking rows
     chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
-        _number(some, alike if chosen is None else alike[chosen])
+        add_ordinals(some, alike if chosen is None else alike[chosen])
     elif twins is not None:
         within = twins if chosen is None else twins[chosen]
         alike = np.zeros(len(within), np.int64)
@@ -188,28 +185,28 @@ def _event_hashes(
             alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
         else:
             alike[within] = _numbered(events, twins)
-        _number(some, alike)
+        add_ordinals(some, alike)
     if chosen is None:
         return HashedRows(*some)
-    # one row more, without a hash: that of a variable without an event, -1
+    # the last one is for -1, an unbound variable
     at = np.full(events.num_rows + 1, -1, np.int32)
     at[chosen] = np.arange(len(chosen), dtype=np.int32)
     return HashedRows(*some, at)
 
 
-def _number(some: Pair, alike: Ints) -> None:
-    """Tells events of the same content apart by their number; the first is what it is."""
-    later = alike > 0
+def add_ordinals(hashes: Pair, ordinals: Ints) -> None:
+    """Adds the ordinals of duplicate events to their hashes; the first one is 0."""
+    later = ordinals > 0
     if later.any():
-        number_high, number_low = hash_words(alike[later])
-        some[0][later] += number_high
-        some[1][later] += number_low
+        high, low = hash_words(ordinals[later])
+        hashes[0][later] += high
+        hashes[1][later] += low
 
 
 def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
-    """For the wanted rows their number among rows of the same content, 0 for the others.
+    """The ordinals of the wanted rows among rows of the same content, 0 for the others.
 
-    `events` is in order of its `times`.
+    `events` is sorted by `times`.
 
     >>> table = pa.table({"t": [1, 1, 1, 2], "x": ["a", "b", "a", "a"]})
     >>> number_duplicates(table, np.array([False, False, True, True]), get_event_times(table, "t"))
@@ -231,7 +228,7 @@ def _numbered(events: pa.Table, twins: Bools) -> Ints:
 
 
 def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
-    """The hashes of all that is in some rows, or in all of them."""
+    """The hashes of the content of some rows, or of all."""
     columns = [
         (name, name) for name in events.column_names if name not in (LAST_POSITION, FIRST_POSITION)
     ]
@@ -239,7 +236,7 @@ def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
 
 
 def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
-    """The rows in a run of equal times, where the run has one of the wanted rows.
+    """The rows in runs of equal times that contain a wanted row.
 
     >>> find_equal_times(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
     array([False,  True,  True, False, False])
@@ -250,8 +247,7 @@ def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return inside
-    same = np.zeros(len(rows), np.bool_)
-    same |= (rows > 0) & (times[rows - 1] == times[rows])
+    same = (rows > 0) & (times[rows - 1] == times[rows])
     after = np.minimum(rows + 1, len(times) - 1)
     same |= (after > rows) & (times[after] == times[rows])
     tied = sorted_unique(times[rows[same]])
@@ -265,7 +261,7 @@ def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
 def get_event_times(
     events: pa.Table, end: str, unit: Unit | None = None
 ) -> npt.NDArray[np.generic]:
-    """The times by which events are ordered."""
+    """The times by which events are sorted."""
     unit = time_unit(events.schema) if unit is None else unit
     return np.asarray(from_arrow(events.column(end), unit, end).values)
 
@@ -307,12 +303,11 @@ def _add(
         hashing.add_column(*_hashes(array, kind), valid, *own, high, low)
 
 
-# Kinds that hash alike where their values are the same.
-_FAMILY = {ValueKind.DATE: "timestamp"}
+_FAMILY = {ValueKind.DATE: "timestamp"}  # equal dates and timestamps have equal hashes
 
 
 def _hashes(array: pa.Array, kind: ValueKind) -> Pair:
-    """The hashes of values, brought into one form first."""
+    """The hashes of values, after normalization."""
     if types.is_dictionary(array.type):
         if not len(array.dictionary):
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
@@ -334,17 +329,15 @@ def _hashes(array: pa.Array, kind: ValueKind) -> Pair:
 
 
 def _words(array: pa.Array, kind: ValueKind) -> Ints | None:
-    """Values that fit into one word of 64 bits, as such words; None: those of other kinds."""
+    """Values as 64-bit words; None: their kind does not fit."""
     if types.is_dictionary(array.type):
         return None
     match kind:
         case ValueKind.INTEGER:
             return integers(array)
         case ValueKind.FLOAT:
-            values = floats(array) + 0.0  # of two zeros one
-            unknown = np.isnan(values)
-            if unknown.any():
-                values[unknown] = np.nan  # of many one
+            values = floats(array) + 0.0  # -0.0 becomes 0.0
+            values[np.isnan(values)] = np.nan  # one bit pattern for all NaN
             return values.view(np.int64)
         case ValueKind.BOOLEAN:
             return booleans(array).astype(np.int64)

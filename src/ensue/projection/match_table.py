@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -34,78 +33,22 @@ from ensue.projection.trigger_limits import (
 )
 from ensue.projection.values import ColumnsOf, MatchValues, index_columns
 from ensue.schema import Schema, ValueKind
-from ensue.vector.arrow_numpy import Bools, Ints, as_read_only, to_kernel_validity
+from ensue.vector.arrow_numpy import Ints, as_read_only, to_kernel_validity
 from ensue.vector.arrow_types import kind_of_arrow, plain_type, time_unit
 from ensue.vector.column_values import arrow_type, from_arrow, to_arrow, truth
 from ensue.vector.match_rows import FIRST, TRIGGER, Matches
 from ensue.vector.take import take_values
 
 _CHOOSING = ("first", "last", "min", "max", "any_value", "mode")
-_STANDARD = ("match_id", "start", "end", "location")
-
-
-def build_result_schema(
-    query: Query,
-    schema: Schema,
-    arrow_schema: pa.Schema,
-    columns_of: ColumnsOf,
-    whole_of: ColumnsOf | None = None,
-) -> pa.Schema:
-    """The columns that `build` gives.
-
-    `columns_of` lists for each positive variable its fields, and the columns of the events table
-    that hold them; `whole_of` those that a whole event shows, if not all.
-    """
-    shape = ResultShape(query, schema, arrow_schema, columns_of, whole_of)
-    returned = shape.returned()
-    standard = {
-        "match_id": pa.string(),
-        "start": arrow_schema.field(schema.start).type,
-        "end": arrow_schema.field(schema.end).type,
-    }
-    if schema.location is not None:
-        from ensue.vector.geo_columns import location_type
-
-        standard["location"] = location_type(arrow_schema, schema)
-    names = {r.name for r in returned}
-    fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
-    columns = [pa.field(r.name, shape.type_of(r.expr)) for r in returned]
-    if not query.all_events:
-        return pa.schema([*fields, *columns])
-    labels = shape.labels([field.name for field in (*fields, *columns)])
-    own = list(labels.schema)
-    return pa.schema(
-        [*fields, *own[: len(ALL_EVENTS_COLUMNS)], *columns, *own[len(ALL_EVENTS_COLUMNS) :]]
-    )
-
-
-def build_match_table(
-    matches: Matches,
-    events: pa.Table,
-    query: Query,
-    schema: Schema,
-    residual: tuple[Expr, ...] = (),
-    *,
-    columns_of: ColumnsOf,
-    whole_of: ColumnsOf | None = None,
-    named_by: ColumnsOf | None = None,
-    query_fingerprint: bytes | None = None,
-    hashes: RowHashes | None = None,
-) -> pa.Table:
-    """The result of a query, given its matches as rows of the events; see `Result`."""
-    made = MatchTableBuilder(
-        query, schema, events.schema, residual, columns_of=columns_of, whole_of=whole_of,
-        named_by=named_by, query_fingerprint=query_fingerprint,
-    )  # fmt: skip
-    return made.build(matches, events, hashes)
 
 
 class MatchTableBuilder:
-    """The result of a query: all that does not depend on its matches is worked out once.
+    """Builds the result table of a query from its matches.
 
-    `named_by` are the columns that tell events apart, if not all of them do.
-    Matches that fail HAVING, or one of the conjuncts in `residual`, are left out. A residual
-    conjunct that mentions an event which a match does not have does not apply to it.
+    `columns_of` lists for each positive variable its fields, and their columns in the events
+    table; `whole_of` the columns of a whole event, and `named_by` those that identify it, if not
+    all. Drops matches that fail HAVING or a conjunct in `residual`. A residual conjunct that
+    mentions an unbound variable does not apply.
     """
 
     def __init__(
@@ -121,36 +64,58 @@ class MatchTableBuilder:
         query_fingerprint: bytes | None = None,
     ) -> None:
         self.query, self.schema, self.residual = query, schema, residual
-        self.wanted = build_result_schema(query, schema, arrow_schema, columns_of, whole_of)
         self.identity = (
             compute_fingerprint(query) if query_fingerprint is None else query_fingerprint
         )
         self.unit = time_unit(arrow_schema)
-        # what speaks of all matches of an event comes before anything is cut into pieces
+        # conditions on all matches of an event are evaluated before the result is split
         self.reduces = query.limit is not None or is_summarized(query)
         left = replace(query, having=None) if self.reduces else query
         self.shape = ResultShape(left, schema, arrow_schema, columns_of, whole_of, named_by)
+        returned = self.shape.returned()
+        standard = {
+            "match_id": pa.string(),
+            "start": arrow_schema.field(schema.start).type,
+            "end": arrow_schema.field(schema.end).type,
+        }
+        if schema.location is not None:
+            from ensue.vector.geo_columns import location_type
+
+            standard["location"] = location_type(arrow_schema, schema)
+        names = {r.name for r in returned}
+        fields = [pa.field(name, type) for name, type in standard.items() if name not in names]
+        columns = [pa.field(r.name, self.shape.type_of(r.expr)) for r in returned]
+        self.labels: EventRowProjection | None = None
+        if query.all_events:
+            names = {field.name for field in (*fields, *columns)}
+            whole = self.shape.whole_of
+            self.labels = EventRowProjection.of(query, arrow_schema, whole, names)
+            own, count = list(self.labels.schema), len(ALL_EVENTS_COLUMNS)
+            columns = [*own[:count], *columns, *own[count:]]
+        self.wanted = pa.schema([*fields, *columns])
 
     def build(
         self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
     ) -> pa.Table:
         """The table of some matches, which are rows of the events."""
-        query, schema, residual, shape = self.query, self.schema, self.residual, self.shape
+        query, residual, shape = self.query, self.residual, self.shape
         gathered = MatchValues(matches, events, {}, shape.results, self.unit)
         gathered.columns = shape.columns
         if self.reduces:
-            gathered = _reduced(_filtered(gathered, query.having, residual), query, schema)
+            gathered = _reduce(_filter(gathered, query.having, residual), query, self.schema)
             residual = ()
-        finished = _summarised if is_summarized(query) else _assembled
-        if query.all_events:
-            finished = _labelled
 
         def assemble(part: Matches) -> pa.Table:
             try:
-                found = gathered.of(part)
-                return finished(found, shape, schema, residual, self.identity, self.wanted, hashes)
+                values = gathered.of(part)
+                if is_summarized(query):
+                    return self._build_summaries(values, hashes)
+                values = _filter(values, shape.query.having, residual)
+                if self.labels is not None:
+                    return self._build_event_rows(values, self.labels, hashes)
+                return self._build_rows(values, self.wanted, hashes)
             except (pa.ArrowInvalid, pa.ArrowCapacityError):
-                # Strings or lists beyond what one array can hold: the result comes in pieces.
+                # strings or lists beyond the capacity of an array: the table gets several chunks
                 if part.count < 2:
                     raise
                 middle = part.count // 2
@@ -158,6 +123,77 @@ class MatchTableBuilder:
                 return pa.concat_tables([assemble(part.pick(half)) for half in halves])
 
         return assemble(gathered.matches)
+
+    def _build_rows(
+        self, gathered: MatchValues, wanted: pa.Schema, hashes: RowHashes | None
+    ) -> pa.Table:
+        """One row per match."""
+        matches, events, schema = gathered.matches, gathered.events, self.schema
+        shape, pattern = self.shape, self.query.pattern
+        columns = shape.named_by
+        standard: dict[str, Callable[[], pa.Array]] = {
+            "match_id": lambda: compute_match_ids(
+                self.identity, matches, events, columns, schema.end, hashes
+            ),
+            "start": lambda: take_values(
+                gathered.whole(schema.start), _find_first_rows(gathered, schema)
+            ),
+            "end": lambda: take_values(gathered.whole(schema.end), get_last_rows(matches)),
+            "location": lambda: _compute_hulls(matches, events, schema),
+        }
+        if is_interval_negation(pattern):
+            for name, end in zip(("start", "end"), get_interval_ends(pattern), strict=True):
+                standard[name] = partial(_repeat_moment, end, matches.count)
+        returned = {r.name: r.expr for r in shape.returned()}
+        arrays = [
+            shape.array_of(returned[name], gathered) if name in returned else standard[name]()
+            for name in wanted.names
+        ]
+        return _build_table(arrays, wanted)
+
+    def _build_event_rows(
+        self, gathered: MatchValues, labels: EventRowProjection, hashes: RowHashes | None
+    ) -> pa.Table:
+        """One row per event of a match; the columns of the match are repeated."""
+        names = set(labels.schema.names)
+        of_match = pa.schema([field for field in self.wanted if field.name not in names])
+        matches = self._build_rows(gathered, of_match, hashes)
+        owner, arrays = labels.table(gathered)
+        own = dict(zip(labels.schema.names, arrays, strict=True))
+        columns = [
+            own[name] if name in own else matches.column(name).take(pa.array(owner))
+            for name in self.wanted.names
+        ]
+        return pa.table(columns, schema=self.wanted)
+
+    def _build_summaries(self, gathered: MatchValues, hashes: RowHashes | None) -> pa.Table:
+        """One row per trigger."""
+        rows, events, schema = gathered.matches, gathered.events, self.schema
+        summaries = TriggerSummary(self.shape.query, self.shape.named_by, schema.type_column)
+        members = gathered.of(summaries.members(rows))
+        triggers = Matches({TRIGGER: rows.rows[TRIGGER]}, {}, rows.count)
+        standard: dict[str, Callable[[], pa.Array]] = {
+            "match_id": lambda: summaries.ids(self.identity, rows, events, schema.end, hashes),
+            "start": lambda: take_values(gathered.whole(schema.start), rows.rows[FIRST]),
+            "end": lambda: take_values(gathered.whole(schema.end), rows.rows[TRIGGER]),
+            "location": lambda: _compute_hulls(triggers, events, schema),
+        }
+        returned = {r.name: r.expr for r in self.query.returns}
+        arrays = []
+        for name in self.wanted.names:
+            expr = returned.get(name)
+            if expr is None:
+                arrays.append(standard[name]())
+            elif is_count_all(expr):
+                arrays.append(pa.array(rows.tally, pa.int64()))
+            else:
+                arrays.append(self.shape.array_of(expr, members))
+        return _build_table(arrays, self.wanted)
+
+
+def _build_table(arrays: list[pa.Array], schema: pa.Schema) -> pa.Table:
+    pairs = zip(arrays, schema.types, strict=True)
+    return pa.table([a if a.type == type else a.cast(type) for a, type in pairs], schema=schema)
 
 
 def filter_matches(
@@ -168,141 +204,46 @@ def filter_matches(
     residual: tuple[Expr, ...],
     columns_of: ColumnsOf,
 ) -> Matches:
-    """The matches that `build` does not leave out, for HAVING or a conjunct of the residual."""
+    """The matches that satisfy HAVING and the residual conjuncts."""
     gathered = MatchValues(
         matches, events, columns_of, OperatorProjection(query, schema, events.schema)
     )
-    return _filtered(gathered, query.having, residual).matches
+    return _filter(gathered, query.having, residual).matches
 
 
-def _reduced(gathered: MatchValues, query: Query, schema: Schema) -> MatchValues:
-    """What LIMIT keeps, or one row a trigger."""
+def _reduce(gathered: MatchValues, query: Query, schema: Schema) -> MatchValues:
+    """Applies LIMIT, or summarizes the matches of each trigger."""
     matches = gathered.matches
     if query.limit is not None:
         return gathered.of(limit_matches(matches, query))
     if matches.tally is not None:
         return gathered
-    firsts, starts = _first_rows(gathered, schema), None
+    firsts, starts = _find_first_rows(gathered, schema), None
     if schema.intervals:
         times = np.asarray(from_arrow(gathered.whole(schema.start), gathered.unit).values)
         starts = times[firsts]
     return gathered.of(summarize_by_trigger(matches, firsts, starts, latest=query.exists))
 
 
-def _assembled(
-    gathered: MatchValues,
-    shape: "ResultShape",
-    schema: Schema,
-    residual: tuple[Expr, ...],
-    identity: bytes,
-    wanted: pa.Schema,
-    hashes: RowHashes | None,
-) -> pa.Table:
-    gathered = _filtered(gathered, shape.query.having, residual)
-    matches, events = gathered.matches, gathered.events
-    standard: dict[str, Callable[[], pa.Array]] = {
-        "match_id": lambda: compute_match_ids(
-            identity, matches, events, shape.named_by, schema.end, hashes
-        ),
-        "start": lambda: take_values(gathered.whole(schema.start), _first_rows(gathered, schema)),
-        "end": lambda: take_values(gathered.whole(schema.end), get_last_rows(matches)),
-        "location": lambda: _hulls(matches, events, schema),
-    }
-    if is_interval_negation(shape.query.pattern):
-        ends = get_interval_ends(shape.query.pattern)
-        for name, end in zip(("start", "end"), ends, strict=True):
-            standard[name] = partial(_moments, end, matches.count)
-    returned = {r.name: r.expr for r in shape.returned()}
-    arrays = []
-    for name, type in zip(wanted.names, wanted.types, strict=True):
-        array = shape.array_of(returned[name], gathered) if name in returned else standard[name]()
-        arrays.append(array if array.type == type else array.cast(type))
-    return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-def _labelled(
-    gathered: MatchValues,
-    shape: "ResultShape",
-    schema: Schema,
-    residual: tuple[Expr, ...],
-    identity: bytes,
-    wanted: pa.Schema,
-    hashes: RowHashes | None,
-) -> pa.Table:
-    """One row for each event of a match: the columns of the match are the same in all of them."""
-    gathered = _filtered(gathered, shape.query.having, residual)
-    returned = {r.name for r in shape.returned()}
-    standard = [name for name in _STANDARD if name in wanted.names and name not in returned]
-    labels = shape.labels([*standard, *returned])
-    own = dict.fromkeys(labels.schema.names)
-    of_match = pa.schema([field for field in wanted if field.name not in own])
-    matches = _assembled(gathered, shape, schema, (), identity, of_match, hashes)
-    owner, arrays = labels.table(gathered)
-    own = dict(zip(labels.schema.names, arrays, strict=True))
-    columns = [
-        own[name] if name in own else matches.column(name).take(pa.array(owner))
-        for name in wanted.names
-    ]
-    return pa.table(columns, schema=wanted)
-
-
-def _moments(end: Expr, count: int) -> pa.Array:
-    """A moment for each match without events."""
+def _repeat_moment(end: Expr, count: int) -> pa.Array:
+    """A constant time for each match without events."""
     assert isinstance(end, Literal)
     value = to_instant(end.value) if isinstance(end.value, date) else end.value
     return pa.array([value] * count)
 
 
-def _filtered(
-    gathered: MatchValues, having: Expr | None, residual: tuple[Expr, ...]
-) -> MatchValues:
-    kept: Bools | None = None
-    for conjunct in residual:
-        holds = gathered.holds(conjunct)
-        kept = holds if kept is None else kept & holds
+def _filter(gathered: MatchValues, having: Expr | None, residual: tuple[Expr, ...]) -> MatchValues:
+    conditions = [gathered.holds(conjunct) for conjunct in residual]
     if having is not None:
-        holds = truth(gathered.evaluate(having))
-        kept = holds if kept is None else kept & holds
+        conditions.append(truth(gathered.evaluate(having)))
+    kept = np.logical_and.reduce(conditions) if conditions else None
     if kept is None or bool(kept.all()):
         return gathered
     return gathered.of(gathered.matches.where(kept))
 
 
-def _summarised(
-    gathered: MatchValues,
-    shape: "ResultShape",
-    schema: Schema,
-    _residual: tuple[Expr, ...],
-    identity: bytes,
-    wanted: pa.Schema,
-    hashes: RowHashes | None,
-) -> pa.Table:
-    """One row a trigger."""
-    rows, events, query = gathered.matches, gathered.events, shape.query
-    summaries = TriggerSummary(query, shape.named_by, schema.type_column)
-    members = gathered.of(summaries.members(rows))
-    standard: dict[str, Callable[[], pa.Array]] = {
-        "match_id": lambda: summaries.ids(identity, rows, events, schema.end, hashes),
-        "start": lambda: take_values(gathered.whole(schema.start), rows.rows[FIRST]),
-        "end": lambda: take_values(gathered.whole(schema.end), rows.rows[TRIGGER]),
-        "location": lambda: _hulls(summaries.located(rows), events, schema),
-    }
-    returned = {r.name: r.expr for r in query.returns}
-    arrays = []
-    for field in wanted:
-        expr = returned.get(field.name)
-        if expr is None:
-            array = standard[field.name]()
-        elif is_count_all(expr):
-            array = pa.array(rows.tally, pa.int64())
-        else:
-            array = shape.array_of(expr, members)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.table(arrays, schema=wanted)
-
-
-def _first_rows(gathered: MatchValues, schema: Schema) -> Ints:
-    """The event of each match that starts first."""
+def _find_first_rows(gathered: MatchValues, schema: Schema) -> Ints:
+    """The event of each match with the earliest start."""
     matches = gathered.matches
     if not schema.intervals:
         first, last = matches.ends()
@@ -323,7 +264,7 @@ def _first_rows(gathered: MatchValues, schema: Schema) -> Ints:
 
 
 class ResultShape:
-    """What a query returns, and in which types."""
+    """The columns that a query returns, and their types."""
 
     def __init__(
         self,
@@ -344,25 +285,19 @@ class ResultShape:
         self._kleenes = frozenset(get_kleene_variables(query.pattern))
         self.columns = index_columns(columns_of)
         self._event_types: dict[str, pa.DataType] = {}
-        self._fields: dict[str, list[pa.Field]] = {}  # of events, by variable
-        self._returned = self._all_returned()
+        self._returned: Sequence[ReturnItem] = query.returns
+        if not (query.returns or query.exists or query.all_events):
+            at = dict.fromkeys(self._kleenes, EventPosition.ALL)
+            self._returned = [
+                ReturnItem(
+                    FieldRef(variable, None, at.get(variable, EventPosition.ONLY)), variable
+                )
+                for variable in iterate_bound_variables(query.pattern)
+            ]
 
     def returned(self) -> Sequence[ReturnItem]:
-        """The columns of RETURN; without it, every positive variable, results too."""
+        """The columns of RETURN; without it, every positive variable and operator result."""
         return self._returned
-
-    def labels(self, others: Sequence[str]) -> EventRowProjection:
-        """The columns of events beside these, where a row is an event."""
-        return EventRowProjection.of(self.query, self._schema, self.whole_of, others)
-
-    def _all_returned(self) -> Sequence[ReturnItem]:
-        if self.query.returns or self.query.exists or self.query.all_events:
-            return self.query.returns
-        found = []
-        for variable in iterate_bound_variables(self.query.pattern):
-            at = EventPosition.ALL if variable in self._kleenes else EventPosition.ONLY
-            found.append(ReturnItem(FieldRef(variable, None, at), variable))
-        return found
 
     def type_of(self, expr: Expr) -> pa.DataType:
         match expr:
@@ -408,9 +343,7 @@ class ResultShape:
             parts = [take_values(gathered.whole(column), rows) for _, column in columns]
         unbound = rows < 0
         mask = pa.array(unbound) if bool(unbound.any()) else None
-        fields = self._fields.get(field.variable)
-        if fields is None:
-            fields = self._fields[field.variable] = list(self._event_type(field.variable))
+        fields = list(self._event_type(field.variable))
         return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
     def _is_list(self, field: FieldRef) -> bool:
@@ -421,19 +354,14 @@ class ResultShape:
 
     def _event_type(self, variable: str) -> pa.DataType:
         if variable not in self._event_types:
-            self._event_types[variable] = self._event_type_of(variable)
+            if variable in self.results.applied:
+                names = self.results.own(variable)
+                fields = [(name, self.results.type_of(variable, name)) for name in names]
+            else:
+                columns = self.whole_of[variable]
+                fields = [(name, self._schema.field(column).type) for name, column in columns]
+            self._event_types[variable] = pa.struct(fields)
         return self._event_types[variable]
-
-    def _event_type_of(self, variable: str) -> pa.DataType:
-        if variable in self.results.applied:
-            names = self.results.own(variable)
-            return pa.struct([(name, self.results.type_of(variable, name)) for name in names])
-        return pa.struct(
-            [
-                pa.field(name, self._schema.field(column).type)
-                for name, column in self.whole_of[variable]
-            ]
-        )
 
     def _column_type(self, field: FieldRef) -> pa.DataType:
         assert field.name is not None
@@ -450,34 +378,31 @@ class ResultShape:
     def _zone(self, expr: Expr) -> str | None:
         """The zone of a computed timestamp."""
 
-        def of_field(field: FieldRef) -> str | None:
+        def get_zone(field: FieldRef) -> str | None:
             type = plain_type(self._column_type(field))
             return str(type.tz) if types.is_timestamp(type) and type.tz is not None else None
 
-        return get_time_zone(expr, of_field)
+        return get_time_zone(expr, get_zone)
 
 
-def _hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa.Array:
-    """The places of matches: few queries have any."""
+def _compute_hulls(matches: Matches, events: pa.Table, schema: Schema) -> pa.Array:
     from ensue.vector.geo_columns import compute_match_hulls
 
     return compute_match_hulls(matches, events, schema)
 
 
-# ----------------------------------------------------------------------
-# How large the table of matches will be, before it is made.
-
-MATCH_BYTES = 128  # bytes: its id, its times, and what it takes to compute them
+MATCH_BYTES = 128  # its id and times, and the memory to compute them
 VALUE_BYTES = 16
 
 
 def estimate_result_bytes(
     matches: Matches, events: pa.Table, query: Query, whole_of: ColumnsOf
 ) -> float:
-    """About how many bytes the result takes; events are copied into every match they are in."""
+    """The approximate size of a result; events are copied into each of their matches."""
     if is_summarized(query) or not events.num_rows:
         return 0.0
-    whole = [e.variable for r in query.returns if _is_event(e := r.expr)]
+    refs = [r.expr for r in query.returns if isinstance(r.expr, FieldRef)]
+    whole = [ref.variable for ref in refs if ref.name is None]
     values = len(query.returns) - len(whole)
     if query.all_events or not query.returns:
         whole = list(iterate_bound_variables(query.pattern))
@@ -490,16 +415,8 @@ def estimate_result_bytes(
     return size
 
 
-def _is_event(expr: Expr) -> TypeGuard[FieldRef]:
-    return isinstance(expr, FieldRef) and expr.name is None
-
-
-# ----------------------------------------------------------------------
-# Nested columns as plain ones: `a.price` in the place of a struct `a`.
-
-
 def flatten_schema(schema: pa.Schema, *, lists: bool = True) -> pa.Schema:
-    """The columns that `flat` gives.
+    """The columns of `flatten_table`.
 
     >>> event = pa.struct({"t": pa.int64(), "x": pa.string()})
     >>> flatten_schema(pa.schema({"id": pa.string(), "a": event, "b": pa.list_(event)})).names
@@ -539,13 +456,14 @@ def _leaves(name: str, type: pa.DataType, lists: bool) -> list[pa.Field]:
     if types.is_struct(type):
         return [leaf for f in type for leaf in _leaves(f"{name}.{f.name}", f.type, lists)]
     if lists and _of_structs(type):
+        wrap = pa.large_list if types.is_large_list(type) else pa.list_
         inside = _leaves(name, type.value_type, lists)
-        return [pa.field(leaf.name, _list_of(type, leaf.type)) for leaf in inside]
+        return [pa.field(leaf.name, wrap(leaf.type)) for leaf in inside]
     return [pa.field(name, type)]
 
 
 def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
-    """The plain columns of an array that is no slice."""
+    """The flat columns of an array that is no slice."""
     if types.is_struct(array.type):
         return [part for field in array.flatten() for part in _parts(field, lists)]
     if lists and _of_structs(array.type):
@@ -561,7 +479,3 @@ def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
 def _of_structs(type: pa.DataType) -> bool:
     listed = types.is_list(type) or types.is_large_list(type)
     return bool(listed and types.is_struct(type.value_type))
-
-
-def _list_of(type: pa.DataType, inside: pa.DataType) -> pa.DataType:
-    return pa.large_list(inside) if types.is_large_list(type) else pa.list_(inside)

@@ -1,4 +1,4 @@
-"""Matches of subscriptions as rows: who is told, from when to when, where, and which events."""
+"""Result rows of subscriptions: subscription, times, location and events; JSON values."""
 
 import json
 import math
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.projection.match_ids import compute_subscription_ids
+from ensue.vector.arrow_numpy import to_single_array
 from ensue.vector.arrow_types import plain_type
 from ensue.vector.column_values import Vector, to_arrow
 from ensue.vector.event_table import StreamSchema
@@ -50,7 +51,7 @@ def build_notifications(
     events: pa.Table,
     shape: StreamSchema,
 ) -> pa.Table:
-    """The rows of matches: of the subscriptions `names[which]`, made of rows of `events`."""
+    """The result rows of the subscriptions `names[which]`, whose events are rows of `events`."""
     schema = build_notification_schema(shape)
     kind = shape.schema.time_kind
     zone = getattr(schema.field("end").type, "tz", None)
@@ -64,35 +65,26 @@ def build_notifications(
     ids = compute_subscription_ids(
         identities, which, words, matches, events, fields_of, shape.schema.end
     )
-    bare = events.select(shape.arrow.names)
-    arrays = [take_rows(bare, members).column(name) for name in bare.column_names]
-    plain = [_plain(array).cast(plain_type(array.type)) for array in arrays]
+    columns = take_rows(events.select(shape.arrow.names), members).columns
+    plain = [to_single_array(column).cast(plain_type(column.type)) for column in columns]
     fields = list(schema.field(MEMBERS).type.value_type)
     values = pa.StructArray.from_arrays(plain, fields=fields)
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
-    where: pa.Array = pa.nulls(len(which), pa.string())
+    locations: pa.Array = pa.nulls(len(which), pa.string())
     if shape.schema.location is not None and len(which):
-        where = format_match_hulls(matches, events, shape.schema)
-    told = pa.array(list(names), pa.string()).take(pa.array(which))
-    columns = [told, ids, times(start), times(end), where, lists]
-    fitting = [c.cast(t) if c.type != t else c for c, t in zip(columns, schema.types, strict=True)]
-    return pa.table(fitting, schema=schema)
-
-
-def _plain(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+        locations = format_match_hulls(matches, events, shape.schema)
+    subscriptions = pa.array(list(names), pa.string()).take(pa.array(which))
+    arrays = [subscriptions, ids, times(start), times(end), locations, lists]
+    casts = [a.cast(t) if a.type != t else a for a, t in zip(arrays, schema.types, strict=True)]
+    return pa.table(casts, schema=schema)
 
 
 def _words(times: npt.NDArray[Any], unit: str) -> Ints:
-    """Times as words: in nanoseconds where they are moments."""
+    """Times as 64-bit words, timestamps in nanoseconds."""
     if times.dtype == np.float64:
         return (times + 0.0).view(np.int64)
     return times * 1_000 if unit == "us" else times
 
-
-# ----------------------------------------------------------------------
-# The values of matches as JSON has them and as a person reads them.
 
 _BILLION = 1_000_000_000
 
@@ -109,7 +101,7 @@ def replace_nanoseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def convert_to_json_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table, every value as JSON can hold it.
+    """The rows of a table as JSON values.
 
     >>> convert_to_json_rows(
     ...     pa.table({"a": [1.5, float("nan")], "at": [datetime(2026, 3, 14), None]})
@@ -125,7 +117,7 @@ def convert_to_json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def convert_to_json(value: Any, kind: pa.DataType) -> Any:
-    """A value of an Arrow type as JSON can hold it; times in ISO 8601, NaN as null."""
+    """A value of an Arrow type as a JSON value; times in ISO 8601, NaN as null."""
     match value:
         case None | bool() | str():
             return value
@@ -159,7 +151,7 @@ def _nanoseconds(since_epoch: int, zoned: bool) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """A JSON value for a cell of a table, short; UTC is left unsaid.
+    """A short text of a JSON value for a table cell, without the UTC offset.
 
     >>> format_cell({"ts": "2026-03-14T09:06:11.442608+00:00", "tag": "item-7", "n": [1, 2]})
     '{ts: 2026-03-14 09:06:11.442608, tag: item-7, n: [1, 2]}'

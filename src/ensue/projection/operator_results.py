@@ -1,4 +1,4 @@
-"""What the results of users' operators have, for matches: one value a match."""
+"""The attributes of user operators' results, one value per match."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,71 +31,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperatorColumns:
-    """The attributes of results, by variable and name, and where a result is there."""
+    """The attributes of results by variable and name, and the matches that have a result."""
 
     columns: Mapping[str, Mapping[str, pa.Array]]
     there: Mapping[str, Bools]
 
 
 class OperatorProjection:
-    """The results that a query's operators give."""
+    """Computes the results of a query's operators."""
 
     def __init__(self, query: Query, schema: Schema, arrow: pa.Schema) -> None:
         self.applied = {
             applied.variable: applied for applied in iterate_operator_calls(query.pattern)
         }
         self.origins = map_results_to_events(query.pattern)
-        self._pattern = query.pattern
         self._query = query
         self._schema = schema
         self._arrow = arrow
         self._unit = time_unit(arrow)
 
     def own(self, variable: str) -> tuple[str, ...]:
-        """What a result has beside the fields of its event."""
+        """The attributes of a result besides the fields of its event."""
         return (*TIME_ATTRIBUTES, *(name for name, _ in self.applied[variable].operator.z))
 
     def type_of(self, variable: str, name: str) -> pa.DataType:
         """The type of an attribute; times have that of the events' times."""
-        if name in TIME_ATTRIBUTES:
+        kind = self._kind_of(variable, name)
+        if name in TIME_ATTRIBUTES and kind is self._schema.time_kind:
             column = self._schema.start if name == "start" else self._schema.end
-            type_ = plain_type(self._arrow.field(column).type)
-            kind = self.applied[variable].time
-            assert kind is not None
-            plain = kind is self._schema.time_kind
-            return type_ if plain else arrow_type(kind, self._unit, None)
-        return arrow_type(dict(self.applied[variable].operator.z)[name], self._unit, None)
+            return plain_type(self._arrow.field(column).type)
+        return arrow_type(kind, self._unit, None)
+
+    def _kind_of(self, variable: str, name: str) -> ValueKind:
+        applied = self.applied[variable]
+        kind = applied.time if name in TIME_ATTRIBUTES else dict(applied.operator.z)[name]
+        assert kind is not None
+        return kind
 
     def made(self, matches: Matches, events: pa.Table) -> OperatorColumns:
-        """The results of matches, made of their events again."""
+        """Computes the results of matches from their events."""
+        from ensue.codegen.user_functions import find_uncompilable
         from ensue.reference import add_operator_results
 
-        if is_numeric_only(self._pattern):
-            return self._by_loop(matches, events)
-        found = [add_operator_results(self._pattern, b) for b in self._bindings(matches, events)]
-        columns: dict[str, dict[str, pa.Array]] = {}
-        there: dict[str, Bools] = {}
+        columns: dict[str, dict[str, pa.Array]] = {name: {} for name in self.applied}
+        pattern = self._query.pattern
+        if is_numeric_only(pattern):
+            python = bool(find_uncompilable(self._query))
+            numbers, there = compute_results(
+                pattern, self._schema, self._unit, matches, events, python=python
+            )
+            for (variable, name), values in numbers.items():
+                array = self._array(variable, name, values, there[variable])
+                columns[variable][name] = array
+            return OperatorColumns(columns, there)
+        bindings = [add_operator_results(pattern, b) for b in self._bindings(matches, events)]
+        there = {}
         for variable in self.applied:
-            made = [b[variable][0] if variable in b else None for b in found]
-            there[variable] = np.array([m is not None for m in made], np.bool_)
-            columns[variable] = {
-                name: self._column(variable, name, made, there[variable])
-                for name in self.own(variable)
-            }
+            results = [b[variable][0] if variable in b else None for b in bindings]
+            there[variable] = np.array([result is not None for result in results], np.bool_)
+            for name in self.own(variable):
+                columns[variable][name] = self._column(variable, name, results, there[variable])
         return OperatorColumns(columns, there)
-
-    def _by_loop(self, matches: Matches, events: pa.Table) -> OperatorColumns:
-        from ensue.codegen.user_functions import find_uncompilable
-
-        python = bool(find_uncompilable(self._query))
-        numbers = compute_results(
-            self._pattern, self._schema, self._unit, matches, events, python=python
-        )
-        columns: dict[str, dict[str, pa.Array]] = {}
-        for (variable, name), values in numbers.values.items():
-            found = columns.setdefault(variable, {})
-            found[name] = self._array(variable, name, values, numbers.there[variable])
-        return OperatorColumns(columns, numbers.there)
 
     def _bindings(self, matches: Matches, events: pa.Table) -> "list[Binding]":
         from ensue.engine.reference_events import read_events
@@ -106,18 +102,11 @@ class OperatorProjection:
         bound = {v: matches.nth(v, 1) for v in dict.fromkeys(variables)}
         rows = sorted_unique(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
         rows = rows[rows >= 0]
-        schema = self._schema
-        wanted = {
-            schema.start,
-            schema.end,
-            schema.type_column,
-            *get_read_columns(self._pattern),
-        } - {None}
+        schema, computed = self._schema, get_read_columns(self._query.pattern)
+        wanted = {schema.start, schema.end, schema.type_column, *computed}
         used = events.select([n for n in events.column_names if n in wanted])
         inputs = used.take(pa.array(rows))
-        members = read_events(
-            inputs, schema, self._unit, rows=rows, computed=get_read_columns(self._pattern)
-        )
+        members = read_events(inputs, schema, self._unit, rows=rows, computed=computed)
         by_row = {event.position: event for event in members}
         return [
             {v: (by_row[at[k]],) for v, at in bound.items() if at[k] >= 0}
@@ -125,55 +114,32 @@ class OperatorProjection:
         ]
 
     def _column(
-        self, variable: str, name: str, made: "list[Event | None]", there: Bools
+        self, variable: str, name: str, results: "list[Event | None]", there: Bools
     ) -> pa.Array:
-        type_ = self.type_of(variable, name)
-        applied = self.applied[variable]
-        kind = applied.time if name in TIME_ATTRIBUTES else dict(applied.operator.z)[name]
-        assert kind is not None
-        values = [None if m is None else _number(m, name) for m in made]
+        def get_value(result: "Event") -> Any:
+            return getattr(result, name) if name in TIME_ATTRIBUTES else result.numbers[name]
+
+        kind = self._kind_of(variable, name)
+        values = [None if result is None else get_value(result) for result in results]
         if kind is ValueKind.STRING:
-            return pa.array(values, type_)
-        scale = applied.tick if kind in (ValueKind.TIMESTAMP, ValueKind.DURATION) else 1
+            return pa.array(values, self.type_of(variable, name))
+        is_time = kind in (ValueKind.TIMESTAMP, ValueKind.DURATION)
+        scale = self.applied[variable].tick if is_time else 1
         numbers = [0 if v is None else v if scale == 1 else v // scale for v in values]
         return self._array(variable, name, np.array(numbers), there)
 
     def _array(self, variable: str, name: str, values: Any, there: Bools) -> pa.Array:
-        type_ = self.type_of(variable, name)
-        applied = self.applied[variable]
-        kind = applied.time if name in TIME_ATTRIBUTES else dict(applied.operator.z)[name]
-        assert kind is not None
+        type_, kind = self.type_of(variable, name), self._kind_of(variable, name)
         dtype = {ValueKind.FLOAT: np.float64, ValueKind.BOOLEAN: np.bool_}.get(kind, np.int64)
         vector = Vector(kind, values.astype(dtype), None if there.all() else there)
         array = to_arrow(vector, self._unit, None)
         return array if array.type == type_ else array.cast(type_, safe=False)
 
 
-def _number(made: "Event", name: str) -> Any:
-    match name:
-        case "start":
-            return made.start
-        case "end":
-            return made.end
-        case _:
-            return made.numbers[name]
-
-
-# ----------------------------------------------------------------------
-# Results of operators made of the events of matches, by a loop that is written for the query.
-
 Array = npt.NDArray[np.generic]
-Key = tuple[str, str]  # a result and what it has
+Key = tuple[str, str]  # a result's variable and attribute
 
 _REALS = (ValueKind.FLOAT, ValueKind.DECIMAL)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorNumbers:
-    """What results have, as the numbers of the engine, and where they are there."""
-
-    values: Mapping[Key, Array]
-    there: Mapping[str, Bools]
 
 
 def is_numeric_only(pattern: Pattern) -> bool:
@@ -198,8 +164,9 @@ def compute_results(
     events: pa.Table,
     *,
     python: bool,
-) -> OperatorNumbers:
-    """The results of every match; `python`: the functions are not compiled."""
+) -> tuple[dict[Key, Array], dict[str, Bools]]:
+    """The results of every match as numbers, by a generated loop, and the matches that have one;
+    `python`: the functions are not compiled."""
     loop = _Loop(pattern, python)
     step = cache.get_loop(loop.text(), "make", python=python)
     real = schema.time_kind in _REALS
@@ -225,7 +192,7 @@ def compute_results(
         *there.values(),
         *values.values(),
     )
-    return OperatorNumbers(values, there)
+    return values, there
 
 
 def _time(real: bool) -> type[np.generic]:
@@ -237,7 +204,7 @@ def _dtype(kind: ValueKind) -> type[np.generic]:
 
 
 class _Loop:
-    """Writes the loop over matches."""
+    """Generates the loop over matches."""
 
     def __init__(self, pattern: Pattern, python: bool) -> None:
         self.applied = list(iterate_operator_calls(pattern))
@@ -262,7 +229,7 @@ class _Loop:
             node = describe_operator(applied, self.number[applied.variable], python=self.python)
             if node.builds is not None:
                 head(*node.builds.text.splitlines(), "")
-            self._made(body, applied)
+            self._write_result(body, applied)
         places = [f"c{k}" for k in range(len(self.columns))]
         rows = [f"r{k}" for k in range(len(self.events))]
         there = [f"there{k}" for k in range(len(self.applied))]
@@ -277,7 +244,7 @@ class _Loop:
             head("for k in range(count):")
         return head.text() + body.text()
 
-    def _made(self, out: SourceWriter, applied: OperatorCall) -> None:
+    def _write_result(self, out: SourceWriter, applied: OperatorCall) -> None:
         number = self.number[applied.variable]
         node = describe_operator(applied, number, python=self.python)
         parts = [p for p in applied.inputs if is_input(p)]
@@ -303,7 +270,7 @@ class _Loop:
                 out(f"out{number}_{place}[k] = made[{place}]")
 
     def _value(self, part: Atom | OperatorCall, name: str) -> str:
-        """What an input has under a name."""
+        """The expression of an input's attribute."""
         if is_operator_call(part):
             own = (*TIME_ATTRIBUTES, *dict(part.operator.z))
             if name in own:

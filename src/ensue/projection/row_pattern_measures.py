@@ -1,4 +1,4 @@
-"""What measures reach from matches, for all rows of the result at once."""
+"""Evaluates the MEASURES of MATCH_RECOGNIZE for all rows of the result."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,10 +36,10 @@ _ANY = Literal(None)
 
 
 class MeasureEvaluator:
-    """The rows of a result, and what is reached from them.
+    """Evaluates measures in the rows of a result.
 
-    `match` is the match that each row of the result is of (-1: none), and `place` how far in the
-    match it is: the place of its label (-1: an empty match, or the match as a whole).
+    `match` is the match of each row (-1: none), and `place` the index of its label (-1: an empty
+    match). With one row per match, `place` is None.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MeasureEvaluator:
         self._some = bool(len(match)) and bool((match >= 0).any())
         self._members: dict[tuple[str, ...], tuple[Ints, Ints, Ints]] = {}
         self._places: dict[Navigation, Ints] = {}
-        # every label is a row of the result, and in its place
+        # every label is a row of the result, in this order
         self._all_labels = place is not None and np.array_equal(
             place, np.arange(len(found.labels))
         )
@@ -73,14 +73,16 @@ class MeasureEvaluator:
             assert isinstance(only.expr, FieldRef)
             assert only.expr.name is not None
             column = combine_column(self._partitions.table, only.expr.name)
-            return take_values(column, self._places_of(only))
+            row = replace(only, expr=_ANY, span=None)
+            if row not in self._places:
+                self._places[row] = self._partitions.places(self._rows(row))
+            return take_values(column, self._places[row])
         if isinstance(only, RowAggregate):
             return self._aggregate(only, type)
-        found = to_arrow(self.vector(value), self._partitions.unit, zone)
-        return found if found.type == type else found.cast(type)
+        array = to_arrow(self._evaluate(value), self._partitions.unit, zone)
+        return array if array.type == type else array.cast(type)
 
-    def vector(self, value: RowExpression) -> Vector:
-        """The same as a vector."""
+    def _evaluate(self, value: RowExpression) -> Vector:
         known: dict[RowOperand, Vector] = {}
 
         def lookup(leaf: FieldRef | Aggregate) -> Vector:
@@ -90,20 +92,12 @@ class MeasureEvaluator:
                 known[reach] = self._reach(reach)
             return known[reach]
 
-        found = evaluate(value.expr, lookup, len(self), self._partitions.unit)
-        outside = self._match < 0
-        if not outside.any():
-            return found
-        return _where(found, ~outside)  # a row without a match has no measures
-
-    # ------------------------------------------------------------------------------ one reach
+        return self._hide(evaluate(value.expr, lookup, len(self), self._partitions.unit))
 
     def _reach(self, reach: RowOperand) -> Vector:
         match reach:
             case MatchNumber():
-                safe = np.maximum(self._match, 0)
-                numbers = self._found.numbers[safe] if len(self._found) else safe
-                return Vector(ValueKind.INTEGER, numbers, self._match >= 0)
+                return self._number(self._match)
             case Navigation(expr=expr):
                 return self._at(self._rows(reach), self._match, expr)
             case RowAggregate():
@@ -117,20 +111,13 @@ class MeasureEvaluator:
         names = self._plan.automaton.variables
         return np.array([not variables or name in variables for name in names], np.bool_)
 
-    def _places_of(self, reach: Navigation) -> Ints:
-        """Where in the table the row is that a reach is at, whatever it looks at there."""
-        row = replace(reach, expr=_ANY, span=None)
-        if row not in self._places:
-            self._places[row] = self._partitions.places(self._rows(row))
-        return self._places[row]
-
     def _rows(self, reach: Navigation) -> Ints:
-        """The row that a reach is at, for each row of the result; -1: there is none."""
+        """The target row of a navigation, for each row of the result; -1: none."""
         found, match = self._found, self._match
         if not self._some:
             return np.full(len(match), -1, np.int64)
         wanted = self._wanted(reach.variables)
-        given = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
+        labels = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
         if self._place is None or reach.final:
             if wanted.all():
                 rows = (
@@ -138,19 +125,15 @@ class MeasureEvaluator:
                 )
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
-                rows = loops.find_nth_rows(*given)
-            if self._place is not None:  # else a row of the result is a match
+                rows = loops.find_nth_rows(*labels)
+            if self._place is not None:
                 rows = np.where(match >= 0, rows[np.maximum(match, 0)], -1)
         else:
-            so_far = loops.find_running_nth_rows(*given)
-            place = self._place
-            if not len(so_far):
+            rows, place = loops.find_running_nth_rows(*labels), self._place
+            if not len(rows):
                 return np.full(len(match), -1, np.int64)
-            rows = (
-                so_far
-                if self._all_labels
-                else np.where(place >= 0, so_far[np.maximum(place, 0)], -1)
-            )
+            if not self._all_labels:
+                rows = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
         if reach.shift == 0:
             return rows
         bounds, p = self._partitions.bounds, found.partitions[np.maximum(match, 0)]
@@ -159,42 +142,38 @@ class MeasureEvaluator:
         return np.where(there, moved, -1)
 
     def _at(self, rows: Ints, match: Ints, expr: Expr) -> Vector:
-        """The values of an expression at some rows, each seen from a match; NULL at -1."""
-        partitions = self._partitions
-        if not len(rows):
-            found = evaluate(
-                expr, lambda field: self._column(field, rows, match), 0, partitions.unit
-            )
-        else:
-            found = evaluate(
-                expr, lambda field: self._column(field, rows, match), len(rows), partitions.unit
-            )
-        there = rows >= 0
-        return found if there.all() else _where(found, there)
+        """The values of an expression at some rows of matches; NULL at -1."""
+        unit = self._partitions.unit
+        values = evaluate(expr, lambda field: self._column(field, rows, match), len(rows), unit)
+        return _keep_where(values, rows >= 0)
 
     def _column(self, field: FieldRef | Aggregate, rows: Ints, match: Ints) -> Vector:
         assert isinstance(field, FieldRef)
         assert field.name is not None
         if field.name == CLASSIFIER:
-            return self._classified(rows, match)
+            return self._classify(rows, match)
         if field.name == MATCH_NUMBER:
-            safe = np.maximum(match, 0)
-            numbers = self._found.numbers[safe] if len(self._found) else safe
-            return Vector(ValueKind.INTEGER, numbers, match >= 0)
-        column = take_values(
-            combine_column(self._partitions.table, field.name), self._partitions.places(rows)
-        )
-        return from_arrow(column, self._partitions.unit, field.name)
+            return self._number(match)
+        return from_arrow(self._take(field.name, rows), self._partitions.unit, field.name)
 
-    def _classified(self, rows: Ints, match: Ints) -> Vector:
-        """The variables that rows are mapped to in a match."""
+    def _take(self, name: str, rows: Ints) -> pa.Array:
+        column = combine_column(self._partitions.table, name)
+        return take_values(column, self._partitions.places(rows))
+
+    def _number(self, match: Ints) -> Vector:
+        """MATCH_NUMBER()."""
+        safe = np.maximum(match, 0)
+        numbers = self._found.numbers[safe] if len(self._found) else safe
+        return Vector(ValueKind.INTEGER, numbers, match >= 0)
+
+    def _classify(self, rows: Ints, match: Ints) -> Vector:
+        """CLASSIFIER(): the variables that rows are mapped to."""
         found = self._found
         names = pa.array(self._plan.automaton.variables, pa.string())
         m = np.maximum(match, 0)
         if not len(found):
-            return Vector(
-                ValueKind.STRING, pa.nulls(len(rows), pa.string()), rows >= len(rows) + 1
-            )
+            nulls = pa.nulls(len(rows), pa.string())
+            return Vector(ValueKind.STRING, nulls, np.zeros(len(rows), np.bool_))
         mapped = (match >= 0) & (rows >= found.starts[m]) & (rows < found.stops[m])
         places = np.where(mapped, found.offsets[m] + rows - found.starts[m], 0)
         if not len(found.labels):
@@ -204,53 +183,46 @@ class MeasureEvaluator:
             codes = (found.labels[places] & loops.VARIABLE).astype(np.int64)
         return Vector(ValueKind.STRING, names.take(fixed_array(pa.int64(), codes, mapped)), mapped)
 
-    # ----------------------------------------------------------------------------- aggregates
-
     def _aggregate(self, reach: RowAggregate, type: pa.DataType) -> pa.Array:
         """An aggregate for each row of the result."""
         unit = self._partitions.unit
         if not self._some:
-            whole = self._over_nothing(reach, type)
-            return whole if len(whole) == len(self) else whole.take(pa.array([0] * len(self)))
-        places, rows, upto = self._chosen(reach)
+            empty = compute_row_aggregate(reach.function, [])
+            return pa.array([None if m < 0 else empty for m in self._match.tolist()], type)
+        places, rows, upto = self._select_rows(reach)
         match = np.repeat(np.arange(len(self._found)), np.diff(places))
-        columns = [
-            _Argument(self._at(rows, match, a), self._whole(a, rows)) for a in reach.arguments
-        ]
-        first, last = self._segments(reach, places, upto)
+        vectors = [self._at(rows, match, argument) for argument in reach.arguments]
+        first, last = self._find_segments(reach, places, upto)
         if reach.function in _KERNELS and not reach.distinct and not reach.order:
-            vector = self._counted(reach, places, columns, first, last)
-            if vector is not None:
-                if vector.places is not None:  # a value as it is
-                    return take_values(columns[0].arrow(unit), vector.places).cast(type)
-                assert vector.values is not None
-                found = self._hide(vector.values)
-                made = to_arrow(found, unit, type.tz if pa.types.is_timestamp(type) else None)
-                return made if made.type == type else made.cast(type)
+            result = self._run_kernel(reach, places, vectors, first, last)
+            if isinstance(result, Vector):
+                zone = type.tz if pa.types.is_timestamp(type) else None
+                array = to_arrow(self._hide(result), unit, zone)
+                return array if array.type == type else array.cast(type)
+            if result is not None:
+                values = self._argument(reach.arguments[0], rows, vectors[0])
+                return take_values(values, result).cast(type)
+        if reach.function == "array_agg" and not reach.distinct and not reach.order:
+            values = self._argument(reach.arguments[0], rows, vectors[0])
+            return self._build_lists(values, first, last, type)
         keys = [self._at(rows, match, by.expr) for by in reach.order]
-        return self._one_by_one(reach, columns, keys, first, last, type)
+        return self._interpret(reach, vectors, keys, first, last, type)
 
     def _hide(self, vector: Vector) -> Vector:
-        outside = self._match < 0
-        return _where(vector, ~outside) if outside.any() else vector
+        """A row without a match has no measures."""
+        return _keep_where(vector, self._match >= 0)
 
-    def _over_nothing(self, reach: RowAggregate, type: pa.DataType) -> pa.Array:
-        nothing = compute_row_aggregate(reach.function, [])
-        values = [None if m < 0 else nothing for m in self._match.tolist()]
-        return pa.array(values, type)
-
-    def _whole(self, expr: Expr, rows: Ints) -> pa.Array | None:
+    def _argument(self, expr: Expr, rows: Ints, vector: Vector) -> pa.Array:
+        """The values of an argument, in the type of the column if it is one."""
         if not _is_column(expr):
-            return None
+            return to_arrow(vector, self._partitions.unit)
         assert isinstance(expr, FieldRef)
         assert expr.name is not None
-        return take_values(
-            combine_column(self._partitions.table, expr.name), self._partitions.places(rows)
-        )
+        return self._take(expr.name, rows)
 
-    def _chosen(self, reach: RowAggregate) -> tuple[Ints, Ints, Ints]:
-        """The rows that an aggregate is over: where those of a match begin, the rows, and of each
-        label how many there are up to it."""
+    def _select_rows(self, reach: RowAggregate) -> tuple[Ints, Ints, Ints]:
+        """The rows of an aggregate: the offsets of matches, the rows, and for each label the
+        number of rows up to it."""
         found = self._found
         if reach.variables not in self._members:
             wanted = self._wanted(reach.variables)
@@ -269,8 +241,8 @@ class MeasureEvaluator:
         sizes = np.bincount(match[kept], minlength=len(found))
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), rows[kept], fewer
 
-    def _segments(self, reach: RowAggregate, places: Ints, upto: Ints) -> tuple[Ints, Ints]:
-        """From which chosen row on, up to which, an aggregate is, for each row of the result."""
+    def _find_segments(self, reach: RowAggregate, places: Ints, upto: Ints) -> tuple[Ints, Ints]:
+        """The range of selected rows of an aggregate, for each row of the result."""
         m = np.maximum(self._match, 0)
         first = places[m]
         if self._place is None or reach.final:
@@ -281,18 +253,18 @@ class MeasureEvaluator:
         outside = self._match < 0
         return np.where(outside, 0, first), np.where(outside, 0, last)
 
-    def _counted(
+    def _run_kernel(
         self,
         reach: RowAggregate,
         places: Ints,
-        columns: "Sequence[_Argument]",
+        vectors: Sequence[Vector],
         first: Ints,
         last: Ints,
-    ) -> "_Made | None":
-        """Aggregates that loops run along; None: not for these values."""
-        if not columns:
-            return _Made(Vector(ValueKind.INTEGER, last - first))
-        vector = columns[0].vector
+    ) -> Vector | Ints | None:
+        """An aggregate's values, or the positions of its values; None: no kernel supports it."""
+        if not vectors:
+            return Vector(ValueKind.INTEGER, last - first)
+        vector = vectors[0]
         count = len(vector)
         kept = np.ones(count, np.bool_) if vector.valid is None else vector.valid
         end = np.maximum(last - 1, 0)
@@ -311,7 +283,7 @@ class MeasureEvaluator:
             )
             known = at_end(running).astype(np.int64)
         if reach.function == "count":
-            return _Made(Vector(ValueKind.INTEGER, known))
+            return Vector(ValueKind.INTEGER, known)
         if vector.kind is ValueKind.NULL:
             return None
         there = known > 0
@@ -319,8 +291,7 @@ class MeasureEvaluator:
         if reach.function in ("min", "max"):
             values = _numbers(vector)
             best = loops.running_best(places, values, valid, reach.function == "min")
-            found = np.where(there, at_end(best), -1).astype(np.int64)
-            return _Made(None, found)
+            return np.where(there, at_end(best), -1).astype(np.int64)
         if vector.kind in (ValueKind.INTEGER, ValueKind.DURATION):
             values = np.ascontiguousarray(vector.values)
             most = float(np.abs(values.astype(np.float64)).max()) if count else 0.0
@@ -328,31 +299,29 @@ class MeasureEvaluator:
                 return None  # a sum may leave 64 bits
             totals = at_end(loops.running_sums(places, values, valid)).astype(np.int64)
             if reach.function == "sum":
-                return _Made(Vector(vector.kind, totals, there))
+                return Vector(vector.kind, totals, there)
             if vector.kind is ValueKind.DURATION:
                 return None
             means = totals.astype(np.float64) / np.maximum(known, 1)
-            return _Made(Vector(ValueKind.FLOAT, means, there))
+            return Vector(ValueKind.FLOAT, means, there)
         values = np.ascontiguousarray(vector.values, np.float64)
         sums = at_end(loops.running_sums(places, values, valid)).astype(np.float64)
         if reach.function == "avg":
             sums = sums / np.maximum(known, 1)
-        return _Made(Vector(ValueKind.FLOAT, sums, there))
+        return Vector(ValueKind.FLOAT, sums, there)
 
-    def _one_by_one(
+    def _interpret(
         self,
         reach: RowAggregate,
-        columns: "Sequence[_Argument]",
+        vectors: Sequence[Vector],
         keys: Sequence[Vector],
         first: Ints,
         last: Ints,
         type: pa.DataType,
     ) -> pa.Array:
-        """Aggregates by their plain meaning."""
+        """An aggregate, computed row by row in Python."""
         unit = self._partitions.unit
-        if reach.function == "array_agg" and not reach.distinct and not reach.order:
-            return self._lists(columns[0].arrow(unit), first, last, type)
-        values = list(zip(*(c.values(unit) for c in columns), strict=True))
+        values = list(zip(*(to_arrow(v, unit).to_pylist() for v in vectors), strict=True))
         sorted_by = list(zip(*(to_arrow(k, unit).to_pylist() for k in keys), strict=True))
         out: list[object] = []
         for begin, end, match in zip(
@@ -368,41 +337,18 @@ class MeasureEvaluator:
             )
         return pa.array(out, type)
 
-    def _lists(self, values: pa.Array, first: Ints, last: Ints, type: pa.DataType) -> pa.Array:
+    def _build_lists(
+        self, values: pa.Array, first: Ints, last: Ints, type: pa.DataType
+    ) -> pa.Array:
         sizes = last - first
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes)
         items = take_values(values, rows) if len(rows) else values.slice(0, 0)
         empty = sizes == 0
-        whole = pa.LargeListArray.from_arrays(
-            pa.array([*offsets[:-1].tolist(), int(offsets[-1])], pa.int64()), items
-        )
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), items)
         if empty.any():
-            whole = whole.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
-        return whole.cast(type)
-
-
-class _Argument:
-    """The values of an argument at all rows that an aggregate may be over."""
-
-    def __init__(self, vector: Vector, whole: pa.Array | None) -> None:
-        self.vector = vector
-        self._whole = whole
-
-    def arrow(self, unit: str) -> pa.Array:
-        """As they came, where they are a column."""
-        return to_arrow(self.vector, unit) if self._whole is None else self._whole  # type: ignore[arg-type]
-
-    def values(self, unit: str) -> list[object]:
-        return list(to_arrow(self.vector, unit).to_pylist())  # type: ignore[arg-type]
-
-
-class _Made:
-    """What a loop has found: values, or the places of values."""
-
-    def __init__(self, values: Vector | None, places: Ints | None = None) -> None:
-        self.values = values
-        self.places = places
+            lists = lists.take(pa.array(np.where(empty, 0, np.arange(len(sizes))), mask=empty))
+        return lists.cast(type)
 
 
 def _is_column(expr: Expr) -> bool:
@@ -418,9 +364,9 @@ def _numbers(vector: Vector) -> npt.NDArray[np.generic]:
     return np.ascontiguousarray(vector.values)
 
 
-def _where(vector: Vector, there: Bools) -> Vector:
+def _keep_where(vector: Vector, there: Bools) -> Vector:
     """The values, NULL elsewhere."""
-    if vector.kind is ValueKind.NULL:
+    if vector.kind is ValueKind.NULL or there.all():
         return vector
     if isinstance(vector.values, np.ndarray):
         return Vector(vector.kind, vector.values, combine_validity(vector.valid, there))

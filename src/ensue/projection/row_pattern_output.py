@@ -1,4 +1,4 @@
-"""The result of a clause as an Arrow table: its columns, in the order of the standard."""
+"""The result table of MATCH_RECOGNIZE, and the ids of its rows."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from ensue.planner.row_pattern_plan import RowPatternPlan, infer_row_kind, infer
 from ensue.projection.match_ids import (
     ORDINAL,
     Pair,
+    add_ordinals,
     compute_salts,
     find_equal_times,
     format_hashes,
@@ -44,26 +45,26 @@ _SAME_VALUE = ("min", "max", "max_by", "min_by", "any_value")
 
 @dataclass(frozen=True)
 class RowPatternProjection:
-    """What comes out of a clause over a table with these columns."""
+    """Builds the result of MATCH_RECOGNIZE over a table with these columns."""
 
     plan: RowPatternPlan
-    arrow: pa.Schema  # of the table that comes in
+    arrow: pa.Schema  # of the input table
 
     @cached_property
     def before(self) -> tuple[tuple[str, str], ...]:
-        """The columns before the measures, and those of the table that they are."""
+        """The columns before the measures, and their input columns."""
         row_pattern = self.plan.row_pattern
-        found = {key.name: key.column or key.name for key in row_pattern.partition}
+        columns = {key.name: key.column or key.name for key in row_pattern.partition}
         if row_pattern.rows is not RowsPerMatch.ONE:
             for by in row_pattern.order:
-                if isinstance(by.expr, FieldRef) and by.expr.name not in found.values():
+                if isinstance(by.expr, FieldRef) and by.expr.name not in columns.values():
                     assert by.expr.name is not None
-                    found[by.expr.name] = by.expr.name
-        return tuple(found.items())
+                    columns[by.expr.name] = by.expr.name
+        return tuple(columns.items())
 
     @cached_property
     def behind(self) -> tuple[str, ...]:
-        """The columns of the table behind the measures."""
+        """The input columns after the measures."""
         if self.plan.row_pattern.rows is RowsPerMatch.ONE:
             return ()
         named = {column for _, column in self.before}
@@ -77,7 +78,7 @@ class RowPatternProjection:
         return pa.schema(fields)
 
     def type_of(self, measure: Measure) -> pa.DataType:
-        """The type of a measure: that of the column it is, or of what is computed."""
+        """The type of a measure: that of its column, or of the computed value."""
         only = measure.value.only
         unit = time_unit(self.arrow)
         match only:
@@ -107,9 +108,9 @@ class RowPatternProjection:
         return get_expression_zone(value, get_time_zones(self.arrow))
 
     def of(self, partitions: Partitions, found: Iterable[RowMatches]) -> Iterator[pa.Table]:
-        """The rows that matches give."""
-        for some in found:
-            table = self._of_some(partitions, some)
+        """The non-empty tables of several sets of matches."""
+        for matches in found:
+            table = self._build_rows(partitions, matches)
             if table.num_rows:
                 yield table
 
@@ -117,34 +118,31 @@ class RowPatternProjection:
         tables = list(self.of(partitions, found))
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
-    def _of_some(self, partitions: Partitions, found: RowMatches) -> pa.Table:
+    def _build_rows(self, partitions: Partitions, found: RowMatches) -> pa.Table:
         rows, match, place = list_result_rows(self.plan, found)
-        reached = MeasureEvaluator(self.plan, partitions, found, match, place)
+        evaluator = MeasureEvaluator(self.plan, partitions, found, match, place)
         source = partitions.places(rows)
         keys = {key.column for key in self.plan.row_pattern.partition}
         columns = []
         for _, name in self.before:
             column = combine_column(partitions.table, name)
             if name in keys and _is_text(column.type) and len(found) and bool((match >= 0).all()):
-                columns.append(_keys(column, partitions, found, match))
+                columns.append(_repeat_keys(column, partitions, found, match))
             else:
                 columns.append(take_values(column, source))
         for measure in self.plan.row_pattern.measures:
             type = self.schema.field(len(columns)).type
-            columns.append(reached.arrow(measure.value, type, self.zone(measure.value)))
+            columns.append(evaluator.arrow(measure.value, type, self.zone(measure.value)))
         columns += [
             take_values(combine_column(partitions.table, name), source) for name in self.behind
         ]
         return pa.table(columns, schema=self.schema)
 
 
-def _keys(
+def _repeat_keys(
     column: pa.Array | pa.ChunkedArray, partitions: Partitions, found: RowMatches, match: Ints
 ) -> pa.Array:
-    """The key of each row of a result: of each partition's first match, and repeated from there.
-
-    Texts far apart in memory take long to fetch.
-    """
+    """The key of each row: read once per partition, since texts far apart are slow to fetch."""
     first = np.ones(len(found), np.bool_)
     first[1:] = found.partitions[1:] != found.partitions[:-1]
     texts = take_values(column, partitions.places(found.starts[first]))
@@ -156,8 +154,8 @@ def _is_text(type: pa.DataType) -> bool:
 
 
 def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Ints, Ints | None]:
-    """The rows of a result: which row of the partitions each is, of which match (-1: none), and
-    the place of its label (-1: none). With one row per match there are no places."""
+    """For each row of the result the input row, the match (-1: none), and the index of its label
+    (-1: none). With one row per match there are no label indices."""
     wanted = plan.row_pattern.rows
     if wanted is RowsPerMatch.ONE:
         return found.starts, np.arange(len(found)), None
@@ -178,24 +176,21 @@ def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Int
     if len(parts) == 1:
         return parts[0]
     rows, match, place = (np.concatenate(several) for several in zip(*parts, strict=True))
-    # by the row that a match begins with; what has no match begins with itself
+    # by the first row of the match; an unmatched row is its own first row
     begins = np.where(match < 0, rows, found.starts[np.maximum(match, 0)]) if len(found) else rows
     order = np.lexsort((rows, match, begins))
     return rows[order], match[order], place[order]
 
-
-# ----------------------------------------------------------------------
-# Stable names of the rows that a clause gives: a hash of its meaning and of their content.
 
 MATCH_ID = "match_id"
 _ROWS, _PLACE, _EMPTY, _UNMATCHED = (np.uint64(salt) for salt in range(1, 5))
 
 
 class RowMatchIds:
-    """The ids of what is found in some partitions: equal however rows were cut into pieces.
+    """The ids of result rows: hashes that do not depend on how the input is split into batches.
 
-    Rows of the same content are told apart by their number among them. A table whose rows may
-    have lost some of their equals has these numbers in a column.
+    Rows of the same content are numbered. A table that may have lost duplicates has these numbers
+    in a column.
     """
 
     def __init__(self, plan: RowPatternPlan, meaning: str, partitions: Partitions) -> None:
@@ -205,13 +200,13 @@ class RowMatchIds:
         self._columns = [(name, name) for name in plan.columns]
 
     def of(self, found: RowMatches) -> pa.Array:
-        """An id for each row of the result of these matches."""
+        """An id for each result row of these matches."""
         rows, match, place = list_result_rows(self._plan, found)
         sizes = np.diff(found.offsets)
         members = np.repeat(found.starts - found.offsets[:-1], sizes) + np.arange(sizes.sum())
         empty = np.flatnonzero(sizes == 0)
         hashed = self._hashes(members, found.starts[empty], found.unmatched)
-        high, low = self._begun(len(found))
+        high, low = self._init_hashes(len(found))
         hashing.fold_lists(
             as_read_only(found.offsets), as_read_only(members), *hashed, _ROWS, high, low
         )
@@ -223,25 +218,24 @@ class RowMatchIds:
             high[empty], low[empty] = others[0][empty], others[1][empty]
         if place is None:
             return format_hashes(high, low)
-        mine = self._begun(len(rows))
+        ids = self._init_hashes(len(rows))
         matched = match >= 0
-        mine[0][matched], mine[1][matched] = high[match[matched]], low[match[matched]]
+        ids[0][matched], ids[1][matched] = high[match[matched]], low[match[matched]]
         within = np.where(matched & (place >= 0), place - found.offsets[np.maximum(match, 0)], -1)
-        every = np.arange(len(rows))
-        hashing.fold_rows(every, *hash_words(within), _PLACE, *mine)
+        hashing.fold_rows(np.arange(len(rows)), *hash_words(within), _PLACE, *ids)
         if not matched.all():
-            alone = as_read_only(np.where(matched, -1, rows))
-            others = mine[0].copy(), mine[1].copy()
-            hashing.fold_rows(alone, *hashed, _UNMATCHED, *others)
-            mine[0][~matched], mine[1][~matched] = others[0][~matched], others[1][~matched]
-        return format_hashes(*mine)
+            unmatched = as_read_only(np.where(matched, -1, rows))
+            others = ids[0].copy(), ids[1].copy()
+            hashing.fold_rows(unmatched, *hashed, _UNMATCHED, *others)
+            ids[0][~matched], ids[1][~matched] = others[0][~matched], others[1][~matched]
+        return format_hashes(*ids)
 
-    def _begun(self, count: int) -> Pair:
+    def _init_hashes(self, count: int) -> Pair:
         first, second = compute_salts(self._fingerprint)
         return np.full(count, first), np.full(count, second)
 
     def _hashes(self, *wanted_rows: Ints) -> Pair:
-        """The hashes of some rows, at their places."""
+        """The hashes of some rows, by row."""
         partitions = self._partitions
         wanted = np.zeros(partitions.rows, np.bool_)
         for rows in wanted_rows:
@@ -250,7 +244,10 @@ class RowMatchIds:
         twins = np.zeros(0, np.bool_) if known else find_equal_times(self._ties, wanted)
         chosen = np.flatnonzero(wanted if known else wanted | twins)
         places = partitions.places(chosen)
-        some = self._content(places)
+        every = len(places) == partitions.table.num_rows  # hashed in the order of the table
+        some = hash_rows(partitions.table, self._columns, None if every else places)
+        if every:
+            some = some[0][places], some[1][places]
         if known:
             alike = np.asarray(to_single_array(partitions.table.column(ORDINAL)))[places]
         else:
@@ -258,21 +255,14 @@ class RowMatchIds:
             within = twins[chosen]
             if within.any():
                 alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
-        _number(some, alike)
+        add_ordinals(some, alike)
         high, low = (np.zeros(partitions.rows, np.uint64) for _ in range(2))
         high[chosen], low[chosen] = some
         return high, low
 
-    def _content(self, places: Ints) -> Pair:
-        table = self._partitions.table
-        if len(places) < table.num_rows:
-            return hash_rows(table, self._columns, places)
-        high, low = hash_rows(table, self._columns, np.arange(table.num_rows))
-        return high[places], low[places]
-
     @cached_property
     def _ties(self) -> Ints:
-        """A number for each row, the same for those that nothing orders in a partition."""
+        """A number for each row, equal for ties in the order of a partition."""
         partitions = self._partitions
         changes: Bools = np.zeros(partitions.rows, np.bool_)
         begins = partitions.bounds[:-1]
@@ -281,12 +271,3 @@ class RowMatchIds:
             for key in to_sort_keys(partitions.vector(by.expr), by):
                 changes[1:] |= key[1:] != key[:-1]
         return np.cumsum(changes)
-
-
-def _number(some: Pair, alike: Ints) -> None:
-    """Tells rows of the same content apart; the first is what it is."""
-    later = alike > 0
-    if later.any():
-        number = hash_words(alike[later])
-        some[0][later] += number[0]
-        some[1][later] += number[1]

@@ -1,7 +1,6 @@
-"""The order of a result's rows: by end, by start, then event by event.
+"""Sorts results by end, by start, then event by event.
 
-Kernels give matches in the order of their last events, and those of one event as their structure
-holds them. What is in order is not sorted.
+Kernels return matches in the order of their last events, so most results are in order already.
 """
 
 from itertools import pairwise
@@ -21,34 +20,34 @@ from ensue.vector.column_values import from_arrow
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import combine_column
 
-_BLOCK = 1 << 20  # matches with equals that are ordered event by event at a time
-_WORD = 62  # bits of a number that matches are compared by
+_BLOCK = 1 << 20  # tied matches that are sorted event by event at a time
+_WORD = 62  # bits of a sort key
 _KEYS = ["end", "start", "match_id"]
 
 
 def sort_matches(
     matches: Matches, events: pa.Table, query: Query, schema: Schema, unit: Unit
 ) -> Matches:
-    """The same matches by end, then by start, then by their events from the first on."""
+    """Sorts matches by end, then by start, then by their events from the first on."""
     if matches.count < 2 or not matches.variables or is_summarized(query):
-        return matches  # what speaks of all matches of an event comes in the order of events
+        return matches  # summaries have the order of their triggers
     first, last = matches.ends()
     if bool((last < 0).any()):
-        return matches  # one without events is the only one
-    order, alike = _by_times(matches, first, last, events, schema, unit)
+        return matches  # a match without events is the only one
+    order, alike = _sort_by_times(matches, first, last, events, schema, unit)
     if alike.any():
         order = np.arange(matches.count) if order is None else order
-        order = _by_events(matches, query, order, alike, first, last)
+        order = _sort_ties(matches, query, order, alike, first, last)
     return matches if order is None else matches.pick(order)
 
 
-def _by_times(
+def _sort_by_times(
     matches: Matches, first: Ints, last: Ints, events: pa.Table, schema: Schema, unit: Unit
 ) -> tuple[Ints | None, Bools]:
-    """The order by end, start and first event, None if it is there; and which matches are then
-    like the one before them in all three."""
+    """The order by end, start and first event, None if it is given; and a mask of the matches
+    that tie with the one before."""
     ends = _times(events, schema.end, unit)
-    # rows are in the order of their ends: those of one end have one number
+    # rows are sorted by end: rows of the same end get the same number
     same = np.cumsum(np.concatenate([[False], ends[1:] != ends[:-1]]))
     if not schema.intervals:
         key = same[last] * len(ends) + first
@@ -69,7 +68,7 @@ def _times(events: pa.Table, column: str, unit: Unit) -> Ints:
 
 
 def _earliest(matches: Matches, starts: Ints) -> Ints:
-    """The start of each match of events that last."""
+    """The start of each match of interval events."""
     found = np.full(matches.count, starts.max(), starts.dtype)
     for variable in matches.variables:
         offsets, rows = matches.segments(variable)
@@ -80,10 +79,10 @@ def _earliest(matches: Matches, starts: Ints) -> Ints:
     return found
 
 
-def _by_events(
+def _sort_ties(
     matches: Matches, query: Query, order: Ints, alike: Bools, first: Ints, last: Ints
 ) -> Ints:
-    """The order, with matches that are alike so far event by event."""
+    """Sorts tied matches event by event."""
     begins = np.flatnonzero(np.concatenate([[True], ~alike]))
     sizes = np.diff(np.append(begins, len(order)))
     begins, sizes = begins[sizes > 1], sizes[sizes > 1]
@@ -110,10 +109,10 @@ def _by_events(
 
 
 def _codes(matches: Matches, names: list[str], bits: int, width: int, first: Ints) -> Ints:
-    """A number for each match, higher where its events come earlier: some bits for each row from
-    the first event on, which say of which variable it is."""
+    """A number for each match, higher for earlier events: for each row from the first event on,
+    some bits with the row's variable."""
     code = np.zeros(matches.count, np.int64)
-    newest = (width - 1 + first) * bits  # of which the places of rows are taken away
+    newest = (width - 1 + first) * bits
     for number, variable in enumerate(names):
         if variable in matches.rows:
             rows = matches.rows[variable]
@@ -130,7 +129,7 @@ def _codes(matches: Matches, names: list[str], bits: int, width: int, first: Int
 
 
 def _blocks(sizes: Ints) -> list[slice]:
-    """Groups, some at a time, so that what they need is bounded."""
+    """Splits groups into blocks, to bound the memory."""
     ends = np.cumsum(sizes)
     if ends[-1] <= _BLOCK:
         return [slice(0, len(sizes))]
@@ -142,10 +141,7 @@ def _blocks(sizes: Ints) -> list[slice]:
 
 
 def get_named_columns(query: Query) -> set[str]:
-    """The columns of a result that the query names: its variables, if it has no RETURN.
-
-    They replace standard columns of the same name.
-    """
+    """The columns of RETURN, or of the variables; they replace standard columns."""
     named = {column.name for column in query.returns}
     if named or query.all_events:
         return named
@@ -153,10 +149,9 @@ def get_named_columns(query: Query) -> set[str]:
 
 
 def sort_result(found: pa.Table, query: Query | None, *, by_id: bool = True) -> pa.Table:
-    """A result by its columns `end` and `start`, then by `match_id`, or as it stands.
+    """Sorts a result of several queries by `end`, `start` and, if `by_id`, `match_id`.
 
-    For what is not made of matches of one query: then their ids tell them apart. A result
-    without these columns, or in which the query has put others in their place, stays as it is.
+    A result without these columns, or whose query replaces them, is not sorted.
     """
     named = set() if query is None else get_named_columns(query)
     by = [*_KEYS, "position"] if query is not None and query.all_events else _KEYS

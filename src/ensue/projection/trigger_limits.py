@@ -1,7 +1,6 @@
-"""Matches by their trigger, the event that completes them: the first few, their number, or a sign.
+"""LIMIT, COUNT and EXISTS of matches by their trigger, the event that completes them.
 
-Kernels that count without listing matches give `tallied` ones; those of other kernels are taken
-together here.
+Some kernels count matches without listing them; the matches of other kernels are grouped here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,8 @@ from ensue.vector.match_rows import FIRST, TRIGGER, Matches
 Columns = Sequence[tuple[str, str]]
 ColumnsOf = Mapping[str, Columns]
 
-# The variables of tallied matches; a blank in front tells them from those of a pattern.
 _NEVER = np.iinfo(np.int64).max
-RANK = "__rank"  # the column of the ranks of matches, where their rows do not tell their order
+RANK = "__rank"  # the column of the ranks of matches, where their rows do not have stream order
 
 
 def get_last_rows(matches: Matches) -> Ints:
@@ -30,17 +28,13 @@ def get_last_rows(matches: Matches) -> Ints:
     return matches.ends()[1]
 
 
-def count_by_trigger(firsts: Ints, triggers: Ints, counts: Ints) -> Matches:
-    """For each trigger the event where its matches begin, and how many there are."""
-    return Matches({FIRST: firsts, TRIGGER: triggers}, {}, len(triggers), counts)
-
-
 def summarize_by_trigger(
     matches: Matches, firsts: Ints, starts: Ints | None, *, latest: bool
 ) -> Matches:
-    """Matches by their trigger: how many, and the event where the first (or last) one begins.
+    """For each trigger the number of matches, and the first event of the first (or last) one.
 
-    `firsts` are the events that begin each match, at `starts` if that is not their order.
+    `firsts` are the first events of all matches, and `starts` their times if they are not in
+    order.
     """
     triggers, owner, counts = np.unique(
         get_last_rows(matches), return_inverse=True, return_counts=True
@@ -49,11 +43,12 @@ def summarize_by_trigger(
     order = np.lexsort((key, owner))
     ends = np.cumsum(counts)
     chosen = order[ends - 1] if latest else order[ends - counts]
-    return count_by_trigger(firsts[chosen], triggers, counts.astype(np.int64))
+    rows = {FIRST: firsts[chosen], TRIGGER: triggers}
+    return Matches(rows, {}, len(triggers), counts.astype(np.int64))
 
 
 def limit_matches(matches: Matches, query: Query) -> Matches:
-    """The first matches of each trigger, by their members, as many as LIMIT allows."""
+    """Applies LIMIT: the first matches of each trigger, by their events."""
     assert query.limit is not None
     most = query.limit.count
     if matches.count <= most:
@@ -72,8 +67,8 @@ def limit_matches(matches: Matches, query: Query) -> Matches:
 
 
 def sort_by_members(matches: Matches, query: Query, last: Ints) -> Ints:
-    """The order of the semantics: by the last event, then event by event from the first."""
-    owner, code, lengths = _steps(matches, query)
+    """The specified order: by the last event, then event by event from the first."""
+    owner, code, lengths = _list_events(matches, query)
     begins = np.cumsum(lengths) - lengths
     steps = np.full((matches.count, int(lengths.max(initial=1))), _NEVER)
     steps[owner, np.arange(len(owner)) - begins[owner]] = code
@@ -81,7 +76,7 @@ def sort_by_members(matches: Matches, query: Query, last: Ints) -> Ints:
 
 
 def rank_matches(matches: Matches, query: Query) -> pa.Array:
-    """What orders matches of the same time, also those that are known at different times.
+    """Binary sort keys of matches with the same time, comparable between deliveries.
 
     >>> from ensue.ir.pattern import Atom, Seq
     >>> two = Matches({"a": np.array([3, 1]), "b": np.array([5, 5])}, {}, 2)
@@ -89,16 +84,16 @@ def rank_matches(matches: Matches, query: Query) -> pa.Array:
     >>> second < first
     True
     """
-    _, code, lengths = _steps(matches, query)
-    code = np.insert(code, np.cumsum(lengths), _NEVER)  # what has no further event comes later
+    _, code, lengths = _list_events(matches, query)
+    code = np.insert(code, np.cumsum(lengths), _NEVER)  # a prefix is sorted last
     places = np.zeros(matches.count + 1, np.int32)
     np.cumsum(8 * (lengths + 1), out=places[1:])
     buffers = [None, pa.py_buffer(places), pa.py_buffer(code.astype(">i8").tobytes())]
     return pa.Array.from_buffers(pa.binary(), matches.count, buffers)
 
 
-def _steps(matches: Matches, query: Query) -> tuple[Ints, Ints, Ints]:
-    """The events of all matches in order, as numbers: whose they are, which, and how many each."""
+def _list_events(matches: Matches, query: Query) -> tuple[Ints, Ints, Ints]:
+    """The events of all matches in order: match, event code, and the length of each match."""
     variables = [atom.variable for atom in iterate_positive_atoms(query.pattern)]
     codes, owners = [], []
     for number, variable in enumerate(variables):
@@ -112,7 +107,7 @@ def _steps(matches: Matches, query: Query) -> tuple[Ints, Ints, Ints]:
 
 
 class TriggerSummary:
-    """The columns of tallied matches that do not come from one variable."""
+    """The columns of summarized matches that do not belong to one variable."""
 
     def __init__(self, query: Query, columns_of: ColumnsOf, type_column: str | None) -> None:
         assert is_summarized(query)
@@ -129,12 +124,9 @@ class TriggerSummary:
         self.last = None if last is None else last.variable
 
     def members(self, matches: Matches) -> Matches:
-        """What the fields beside COUNT(*) speak of: the last variable's event."""
-        named = {} if self.last is None else {self.last: matches.rows[TRIGGER]}
-        return Matches(named, {}, matches.count)
-
-    def located(self, matches: Matches) -> Matches:
-        return Matches({TRIGGER: matches.rows[TRIGGER]}, {}, matches.count)
+        """The trigger as the last variable's event, for columns beside COUNT(*)."""
+        rows = {} if self.last is None else {self.last: matches.rows[TRIGGER]}
+        return Matches(rows, {}, matches.count)
 
     def ids(
         self,
@@ -144,12 +136,12 @@ class TriggerSummary:
         end: str,
         hashes: RowHashes | None = None,
     ) -> pa.Array:
-        """Names of triggers: a hash of the query and of the content of the event."""
+        """The ids of triggers: a hash of the query and of the content of the event."""
         triggers = matches.rows[TRIGGER]
 
-        def named(rows: Ints, columns: tuple[tuple[str, str], ...]) -> pa.Array:
-            one = Matches({TRIGGER: rows}, {}, len(rows))
-            return compute_match_ids(identity, one, events, {TRIGGER: columns}, end, hashes)
+        def compute_ids(rows: Ints, columns: tuple[tuple[str, str], ...]) -> pa.Array:
+            triggers = Matches({TRIGGER: rows}, {}, len(rows))
+            return compute_match_ids(identity, triggers, events, {TRIGGER: columns}, end, hashes)
 
         groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
         if self.others is not None:
@@ -157,8 +149,8 @@ class TriggerSummary:
         for type_, columns in self.columns_of.items():
             groups.setdefault(tuple(columns), []).append(type_)
         if len(groups) == 1 or self.type_column is None:
-            return named(triggers, next(iter(groups)))
-        # tables of different columns were joined: an event has those of its own type
+            return compute_ids(triggers, next(iter(groups)))
+        # tables of different columns were concatenated: an event has those of its type
         types = np.array(events.column(self.type_column).take(pa.array(triggers)).to_pylist())
         ids = np.empty(matches.count, object)
         for columns, types_ in groups.items():
@@ -166,5 +158,5 @@ class TriggerSummary:
             if self.others is not None and columns == tuple(self.others):
                 of_types |= ~np.isin(types, list(self.columns_of))
             chosen = np.flatnonzero(of_types)
-            ids[chosen] = named(triggers[chosen], columns).to_pylist()
+            ids[chosen] = compute_ids(triggers[chosen], columns).to_pylist()
         return pa.array(ids, pa.string())

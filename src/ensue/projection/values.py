@@ -1,4 +1,4 @@
-"""What matches say: the values of fields and aggregates, one a match."""
+"""The values of fields and aggregates, one per match."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -46,7 +46,7 @@ def index_columns(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
 
 
 class MatchValues:
-    """The events of some matches; each column is looked up once, and only if it is needed."""
+    """Evaluates expressions over matches; each column is looked up once, on demand."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MatchValues:
     ) -> None:
         self.matches = matches
         self.results = results
-        self._made: OperatorColumns | None = None  # what results have, one a match
+        self._made: OperatorColumns | None = None  # attributes of operator results
         self.events = events
         self.unit: Unit = time_unit(events.schema) if unit is None else unit
         self.columns = index_columns(columns_of)
@@ -72,10 +72,14 @@ class MatchValues:
         return other
 
     def column(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
-        """The events' column that a variable's field is in; of a result, its values by match."""
-        if self._is_result(variable):
-            return self._of_result(variable, name)
-        return self.whole(self.columns[variable][name])
+        """The column of a variable's field; of an operator result, its values by match."""
+        if not self._is_result(variable):
+            return self.whole(self.columns[variable][name])
+        assert self.results is not None
+        if name not in self.results.own(variable):
+            source = self.results.origins[variable]
+            return take_values(self.column(source, name), self.matches.nth(source, 1))
+        return self._results().columns[variable][name]
 
     def whole(self, column: str) -> pa.Array | pa.ChunkedArray:
         if column not in self._whole:
@@ -83,18 +87,11 @@ class MatchValues:
         return self._whole[column]
 
     def know(self, column: str, values: pa.Array | pa.ChunkedArray) -> None:
-        """A column that is not in the events, where rows are those of something else."""
+        """Adds a column that is not in the events."""
         self._whole[column] = values
 
     def _is_result(self, variable: str) -> bool:
         return self.results is not None and variable in self.results.applied
-
-    def _of_result(self, variable: str, name: str) -> pa.Array | pa.ChunkedArray:
-        assert self.results is not None
-        if name not in self.results.own(variable):
-            source = self.results.origins[variable]
-            return take_values(self.column(source, name), self.matches.nth(source, 1))
-        return self._results().columns[variable][name]
 
     def _results(self) -> OperatorColumns:
         assert self.results is not None
@@ -103,14 +100,14 @@ class MatchValues:
         return self._made
 
     def bound(self, variable: str) -> Matches:
-        """The matches with the rows of a variable; a result's row is the number of its match."""
+        """The matches with the rows of a variable; the row of a result is that of its match."""
         if not self._is_result(variable):
             return self.matches
         rows = np.where(self._results().there[variable], np.arange(self.matches.count), -1)
         return Matches({variable: rows}, {}, self.matches.count)
 
     def rows(self, field: FieldRef) -> Ints:
-        """The row of the event that a reference means, in each match; -1 for none."""
+        """The row of the event of a reference, in each match; -1 for none."""
         matches = self.bound(field.variable)
         match field.at:
             case EventPosition.NTH:
@@ -132,7 +129,7 @@ class MatchValues:
         return evaluate(expr, self._vector, self.matches.count, self.unit)
 
     def holds(self, condition: Expr) -> Bools:
-        """Where a conjunct is true, or does not apply: it mentions an event that is not there."""
+        """Where a conjunct is true, or does not apply since a variable is unbound."""
         kept = truth(self.evaluate(condition))
         for ref in iterate_references(condition):
             if isinstance(ref, FieldRef):
@@ -149,8 +146,6 @@ class MatchValues:
                 self._vectors[ref] = from_arrow(self.values(ref), self.unit, ref.name)
         return self._vectors[ref]
 
-    # ------------------------------------------------------------------------ aggregates
-
     def chosen(self, aggregate: Aggregate) -> pa.Array:
         """A first, last, min or max of a plain field, in the column's own type."""
         field = aggregate.argument
@@ -163,8 +158,10 @@ class MatchValues:
             places = _one_of_each(aggregate.function, offsets, self._argument(aggregate))
         else:
             places = _extremes(aggregate.function, offsets, self._argument(aggregate))
-        column = self.column(field.variable, field.name)
-        return take_values(column, _picked_rows(elements, places))
+        rows = np.full(len(places), -1, np.int64)
+        if len(elements):
+            rows = np.where(places >= 0, elements[np.maximum(places, 0)], np.int64(-1))
+        return take_values(self.column(field.variable, field.name), rows)
 
     def _argument(self, aggregate: Aggregate) -> Vector:
         """The argument's values for every event of the variable, in all matches."""
@@ -213,7 +210,7 @@ class MatchValues:
         numbers = as_read_only(np.asarray(argument.values))
         match function:
             case "sum" | "avg" if argument.kind in (ValueKind.INTEGER, ValueKind.DURATION):
-                return _of_wholes(function, argument.kind, offsets, numbers, valid)
+                return _aggregate_integers(function, argument.kind, offsets, numbers, valid)
             case "sum":
                 return _known(ValueKind.FLOAT, *segments.sums(offsets, numbers, valid))
             case "avg":
@@ -229,7 +226,7 @@ class MatchValues:
                 return _known(ValueKind.FLOAT, *found)
 
     def _one_by_one(self, aggregate: Aggregate, offsets: Ints, argument: Vector) -> Vector:
-        """An aggregate of each match, by its plain meaning."""
+        """An aggregate of each match, interpreted in Python."""
         values = to_arrow(argument, self.unit).to_pylist()
         ends = offsets.tolist()
         found = [
@@ -244,10 +241,10 @@ def _known(kind: ValueKind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
 
 
-def _of_wholes(
+def _aggregate_integers(
     function: str, kind: ValueKind, offsets: Ints, numbers: Ints, valid: Bools
 ) -> Vector:
-    """A sum of whole numbers, NULL beyond 64 bits, or the average that it makes."""
+    """The sum of integers, NULL beyond 64 bits, or their average."""
     if function == "sum":
         totals, carry, known = segments.integer_sums(offsets, numbers, valid)
         return _known(kind, totals, known & (carry == 0))
@@ -275,7 +272,7 @@ def _extremes(function: str, offsets: Ints, argument: Vector) -> Ints:
 
 
 def _one_of_each(function: str, offsets: Ints, argument: Vector) -> Ints:
-    """Where the value stands that an aggregate picks of each match; -1 for none."""
+    """The position of the value that an aggregate picks of each match; -1 for none."""
     found = np.full(len(offsets) - 1, -1, np.int64)
     if argument.kind is ValueKind.NULL:
         return found
@@ -290,7 +287,7 @@ def _one_of_each(function: str, offsets: Ints, argument: Vector) -> Ints:
 
 
 def _distinct(offsets: Ints, argument: Vector) -> Ints:
-    """How many different values there are in each match."""
+    """The number of distinct values in each match."""
     count = len(offsets) - 1
     if argument.kind is ValueKind.NULL:
         return np.zeros(count, np.int64)
@@ -326,14 +323,8 @@ def _ordered(vector: Vector) -> Ints | Floats:
     return ordered
 
 
-def _picked_rows(elements: Ints, places: Ints) -> Ints:
-    if not len(elements):
-        return np.full(len(places), -1, np.int64)
-    return np.where(places >= 0, elements[np.maximum(places, 0)], np.int64(-1))
-
-
 def take_vector(vector: Vector, places: Ints) -> Vector:
-    """The values at some places; NULL at -1."""
+    """The values at some positions; NULL at -1."""
     there = places >= 0
     if not isinstance(vector.values, np.ndarray):
         found = vector.values.take(fixed_array(pa.int64(), places, there))

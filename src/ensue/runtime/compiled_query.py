@@ -1,4 +1,4 @@
-"""From a checked query to matches: plan, engine and results in one."""
+"""A compiled query: its plan, engines and result builder."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from ensue.engine.reference_engine import ReferenceEngine
 
 AnyEngine: TypeAlias = "Engine | AdaptiveEngine | ReferenceEngine"
-FEW_EVENTS = 10_000  # matches whose table is never too large
+FEW_EVENTS = 10_000  # matches up to which the size of the table is not checked
 
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query made ready for a stream of a known shape."""
+    """A query compiled for a stream schema."""
 
-    query: Query  # checked, as the user wrote it
+    query: Query  # checked
     plan: PhysicalPlan  # in terms of columns
     shape: StreamSchema
-    identity: bytes | None = None  # what sets the ids of its matches apart; None: the query
+    identity: bytes | None = None  # part of match ids; None: the query's fingerprint
     planning: PlannerOptions = DEFAULT_OPTIONS
 
     @cached_property
@@ -51,7 +51,6 @@ class CompiledQuery:
 
     @cached_property
     def result(self) -> MatchTableBuilder:
-        """How its result is built."""
         query, schema = self.physical
         return MatchTableBuilder(
             query,
@@ -68,7 +67,7 @@ class CompiledQuery:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # not what follows from it
 
     def engine(self, *, nullable: bool = False, counted: bool = False) -> AnyEngine:
-        """A matcher with no events yet; `counted`: it counts what it tries."""
+        """An empty engine; `counted`: with counters for EXPLAIN ANALYZE."""
         query, schema = self.physical
         limits = self.planning.limits
         if isinstance(self.plan.structure, ReferencePlan):
@@ -96,7 +95,7 @@ class CompiledQuery:
 
     @cached_property
     def program(self) -> Program:
-        """Its kernel is written once, however many engines follow."""
+        """Its kernel, generated once for all engines."""
         _, schema = self.physical
         return Program(self.plan, schema, self.shape.unit, nullable=False)
 
@@ -109,7 +108,7 @@ def compile_query(
     streaming: bool = False,
     off: Collection[str] = (),
 ) -> CompiledQuery:
-    """Checks a query against a stream's shape and plans it; the options are those of `choose`."""
+    """Checks a query against a stream schema and plans it."""
     checked = check_with_regions(query, shape.schema, streaming=streaming)
     physical, schema = shape.physical(checked)
     plan = choose_plan(physical, schema, planning, off=off, python=find_uncompilable(physical))
@@ -119,7 +118,7 @@ def compile_query(
 def build_result(
     prepared: CompiledQuery, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
 ) -> pa.Table:
-    """Matches as the table the query asks for; the events' hashes may be known already."""
+    """The result table of matches; `hashes` are those of the events, if they are known."""
     query, schema = prepared.physical
     chosen_from = prepared.plan.residual or query.having is not None or query.limit is not None
     if matches.count > FEW_EVENTS and not chosen_from:
@@ -133,7 +132,7 @@ def build_result(
 
 
 def sort_by_time(prepared: CompiledQuery, matches: Matches, events: pa.Table) -> Matches:
-    """Matches in the order of their times."""
+    """Sorts matches by time."""
     query, schema = prepared.physical
     return sort_matches(matches, events, query, schema, prepared.shape.unit)
 
@@ -144,12 +143,12 @@ def get_result_schema(prepared: CompiledQuery) -> pa.Schema:
 
 
 def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
-    """Several deliveries of a matcher as one."""
+    """Concatenates the results of several calls of an engine."""
     return concat_matches([f for f in found if f.count], matcher.output)
 
 
 def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
-    """The types of events that a query asks for and that no event had, as far as is known."""
+    """The types of a query's positive variables that no event had."""
     wanted = {
         n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)
     }

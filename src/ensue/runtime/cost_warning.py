@@ -1,4 +1,4 @@
-"""A warning before a query runs that is expected to hold or find more than it may."""
+"""Warns of queries whose estimated cost exceeds their limits."""
 
 import os
 import warnings
@@ -19,22 +19,22 @@ from ensue.planner.statistics import PlanEstimate, Statistics, format_number
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.traceback_filter import find_stacklevel
 
-SAMPLE = 1_000  # events on which conditions are tried
-PARTIAL_MATCH_BYTES = 64  # bytes, at the least
+SAMPLE = 1_000  # events for the selectivity of conditions
+PARTIAL_MATCH_BYTES = 64  # at least
 MATCH_BYTES = 128
 
 
 def warn_if_expensive(prepared: CompiledQuery, events: pa.Table | None = None) -> None:
-    """Warns of a query that will probably not get through."""
+    """Warns of a query that will probably exceed its limits."""
     if (reason := predict_overflow(prepared, events)) is not None:
         warnings.warn(reason, LimitWarning, stacklevel=find_stacklevel())
 
 
 def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) -> str | None:
-    """Why a query will probably not get through, if it will not.
+    """Why a query will probably exceed its limits; None if it will not.
 
-    By the statistics that its plan was made by; where there are none, and every subset of some
-    events may be a match, by what `events` look like.
+    Uses the statistics of its plan; without statistics, a query whose matches can be any subset
+    of some events is estimated from a sample of `events`.
     """
     plan, query = prepared.plan, prepared.plan.query
     if (
@@ -65,7 +65,7 @@ def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) ->
 
 
 def _exceeded(limits: MatcherLimits, partial: float, found: float) -> str | None:
-    """What would be too little for so many partial matches and matches, if anything is."""
+    """The limit that these numbers of partial matches and matches exceed; None: none."""
     size = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     if partial * PARTIAL_MATCH_BYTES > size or found * MATCH_BYTES > size:
         return f"fit into {format_size(size)}"

@@ -1,4 +1,4 @@
-"""The store of events that matchers still need: those that later matches may contain."""
+"""The buffer of events that later matches may contain."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -18,33 +18,30 @@ from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table, take_rows
 
 Rows = npt.NDArray[np.int64]
-FEW = 1_000  # events that are kept without asking which of them matter: to ask takes longer
-MIN_COMPACT_ROWS = (
-    4_096  # events from which on it is worth to look for those that do not matter any more
-)
-
-MAX_CHUNKS = 64  # fresh parts that are not yet put together
-FEW_MEMBERS = 32  # events that are picked one by one
+FEW = 1_000  # events that are buffered without filtering
+MIN_COMPACT_ROWS = 4_096  # buffered events from which on compaction pays
+MAX_CHUNKS = 64  # new parts before they are concatenated
+FEW_MEMBERS = 32  # events that are looked up one by one
 
 
 @dataclass(frozen=True, slots=True)
 class BufferedEvents:
-    """Events of the past and their rows in the stream, which ascend."""
+    """Past events and their rows in the stream, ascending."""
 
-    events: pa.Table  # with their ordinals: their twins may be gone
+    events: pa.Table  # with ordinals, since duplicates may have been dropped
     rows: Rows
 
     def placed(self, matches: Matches) -> Matches:
-        """Matches as places in these events."""
+        """Matches with row numbers of these events."""
         return matches.moved(lambda rows: find_positions(self.rows, rows))
 
 
 class _Part(NamedTuple):
-    """Events one behind the other, as they came."""
+    """A chunk of consecutive events."""
 
     events: pa.Table
     rows: Rows
-    numbers: Rows  # their ordinals
+    numbers: Rows  # ordinals
 
     def only(self, rows: Rows) -> "_Part":
         places = np.searchsorted(self.rows, rows)
@@ -52,26 +49,23 @@ class _Part(NamedTuple):
 
 
 class EventBuffer:
-    """Keeps the events of a matcher.
+    """Buffers the events of a matcher.
 
-    A few events at a time are kept as they come, in parts, and looked through when there are
-    twice as many as were needed the last time: what one event costs does not depend on how many
-    are kept.
+    Small batches are appended as chunks, and compacted when there are twice as many events as
+    were needed the last time: the cost per event does not depend on the size of the buffer.
     """
 
     def __init__(self, shape: StreamSchema) -> None:
         self._arrow = shape.arrow
         self._schema = shape.arrow.append(pa.field(ORDINAL, pa.int64()))
-        self._parts: list[_Part] = []  # one behind the other
-        self._fresh = 0  # of the parts at the end: not yet put together
+        self._parts: list[_Part] = []
+        self._fresh = 0  # number of the new parts at the end
         self._count = 0
-        self._needed = 0  # when they were looked through
+        self._needed = 0  # events at the last compaction
         self._twins = DuplicateEvents(shape.schema.end, shape.unit)
 
-    # ---------------------------------------------------------------------------- events
-
     def add(self, events: pa.Table, first: int, members: Iterable[Rows] | None) -> None:
-        """The next events, from row `first` on: those among `members`. None: all of them."""
+        """Adds the events from row `first` on that are among `members`. None: all of them."""
         count = events.num_rows
         if members is None:
             numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
@@ -93,10 +87,10 @@ class EventBuffer:
         self._count += len(part.rows)
         self._fresh += 1
         if self._fresh > MAX_CHUNKS:
-            self._tidy()
+            self._merge()
 
-    def _tidy(self) -> None:
-        """Puts parts at the end together, so that each is twice as large as the one behind it."""
+    def _merge(self) -> None:
+        """Concatenates parts at the end, so that each is twice as large as the next."""
         kept = len(self._parts) - max(1, self._fresh)
         self._fresh = 0
         size = sum(len(part.rows) for part in self._parts[kept:])
@@ -107,7 +101,6 @@ class EventBuffer:
             self._parts[kept:] = [self._joined(self._parts[kept:])]
 
     def _joined(self, parts: Sequence[_Part]) -> _Part:
-        """Parts as one."""
         if not parts:
             return _Part(
                 create_empty_table(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -125,18 +118,18 @@ class EventBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is worth to look for events that do not matter any more."""
+        """Whether compaction pays."""
         return self._count > max(MIN_COMPACT_ROWS, 2 * self._needed)
 
     def keep(self, rows: Rows) -> None:
-        """Only the events of some rows, which are all here."""
+        """Drops the events of other rows."""
         if len(rows) < self._count:
             self._parts = [self._joined([self._one().only(rows)])] if len(rows) else []
             self._fresh, self._count = 0, len(rows)
         self._needed = len(rows)
 
     def _one(self) -> _Part:
-        """All of them."""
+        """All events as one part."""
         if len(self._parts) != 1:
             joined = self._joined(self._parts)
             self._parts, self._fresh = [joined] if len(joined.rows) else [], 0
@@ -144,7 +137,7 @@ class EventBuffer:
         return self._parts[0]
 
     def of(self, found: Iterable[Matches]) -> BufferedEvents:
-        """Those that matches are made of, and maybe others."""
+        """The events of matches, and maybe others."""
         rows = [m.elements(v) for m in found if m.count for v in m.variables]
         members = sorted_unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
         members = members[members >= 0]
@@ -162,13 +155,10 @@ class EventBuffer:
         return _Part(part.events.slice(at, 1), part.rows[one], part.numbers[one])
 
     def forget_before(self, now: float) -> None:
-        """No event that ends before `now` comes any more."""
         self._twins.forget_before(now)
 
-    # ---------------------------------------------------------------------------- state
-
     def __len__(self) -> int:
-        """How many events are kept, those included that are let go when it is looked through."""
+        """The number of buffered events, including those that compaction will drop."""
         return self._count
 
     @property
@@ -177,12 +167,11 @@ class EventBuffer:
         return size + self._twins.nbytes
 
     def save(self) -> tuple[bytes, dict[str, npt.NDArray[np.generic]]]:
-        """The events, and arrays that are saved beside them."""
+        """The events, and arrays to be saved with them."""
         whole = self._held(self._one())
         return serialize_table(whole.events), {"rows": whole.rows, **self._twins.save()}
 
     def restore(self, events: bytes, arrays: dict[str, npt.NDArray[np.generic]]) -> None:
-        """Goes on with what was saved."""
         table = deserialize_table(events)
         rows = arrays["rows"].astype(np.int64, copy=False)
         table = table.cast(self._schema).combine_chunks()
@@ -194,7 +183,7 @@ class EventBuffer:
 
 
 def find_positions(known: Rows, rows: Rows) -> Rows:
-    """Where rows stand among known ones, which ascend; -1 stays."""
+    """The positions of rows in `known`, which ascends; -1 stays -1."""
     if not len(rows):
         return rows
     return np.where(rows < 0, np.int64(-1), np.searchsorted(known, rows))

@@ -1,4 +1,4 @@
-"""Which events can matter to queries: by their type, or by all that is asked of one event."""
+"""Prunes events that cannot be in a match, by type or by their conditions."""
 
 from collections.abc import Iterable
 
@@ -14,16 +14,14 @@ from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.cost_warning import takes_subsets
 from ensue.schema import ANY, get_type_names
 
-MANY = 50_000  # events from which on it pays to leave some out before they are sorted and matched
-SOME, PIECES = 4_096, 8  # of these it is tried how many would be left, from so many places
-BLOCK = 1 << 17  # events that are looked at together: what they take stays in the cache
-# of all events, so many at most are taken out of a table that is in order, or that is not
-FEW, MOST = 0.25, 0.95
+MANY = 50_000  # events from which on pruning pays
+SOME, PIECES = 4_096, 8  # sampled events, and the number of slices they are taken from
+BLOCK = 1 << 17  # events scanned at once, so that they fit into the cache
+FEW, MOST = 0.25, 0.95  # maximum share of relevant events in a sorted or unsorted table
 
 
 def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | None:
-    """The types that queries name, negated ones too. None: events of every type matter, since
-    their places count."""
+    """The types in queries, negated ones too. None: all types, since positions count."""
     names: set[str] = set()
     for prepared in queries:
         query = prepared.plan.query
@@ -39,15 +37,15 @@ def get_relevant_types(queries: Iterable[CompiledQuery]) -> frozenset[str] | Non
 
 
 def can_prune_events(prepared: CompiledQuery) -> bool:
-    """Whether events that can play no role change nothing, neither by their place nor time."""
+    """Whether irrelevant events cannot change the result by their position or time."""
     plan, query = prepared.plan, prepared.plan.query
     return not (
         isinstance(plan.structure, ReferencePlan)
         or prepared.planning.adaptive
         or query.strategies & CONTIGUOUS
         or isinstance(query.within, ByEvents)
-        or query.unfinished  # what times out depends on the last event
-        or takes_subsets(prepared)  # what is foreseen of it is measured on all events
+        or query.unfinished  # timeouts depend on the last event
+        or takes_subsets(prepared)  # its cost is estimated from all events
         or any(role.inner is not None or role.lapse for role in plan.roles)
     )
 
@@ -55,17 +53,17 @@ def can_prune_events(prepared: CompiledQuery) -> bool:
 def find_relevant_rows(
     prepared: CompiledQuery, events: pa.Table, in_order: bool
 ) -> npt.NDArray[np.int64] | None:
-    """The rows of the events that can play a role; None: too many to leave the others out."""
+    """The rows of relevant events; None: too many for pruning to pay."""
     count = events.num_rows
     if count < MANY:
         return None
     scan, piece = Scan(prepared.program), SOME // PIECES
     pieces = [events.slice(k * (count - piece) // (PIECES - 1), piece) for k in range(PIECES)]
-    tried = scan.roles_of(pa.concat_tables(pieces).combine_chunks())
-    if np.count_nonzero(tried) > (FEW if in_order else MOST) * len(tried):
+    sample = scan.roles_of(pa.concat_tables(pieces).combine_chunks())
+    if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
         return None
-    found = [
+    rows = [
         np.flatnonzero(scan.roles_of(events.slice(begin, BLOCK)) != 0) + begin
         for begin in range(0, count, BLOCK)
     ]
-    return np.concatenate(found)
+    return np.concatenate(rows)

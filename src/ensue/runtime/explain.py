@@ -1,6 +1,6 @@
-"""How a query or a hierarchy is run: its plan in words, with its kernels, analysed, as a picture.
+"""EXPLAIN of a query or a hierarchy: plan text, kernels, EXPLAIN ANALYZE, and picture.
 
-Without events, the columns are assumed that its expressions ask for.
+Without events, the columns are inferred from the expressions.
 """
 
 from time import perf_counter
@@ -23,35 +23,32 @@ from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.planner.explain.plan_picture import draw_plan
 from ensue.planner.explain.plan_text import explain_memory, explain_plan
 from ensue.planner.explain_analyze import RunCounts, format_analysis
-from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.planner_options import PlannerOptions
 from ensue.planner.schema_inference import infer_schema, plan_without_events
 from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_query
 from ensue.runtime.event_pruning import get_relevant_types
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
+from ensue.vector.arrow_types import Unit
 from ensue.vector.event_table import StreamSchema, split_table
 
-PIECE = 1 << 16  # events between two looks at the partial matches
-FIRST = 100  # events that let all kernels be compiled
+PIECE = 1 << 16  # events between two counts of the partial matches
+FIRST = 100  # events after which all kernels are compiled
 
 
 def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
-    """The plan as text, with a section of estimates and actual figures.
-
-    The events are in the order of the stream.
-    """
+    """The plan text with estimated and actual counts; the events are in stream order."""
     began = perf_counter()
-    tried = prepared.engine(counted=True)
-    if isinstance(tried, Engine):
-        tried.feed(ordered.slice(0, FIRST))  # what is compiled now is told apart
-        tried.advance(tried.now or 0)
+    warm_up = prepared.engine(counted=True)
+    if isinstance(warm_up, Engine):  # compile time is reported apart
+        warm_up.feed(ordered.slice(0, FIRST))
+        warm_up.advance(warm_up.now or 0)
     compiled = perf_counter()
     engine = prepared.engine(counted=True)
     found, most = [], 0
     for piece in split_table(ordered, PIECE):
         found.append(engine.feed(piece))
         if isinstance(engine, Engine) and engine.now is not None:
-            found.append(engine.advance(engine.now))  # what is out of its window is gone
+            found.append(engine.advance(engine.now))  # drops expired partial matches
             most = max(most, engine.partial_matches)
     counters = engine.counters() if isinstance(engine, Engine) else None
     found.append(engine.finish())
@@ -63,29 +60,29 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
         ("matching", matched - compiled),
         ("results", done - matched),
     )
-    met = RunCounts(ordered.num_rows, count, counters, most, seconds)
-    return f"{explain_plan(prepared.plan)}\n\n{format_analysis(prepared.plan, met)}"
-
-
-# ----------------------------------------------------------------------
-# How a query or a hierarchy is run: its plan in words, with its kernels, analysed, as a picture.
+    counts = RunCounts(ordered.num_rows, count, counters, most, seconds)
+    return f"{explain_plan(prepared.plan)}\n\n{format_analysis(prepared.plan, counts)}"
 
 
 class QueryExplainer:
-    """A query that is looked at, with the shape of its events if it is known."""
+    """Explains a query, with the schema of its events if it is known."""
 
     def __init__(
-        self, asked: Query | Hierarchy, shape: StreamSchema | None, planning: PlannerOptions
+        self, query: Query | Hierarchy, shape: StreamSchema | None, planning: PlannerOptions
     ) -> None:
-        asked, self.finishing = strip_result_modifiers(asked)
-        self.asked = asked
-        self.planning = planning
+        query, self.finishing = strip_result_modifiers(query)
+        self.limits = planning.limits
         self.prepared: CompiledQuery | CompiledHierarchy | None = None
-        if isinstance(asked, Hierarchy):
-            known = infer_shape(asked) if shape is None else shape
-            self.prepared = compile_hierarchy(asked, known, planning)
-        elif shape is not None:
-            self.prepared = compile_query(asked, shape, planning)
+        self.unit: Unit = "us"
+        if isinstance(query, Hierarchy):
+            known = infer_shape(query) if shape is None else shape
+            self.prepared = compile_hierarchy(query, known, planning)
+        elif shape is None:
+            self.plan, self.schema = plan_without_events(query, planning), infer_schema(query)
+        else:
+            self.prepared = compile_query(query, shape, planning)
+            self.plan, self.schema = self.prepared.plan, self.prepared.physical[1]
+            self.unit = shape.unit
 
     @property
     def types(self) -> frozenset[str] | None:
@@ -99,75 +96,37 @@ class QueryExplainer:
                 return None
 
     def told(self) -> str:
-        """The plan in words."""
-        limits = self.planning.limits
-        if not limits.can_evict:
-            return self._plan_told()
-        match self.prepared:
-            case CompiledHierarchy():
-                memory = explain_memory(None, limits)
-            case CompiledQuery(plan=plan):
-                memory = explain_memory(plan, limits)
-            case None:
-                memory = explain_memory(self._assumed(), limits)
-        return f"{self._plan_told()}\n\n{memory}"
-
-    def _plan_told(self) -> str:
-        last = () if self.finishing is None else (describe_result_modifiers(self.finishing),)
-        return "\n\n".join([self._matches_told(), *last])
-
-    def _matches_told(self) -> str:
-        match self.prepared:
-            case CompiledHierarchy():
-                return explain_compiled_hierarchy(self.prepared)
-            case CompiledQuery(plan=plan, shape=shape):
-                schema = self.prepared.physical[1]
-                return "\n\n".join(
-                    [explain_plan(plan), *warn_about_compile_time(plan, schema, shape.unit)]
-                )
-            case None:
-                assert isinstance(self.asked, Query)
-                plan, schema = self._assumed(), infer_schema(self.asked)
-                return "\n\n".join(
-                    [explain_plan(plan), *warn_about_compile_time(plan, schema, "us")]
-                )
+        """The plan as text."""
+        if isinstance(self.prepared, CompiledHierarchy):
+            sections, plan = [explain_compiled_hierarchy(self.prepared)], None
+        else:
+            plan = self.plan
+            warnings = warn_about_compile_time(plan, self.schema, self.unit)
+            sections = [explain_plan(plan), *warnings]
+        if self.finishing is not None:
+            sections.append(describe_result_modifiers(self.finishing))
+        if self.limits.can_evict:
+            sections.append(explain_memory(plan, self.limits))
+        return "\n\n".join(sections)
 
     def analysed(self, ordered: pa.Table) -> str:
-        """The same, with what was counted in events that are in the order of the stream."""
+        """The plan as text with actual counts; the events are in stream order."""
         assert self.prepared is not None
-        match self.prepared:
-            case CompiledHierarchy():
-                return analyze_hierarchy(self.prepared, ordered)
-            case CompiledQuery():
-                return analyze_query(self.prepared, ordered)
+        if isinstance(self.prepared, CompiledHierarchy):
+            return analyze_hierarchy(self.prepared, ordered)
+        return analyze_query(self.prepared, ordered)
 
     def kernels(self) -> str:
         """The source of its kernel, or of the kernel of each layer."""
-        match self.prepared:
-            case CompiledHierarchy(layers=layers):
-                flat = [p.prepared if p.opened is None else p.opened.flat for p in layers]
-                return "\n\n\n".join(map(_kernel, flat))
-            case CompiledQuery():
-                return _kernel(self.prepared)
-            case None:
-                assert isinstance(self.asked, Query)
-                return format_kernel(self._assumed(), infer_schema(self.asked))
+        if not isinstance(self.prepared, CompiledHierarchy):
+            return format_kernel(self.plan, self.schema, self.unit)
+        layers = self.prepared.layers
+        flat = [p.prepared if p.opened is None else p.opened.flat for p in layers]
+        kernels = (format_kernel(q.plan, q.physical[1], q.shape.unit) for q in flat)
+        return "\n\n\n".join(kernels)
 
     def picture(self) -> str:
-        """The plan as a drawing."""
-        match self.prepared:
-            case CompiledHierarchy():
-                return draw_compiled_hierarchy(self.prepared)
-            case CompiledQuery(plan=plan):
-                return draw_plan(plan)
-            case None:
-                return draw_plan(self._assumed())
-
-    def _assumed(self) -> PhysicalPlan:
-        assert isinstance(self.asked, Query)
-        return plan_without_events(self.asked, self.planning)
-
-
-def _kernel(prepared: CompiledQuery) -> str:
-    _, schema = prepared.shape.physical(prepared.query)
-    return format_kernel(prepared.plan, schema, prepared.shape.unit)
+        """The plan as a picture."""
+        if isinstance(self.prepared, CompiledHierarchy):
+            return draw_compiled_hierarchy(self.prepared)
+        return draw_plan(self.plan)

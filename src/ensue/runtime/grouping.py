@@ -1,4 +1,4 @@
-"""Queries apart from what they say of their whole results, where a result has an end."""
+"""Separates GROUP BY, ORDER BY, TOTAL and FETCH FIRST from queries."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def split_result_modifiers(
     asked: Sequence[QuerySpec], *, emit_timeouts: bool = False
 ) -> "tuple[tuple[QuerySpec, ...], dict[int, ResultAggregation]]":
-    """Queries for the matches alone, and by their numbers what is done with all of them."""
-    found, finishing = [], {}
+    """Queries without result modifiers, and the modifiers by query number."""
+    stripped, finishing = [], {}
     for one in asked:
         query, last = strip_result_modifiers(one.query)
         if last is not None:
@@ -31,30 +31,24 @@ def split_result_modifiers(
                     "matches would be counted as matches",
                     hint="leave one of them out",
                 )
-        found.append(replace(one, query=query))
-    return tuple(found), finishing
+        stripped.append(replace(one, query=query))
+    return tuple(stripped), finishing
 
 
 def strip_result_modifiers(query: Any) -> "tuple[Any, ResultAggregation | None]":
-    """A query for the matches alone, and what is done with all of them."""
-    match query:
-        case Query(whole=None) | ArchiveJoinQuery(whole=None) | Hierarchy(query=Query(whole=None)):
-            return query, None
-        case Query() | ArchiveJoinQuery():
-            from ensue.analyzer.aggregation import split_result_modifiers
+    """A query without result modifiers, and the modifiers."""
+    if _get_modifiers(query) is None:
+        return query, None
+    from ensue.analyzer.aggregation import split_result_modifiers
 
-            return split_result_modifiers(query)
-        case Hierarchy(query=top):
-            from ensue.analyzer.aggregation import split_result_modifiers
-
-            inside, last = split_result_modifiers(top)
-            return replace(query, query=inside), last
-        case _:
-            return query, None
+    if isinstance(query, Hierarchy):
+        inside, last = split_result_modifiers(query.query)
+        return replace(query, query=inside), last
+    return split_result_modifiers(query)
 
 
 def describe_result_modifiers(finishing: "ResultAggregation") -> str:
-    """What is done with all matches, in words."""
+    """The result modifiers as a section of EXPLAIN."""
     lines = ["whole result"]
     if finishing.whole.grouped:
         shown = ", ".join(_told(column) for column in finishing.columns)
@@ -75,10 +69,11 @@ def _told(column: "ResultColumn") -> str:
 
 
 def require_finite_result(asked: Iterable[QuerySpec]) -> None:
-    """Raises a QueryError for what is said of a whole result, where there is never a whole."""
+    """Raises a QueryError for result modifiers in a stream."""
     for one in asked:
-        whole = _whole(one)
+        whole = _get_modifiers(one.query)
         if whole is not None:
+            query = one.query.query if isinstance(one.query, Hierarchy) else one.query
             with name_query_in_errors(one.name):
                 raise QueryError(
                     "GROUP BY, ORDER BY, TOTAL and FETCH FIRST are about a whole result, and that "
@@ -86,12 +81,12 @@ def require_finite_result(asked: Iterable[QuerySpec]) -> None:
                     hint="write the matches to a table (ensue.start), and ask that table: "
                     "spark.read, DuckDB, or ensue.sql",
                     span=whole.span,
-                    text=_text(one),
+                    text=getattr(query, "text", ""),
                 )
 
 
-def _whole(one: QuerySpec) -> ResultModifiers | None:
-    match one.query:
+def _get_modifiers(query: Any) -> ResultModifiers | None:
+    match query:
         case (
             Query(whole=whole)
             | ArchiveJoinQuery(whole=whole)
@@ -100,11 +95,3 @@ def _whole(one: QuerySpec) -> ResultModifiers | None:
             return whole
         case _:
             return None
-
-
-def _text(one: QuerySpec) -> str | None:
-    return (
-        one.query.query.text
-        if isinstance(one.query, Hierarchy)
-        else getattr(one.query, "text", "")
-    )

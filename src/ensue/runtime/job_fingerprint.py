@@ -1,7 +1,6 @@
-"""A workload as text: what a checkpoint is known by, and what the end of a stream is read from.
+"""The text that identifies a job in a checkpoint, and from which a stream can be finished.
 
-Every stage of a chain has a text of its own. It says of which queries the chain is, not how they
-are planned; how much they may hold is no part of it.
+Every stage of a pipeline has a text. It contains the queries, not their plans or limits.
 """
 
 import json
@@ -26,9 +25,9 @@ from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 
 FORMAT = 2
-_BEGUN: dict[tuple[str, str], UserOperator] = {}  # of streams that this process has begun
-_SETS: dict[str, SubscriptionsSpec] = {}  # of subscriptions in memory that these ask for
-_TABLES: dict[str, Archive] = {}  # tables in memory that these look things up in, by digest
+_BEGUN: dict[tuple[str, str], UserOperator] = {}  # of streams that this process started
+_SETS: dict[str, SubscriptionsSpec] = {}  # subscriptions in memory of these streams
+_TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by digest
 
 
 def format_pipeline(
@@ -38,7 +37,7 @@ def format_pipeline(
     key_groups: int,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> str:
-    """The text of a chain of these queries."""
+    """The text of a pipeline of these queries."""
     planning = wishes.planning
     return json.dumps(
         {
@@ -59,7 +58,7 @@ def format_pipeline(
 
 
 def _past(asked: Sequence[QuerySpec], wishes: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
-    """The archives of queries that have a past; other texts do not speak of any."""
+    """The archives that queries read."""
     names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
              for j in one.query.joins}  # fmt: skip
     names |= set() if pasts.own is None else {pasts.own}
@@ -75,7 +74,7 @@ def _past(asked: Sequence[QuerySpec], wishes: RunOptions, pasts: ArchiveSet) -> 
 
 
 def format_stage(chain: str, number: int) -> str:
-    """The text of one of a chain's stages."""
+    """The text of a stage of a pipeline."""
     return json.dumps({**json.loads(chain), "stage": number})
 
 
@@ -96,7 +95,7 @@ def _described(one: QuerySpec) -> dict[str, Any]:
 
 
 def parse_stage(text: str) -> dict[str, Any]:
-    """The text of a stage as plain values; a StateError for one of another format."""
+    """Parses the text of a stage. Raises a StateError for another format."""
     written: dict[str, Any] = json.loads(text)
     if written.get("format") != FORMAT:
         raise StateError(
@@ -107,14 +106,8 @@ def parse_stage(text: str) -> dict[str, Any]:
     return written
 
 
-# ------------------------------------------------------------------------------ reading
-
-
 def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -> dict[str, Any]:
-    """What a workload is made of, from the texts of its stages.
-
-    Operators of users are known by name and must be the same ones.
-    """
+    """The arguments of a workload, from the texts of its stages and its user operators."""
     stages = [parse_stage(text) for text in texts]
     operators = tuple(operators)
     asked: dict[int, QuerySpec] = {}
@@ -142,7 +135,7 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
 
 
 def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
-    """The archives of all stages, as they were."""
+    """Reopens the archives of all stages."""
     described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
     from ensue.archives.factory import reopen_archive
 
@@ -174,7 +167,7 @@ def _again(
 
 
 def _subscribed(identity: str) -> SubscriptionsSpec:
-    """The set that a checkpoint knows so."""
+    """The subscriptions with an identity of a checkpoint."""
     kind, _, rest = identity.partition(" ")
     if kind == "folder":
         log = CatalogLog(rest)
@@ -189,7 +182,7 @@ def _subscribed(identity: str) -> SubscriptionsSpec:
 
 
 def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) -> None:
-    """Keeps the operators of a stream and its archives in memory, so that its end finds them."""
+    """Registers the operators and archives of a stream, which finishing it needs."""
     for archive in pasts.archives.values():
         described = archive.described()
         if described["kind"] == "table":
@@ -204,7 +197,7 @@ def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) ->
 def restore_operators(
     used: Mapping[str, str], operators: Iterable[UserOperator]
 ) -> tuple[UserOperator, ...]:
-    """The operators of a checkpoint's query, as they were when it began."""
+    """The operators of a checkpoint's query, after checking that they have not changed."""
     operators = tuple(operators)
     for name, fingerprint in used.items():
         if (name, fingerprint) in _BEGUN:

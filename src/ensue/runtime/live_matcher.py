@@ -1,4 +1,4 @@
-"""A matcher that is fed piece by piece and keeps the events it still needs."""
+"""An incremental matcher of a query, with a buffer of the events it still needs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,27 +14,24 @@ from ensue.projection.trigger_limits import RANK, rank_matches
 from ensue.runtime.compiled_query import CompiledQuery, build_result
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.event_buffer import FEW, BufferedEvents, EventBuffer
-from ensue.runtime.spill.key_store import SPILLED, restore_unlimited
+from ensue.runtime.spill.key_store import is_spill_snapshot, restore_unlimited
 from ensue.vector.event_table import split_table
 from ensue.vector.match_rows import Matches
 
-REPLAY_ROWS = 1 << 16  # events of the past between which found matches are thrown away
+REPLAY_ROWS = 1 << 16  # events after which a replay discards its matches
 
 
 class LiveMatcher:
-    """Feeds slices of an ordered stream to a query; the slicing does not change the matches.
-
-    Between slices the matcher can be saved as bytes and restored elsewhere.
-    """
+    """Feeds batches of an ordered stream to a query; the matches do not depend on the batches."""
 
     def __init__(self, prepared: CompiledQuery) -> None:
         self.prepared = prepared
         self.engine = prepared.engine()
         self.store = EventBuffer(prepared.shape)
-        self._nothing: pa.Table | None = None  # what it gives without matches
+        self._nothing: pa.Table | None = None  # the empty result
 
     def feed(self, events: pa.Table) -> pa.Table:
-        """The matches that the next events complete. They come in the order of the stream."""
+        """The matches that the next events complete; the events are in stream order."""
         first = self.engine.rows
         matches = self.engine.feed(events)
         if events.num_rows <= FEW:
@@ -50,17 +47,14 @@ class LiveMatcher:
         return result
 
     def advance(self, now: float) -> pa.Table:
-        """The matches that only waited for time to pass, once it is `now`."""
+        """The matches that the watermark `now` completes."""
         result = self._result(self.engine.advance(now))
         self.store.keep(self.engine.held_rows())
         self.store.forget_before(now)
         return result
 
     def replay(self, events: pa.Table, now: float | None) -> None:
-        """Takes up the state that events of the past leave behind, at the time `now`.
-
-        They are all that matches to come need, and their matches have been delivered.
-        """
+        """Rebuilds the state at the watermark `now` from past events; discards their matches."""
         first = self.engine.rows
         if isinstance(self.engine, Engine):
             rows = first + events.num_rows
@@ -75,7 +69,7 @@ class LiveMatcher:
             self.store.forget_before(now)
 
     def drop(self, events: pa.Table) -> bool:
-        """Drops all that is known of the keys of some events, if that can be done."""
+        """Drops the state of the keys of some events; False if the engine cannot."""
         engine = self.engine
         if not isinstance(engine, Engine) or not engine.can_drop_keys:
             return False
@@ -85,11 +79,10 @@ class LiveMatcher:
         return True
 
     def finish(self) -> pa.Table:
-        """The matches that only waited for the stream to end."""
         return self._result(self.engine.finish())
 
     def _result(self, matches: Matches) -> pa.Table:
-        self.engine.hand_over()  # what is in the table is with whoever asked for it
+        self.engine.hand_over()
         if not matches.count and self._nothing is not None:
             return self._nothing
         table = self._built(matches, self.store.of([matches]))
@@ -101,7 +94,7 @@ class LiveMatcher:
         return build_result(self.prepared, known.placed(matches), known.events)
 
     def ranked_result(self, matches: Matches, known: BufferedEvents) -> pa.Table:
-        """The result of some matches, with the column of their ranks."""
+        """The result of matches, with the column of their ranks."""
         query, schema = self.prepared.shape.physical(self.prepared.query)
         columns, residual = self.prepared.shape.columns_of(query), self.prepared.plan.residual
         placed = known.placed(matches)
@@ -112,7 +105,7 @@ class LiveMatcher:
 
     @cached_property
     def _accepting_all(self) -> CompiledQuery:
-        """The query over matches that are accepted already."""
+        """The query without conditions on matches."""
         plan = replace(self.prepared.plan, residual=())
         return replace(self.prepared, query=replace(self.prepared.query, having=None), plan=plan)
 
@@ -125,51 +118,45 @@ class LiveMatcher:
 
     @property
     def state_bytes(self) -> int:
-        """About as many bytes as `save` gives."""
         return int(self.engine.state_bytes) + self.store.nbytes
 
     @property
     def held_bytes(self) -> int:
-        """How much memory it takes."""
+        """The memory in use."""
         return self.engine.held_bytes + self.store.nbytes
 
     def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
         self.store.keep(self.engine.held_rows())
         events, arrays = self.store.save()
         return pack_state({}, arrays, {"engine": self.engine.save(), "events": events})
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the saved one stopped."""
         _, arrays, blobs = unpack_state(data)
         self.engine.restore(blobs["engine"])
         self.store.restore(blobs["events"], arrays)
 
 
 class CompositeLiveMatcher(CompositeMatcher[LiveMatcher]):
-    """Queries over one stream, whose keys may be dropped and made anew."""
+    """Matchers of several queries, whose keys can be dropped and replayed."""
 
     def __init__(self, queries: Sequence[CompiledQuery]) -> None:
         super().__init__([LiveMatcher(query) for query in queries])
 
     @property
     def held_bytes(self) -> int:
-        """How much memory they take."""
         return sum(m.held_bytes for m in self.matchers)
 
     def drop(self, events: pa.Table) -> bool:
-        """Drops all that is known of the keys of some events; else they have to be made anew."""
+        """Drops the state of the keys of some events; False: it has to be rebuilt."""
         return all(matcher.drop(events) for matcher in self.matchers)
 
     def replay(self, events: pa.Table, now: float | None) -> None:
-        """Takes up the state that events of the past leave behind."""
         for matcher in self.matchers:
             matcher.replay(events, now)
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the saved ones stopped, also where some of it was put aside."""
-        _, _, saved = unpack_state(data)
-        if SPILLED in saved:
+        """Restores a saved state, also that of a spilling matcher."""
+        if is_spill_snapshot(data):
             restore_unlimited(self, data, self.matchers[0].prepared.shape)
         else:
             super().restore(data)

@@ -1,4 +1,4 @@
-"""What a call wants of all its queries, and what it knows of the events and their past."""
+"""The options of a call: how to run its queries, and the archives they read."""
 
 import math
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """How a call wants archives to be accessed."""
+    """How archives are accessed."""
 
-    access: str | None = None  # None: the cheapest way
-    latency: str | int | float | None = None  # how long a live match may wait for others
+    access: str | None = None  # None: the cheapest access path
+    latency: str | int | float | None = None  # maximum wait of a live match for batching
 
     def __post_init__(self) -> None:
         if self.access is None:
@@ -38,10 +38,10 @@ class AccessOptions:
 
 @dataclass(frozen=True, eq=False)
 class InputEvents:
-    """What a call knows of the events that it brings."""
+    """The events of a call, as known to the planner."""
 
-    table: pa.Table | None = None  # all of them, in any order, if they are here
-    whole: bool = False  # they are all there, wherever
+    table: pa.Table | None = None  # all events, in any order, if they are in memory
+    whole: bool = False  # whether they are complete, not a stream
 
     @property
     def events(self) -> int | None:
@@ -52,7 +52,6 @@ STREAM_INPUT = InputEvents()
 
 
 def describe_input(events: object, *, streaming: bool) -> InputEvents:
-    """What is known of the events of a call."""
     if isinstance(events, pa.Table):
         return InputEvents(events, whole=True)
     return InputEvents(whole=not streaming)
@@ -60,34 +59,32 @@ def describe_input(events: object, *, streaming: bool) -> InputEvents:
 
 @dataclass(frozen=True)
 class ArchiveSet:
-    """The archives of a call by name, as they are when it begins."""
+    """The archives of a call by name, pinned when it begins."""
 
     archives: "Mapping[str, Archive]"
-    own: str | None = None  # the one that the events themselves belong to
-    # events that end before are in the own archive already, whatever it will hold later: a number,
-    # or nanoseconds; None: it has nothing
+    own: str | None = None  # the archive that the stream itself writes
+    # events that end before are in the own archive already: a number, or nanoseconds; None: it
+    # was empty
     cut: int | float | None = None
     archiving: "ArchiveSink | None" = None  # how the own archive is written
-    given: "Mapping[str, Archive]" = field(
-        default_factory=dict, repr=False
-    )  # as the call has them
+    given: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)  # not pinned
 
     def owning(self, name: str, archive: "Archive") -> "ArchiveSet":
-        """The events belong to an archive, which is read as it is then."""
+        """The set with an archive that the stream writes."""
         archives = {**self.archives, name: archive}
-        return replace(self, archives=archives, own=name, cut=_behind(archive.pinned()))
+        return replace(self, archives=archives, own=name, cut=_find_cut(archive.pinned()))
 
     def renewed(self) -> "ArchiveSet":
-        """The same, where the own archive ends as it does now."""
+        """The set with the current end of the own archive as the cut."""
         return self if self.own is None else self.owning(self.own, self.archives[self.own])
 
     @property
     def travelling(self) -> "ArchiveSet":
-        """What a task has to know."""
+        """The part that tasks need."""
         return replace(self, given={})
 
     def past(self, name: str, unit: "Unit") -> "ArchivedEvents":
-        """An archive as key groups begin with it."""
+        """The archived events of a new key group."""
         from ensue.operators.archive_join.archived_events import ArchivedEvents
 
         own = name == self.own
@@ -96,26 +93,23 @@ class ArchiveSet:
         return ArchivedEvents(self.archives[name], unit, own, cut, cut, waits_for_archive=waits)
 
     def first_cut(self, unit: "Unit") -> int | float | None:
-        """The cut as the past counts time."""
-        if self.own is None or self.cut is None or unit == "ns" or not self._calendar:
+        """The cut in ticks."""
+        if self.own is None or self.cut is None or unit == "ns":
+            return self.cut
+        if self.archives[self.own].shape.schema.time_kind.numeric:
             return self.cut
         return -(-int(self.cut) // 1_000)
 
-    @property
-    def _calendar(self) -> bool:
-        assert self.own is not None
-        return not self.archives[self.own].shape.schema.time_kind.numeric
 
-
-def _behind(archive: "Archive") -> int | float | None:
-    """The moment after an archive's last event: a number, or nanoseconds; None: it is empty."""
+def _find_cut(archive: "Archive") -> int | float | None:
+    """The time after an archive's last event: a number, or nanoseconds; None: it is empty."""
     from ensue.archives.parquet_metadata import read_last_end
     from ensue.vector.column_values import from_arrow
 
-    found = read_last_end(archive)
-    if found is None:
+    last_end = read_last_end(archive)
+    if last_end is None:
         return None
-    last = from_arrow(found, "ns").values[0].item()
+    last = from_arrow(last_end, "ns").values[0].item()
     return math.nextafter(last, math.inf) if isinstance(last, float) else int(last) + 1
 
 
@@ -123,8 +117,7 @@ NO_ARCHIVES = ArchiveSet({})
 
 
 def open_archives(archives: object, own: object, *, streaming: bool = False) -> ArchiveSet:
-    """The archives that a call is given, as they are now; the one that a stream writes is read as
-    it is then."""
+    """Pins the archives of a call; that of a stream's own events stays unpinned."""
     if archives is None:
         archives = {}
     if not isinstance(archives, Mapping):
@@ -142,16 +135,16 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
     pinned = {name: archive.pinned() for name, archive in archives.items()}
-    found = ArchiveSet(pinned, given=dict(archives))
+    opened = ArchiveSet(pinned, given=dict(archives))
     if own is None:
-        return found
+        return opened
     name = str(own)
-    return found.owning(name, archives[name] if streaming else pinned[name])
+    return opened.owning(name, archives[name] if streaming else pinned[name])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a call wants of all its queries."""
+    """The options of a call for all its queries."""
 
     emit_timeouts: bool = False
     levels: tuple[str, ...] | str | None = None
@@ -159,6 +152,6 @@ class RunOptions:
     streaming: bool = False
     planning: PlannerOptions = DEFAULT_OPTIONS
     access: AccessOptions = AccessOptions()
-    coming: InputEvents = STREAM_INPUT  # what is known of the events
-    ids: bool = True  # whether what clauses give begins with a column match_id
-    flat: bool = False  # whether events are plain columns
+    coming: InputEvents = STREAM_INPUT
+    ids: bool = True  # whether results of MATCH_RECOGNIZE begin with a column match_id
+    flat: bool = False  # whether events are flat columns

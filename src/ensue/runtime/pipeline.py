@@ -1,4 +1,4 @@
-"""Stages one behind the other: complex events go from each to the later ones."""
+"""A pipeline of stages, which send complex events to later stages."""
 
 import hashlib
 import pickle
@@ -25,21 +25,21 @@ from ensue.runtime.tasks.watermark import WatermarkClock
 if TYPE_CHECKING:
     from ensue.archives.archive import Archive
 
-_MOST_KEPT = 8
-_kept: "OrderedDict[bytes, Pipeline]" = OrderedDict()  # that came to this process
+_MAX_CACHED = 8
+_cache: "OrderedDict[bytes, Pipeline]" = OrderedDict()  # unpickled in this process, by digest
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A part of a workload that no other part waits for, planned: all that a task has to know."""
+    """An independent part of a workload's plan, sent to its tasks."""
 
     asked: tuple[QuerySpec, ...]
     source: SourceSchema
     stages: tuple[PipelineStage, ...]
-    key_groups: int  # of a stage that has a key
-    text: str  # what a checkpoint knows it by
+    key_groups: int  # of a partitioned stage
+    text: str  # identifies it in a checkpoint
     deliver_late: bool = False
-    before: tuple[InputFilter, ...] = ()  # what earlier chains of the workload read
+    before: tuple[InputFilter, ...] = ()  # the input of earlier pipelines of the workload
 
     @property
     def clock(self) -> WatermarkClock:
@@ -47,39 +47,37 @@ class Pipeline:
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]:
-        """What its stages deliver."""
         return tuple(output for stage in self.stages for output in stage.outputs)
 
     @property
     def types(self) -> frozenset[str] | None:
-        """The types of events that come in and matter. None: all of them."""
+        """The types of its input events. None: all types."""
         return union_types(stage.reads for stage in self.stages)
 
     @property
     def split_by_spark(self) -> bool:
-        """Whether Spark itself says to which key group an event goes, and key groups count their events.
+        """Whether Spark assigns key groups, and tasks number their events.
 
-        Where complex events go from stage to stage, their key groups are found out in Python.
+        The key groups of complex events are assigned in Python.
         """
         return self.stages[0].arrival == (ARRIVAL,)
 
     @property
     def grouped_by(self) -> str:
-        """The column by which Spark groups what goes to key groups. Checkpoints know it."""
+        """The column by which Spark groups the input of tasks; part of checkpoints."""
         return "key_group" if self.split_by_spark else "through"
 
     @property
     def spreads(self) -> RoutingStage | None:
-        """Its first stage, if that says itself where events go: then it is the only one."""
+        """Its first and only stage, if that routes events itself."""
         first = self.stages[0]
         return first if isinstance(first, RoutingStage) else None
 
     def count_key_groups(self, number: int) -> int:
-        """How many key groups a stage has."""
         return self.key_groups if is_partitioned(self.stages[number]) else 1
 
     def with_archives(self, number: int, archives: "Mapping[str, Archive]") -> "Pipeline":
-        """The same, where a stage looks things up in other archives of these names."""
+        """The pipeline with other archives of the same names in a stage."""
         stage = self.stages[number]
         assert isinstance(stage, ArchiveReadingStage)
         stages = list(self.stages)
@@ -87,20 +85,18 @@ class Pipeline:
         return replace(self, stages=tuple(stages))
 
     def read_before(self, number: int) -> Sequence[InputFilter]:
-        """What stages before read, of this chain and of earlier ones."""
+        """The input of earlier stages, of this pipeline and of earlier ones."""
         return (*self.before, *(stage.reads for stage in self.stages[:number]))
 
     def stage_text(self, number: int) -> str:
-        """What a checkpoint knows a stage by."""
+        """The text that identifies a stage in a checkpoint."""
         from ensue.runtime.job_fingerprint import format_stage
 
         return format_stage(self.text, number)
 
-    # ---------------------------------------------------------------------------- on its way
-
     def __reduce__(self) -> tuple[Any, tuple[bytes, bytes]]:
-        """It travels with its plan, and once: a process knows it by its digest."""
-        return _arrived, (hashlib.sha256(self._packed).digest(), self._packed)
+        """A process unpickles a plan once, and caches it by its digest."""
+        return _unpickle, (hashlib.sha256(self._packed).digest(), self._packed)
 
     @cached_property
     def _packed(self) -> bytes:
@@ -113,11 +109,10 @@ class Pipeline:
             return bytes(cloudpickle.dumps(state))
 
 
-def _arrived(digest: bytes, packed: bytes) -> Pipeline:
-    found = _kept.get(digest)
-    if found is None:
-        found = _kept[digest] = Pipeline(**pickle.loads(packed))
-        while len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(digest)
-    return found
+def _unpickle(digest: bytes, packed: bytes) -> Pipeline:
+    if digest not in _cache:
+        _cache[digest] = Pipeline(**pickle.loads(packed))
+        while len(_cache) > _MAX_CACHED:
+            _cache.popitem(last=False)
+    _cache.move_to_end(digest)
+    return _cache[digest]

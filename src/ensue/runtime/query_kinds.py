@@ -1,4 +1,4 @@
-"""The kinds of queries, one record each: their modules are loaded when such a query appears."""
+"""The registry of query kinds; their modules are loaded on demand."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """All that is asked of a stream at once."""
+    """All queries of a call, with their source and options."""
 
     asked: Sequence[QuerySpec]
     source: SourceSchema
@@ -28,7 +28,7 @@ class PlanRequest:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one query, not one of a list."""
+        """Whether it is a single query, not a list."""
         return len(self.asked) == 1 and self.asked[0].name is None
 
 
@@ -56,13 +56,13 @@ class QueryKind:
     plan: str  # (the call's queries of this kind, call) -> PlannedQueries
 
     def is_of(self, query: object) -> bool:
-        """Whether a query is of this kind, without loading the kind's modules."""
+        """Checks the type of a query without importing its module."""
         return f"{type(query).__module__}:{type(query).__qualname__}" == self.node
 
     def planned(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-        """Plans the call's queries of this kind, or raises an error that says which cannot be."""
-        found: PlannedQueries = resolve_name(self.plan)(asked, call)
-        return found
+        """Plans the call's queries of this kind."""
+        planned: PlannedQueries = resolve_name(self.plan)(asked, call)
+        return planned
 
 
 KINDS = (

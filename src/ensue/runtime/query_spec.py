@@ -1,4 +1,4 @@
-"""What is asked of a stream: queries, each with its name and its place in the call."""
+"""The queries of a call, with their names and numbers."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,23 +31,20 @@ def name_queries(
     """
     if not queries:
         raise QueryError("there is no query", hint="pass at least one")
-    given: list[tuple[Name, Any]]
+    named: Iterable[tuple[Name, Any]] = enumerate(queries)
     if isinstance(queries, Mapping):
         for key in queries:
             if not isinstance(key, str):
                 raise QueryError(f"the name of a query is a text, not {key!r}")
-        given = list(queries.items())
-    else:
-        given = list(enumerate(queries))
-    read: dict[Name, Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery] = {}
-    for name, query in given:
+        named = queries.items()
+    parsed: dict[Name, Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery] = {}
+    for name, query in named:
         with name_query_in_errors(name):
-            read[name] = parse(query)
-    own = {name: _own_name(query) for name, query in read.items()}
-    given_names = [name for name in own.values() if name is not None]
-    if isinstance(queries, Mapping) or len(set(given_names)) < len(own):
-        return read
-    return {own[name] or name: query for name, query in read.items()}
+            parsed[name] = parse(query)
+    own = {name: _own_name(query) for name, query in parsed.items()}
+    if isinstance(queries, Mapping) or len(set(own.values()) - {None}) < len(own):
+        return parsed
+    return {own[name] or name: query for name, query in parsed.items()}
 
 
 def _own_name(query: "Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery") -> str | None:
@@ -62,7 +59,7 @@ def _own_name(query: "Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery") -
 
 @contextmanager
 def name_query_in_errors(name: Name | None) -> Iterator[None]:
-    """An error inside says which query it is about; None: there is no other."""
+    """Adds the name of a query to errors; None: it is the only query."""
     if name is None:
         yield
         return
@@ -77,10 +74,6 @@ def name_query_in_errors(name: Name | None) -> Iterator[None]:
         raise EventError(f"{shown}: {error}") from error
 
 
-# ----------------------------------------------------------------------
-# What is asked of a stream: queries, each with its name and its place in the call.
-
-
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """One query of a call, with the definitions that it is made of."""
@@ -91,7 +84,7 @@ class QuerySpec:
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """All that is matched: it, behind its definitions or before what it is joined with."""
+        """All patterns: its definitions and itself, or itself and the sides it is joined with."""
         match self.query:
             case Hierarchy(definitions=definitions, query=top):
                 return (*(definition.query for definition in definitions), top)
@@ -105,7 +98,7 @@ class QuerySpec:
 
     @property
     def operators(self) -> Iterator[UserOperator]:
-        """Those of users, in its patterns."""
+        """The user operators in its patterns."""
         for query in self.queries:
             for applied in iterate_operator_calls(query.pattern):
                 yield applied.operator
@@ -113,10 +106,7 @@ class QuerySpec:
 
 @contextmanager
 def pickle_by_value(asked: Iterable[QuerySpec]) -> Iterator[None]:
-    """While it lasts, cloudpickle takes the functions of users' operators along.
-
-    Else a worker would have to be able to import the modules that they were written in.
-    """
+    """Pickles the functions of user operators by value: workers need not import their modules."""
     from numba import cloudpickle
 
     functions = [f for one in asked for o in one.operators for f in (o.q, o.f)]
@@ -135,10 +125,6 @@ def pickle_by_value(asked: Iterable[QuerySpec]) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-# ----------------------------------------------------------------------
-# A set of subscriptions as it is asked of a stream.
-
-
 @dataclass(frozen=True)
 class SubscriptionsSpec:
     """Subscriptions over one stream, from a version of their log on."""
@@ -148,6 +134,6 @@ class SubscriptionsSpec:
 
     @property
     def folder(self) -> str | None:
-        """Where the log is; None: in memory."""
+        """The folder of the log; None: in memory."""
         folder = getattr(self.log, "folder", None)
         return None if folder is None else str(folder)

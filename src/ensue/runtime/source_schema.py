@@ -1,4 +1,4 @@
-"""The events that come in: their columns, and what each of them is for."""
+"""The input of a workload: schema, order, computed columns, and the options of a call."""
 
 import base64
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from ensue.vector.take import create_empty_table
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column that events get when they are read."""
+    """A column that is computed when events are read."""
 
     name: str
     expr: Expr  # over the columns of one event
@@ -35,19 +35,19 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class InputOrder:
-    """How events are to be read: by which columns they are ordered, and what they get before."""
+    """The columns by which events are sorted, and computed columns."""
 
-    time: str | tuple[str, str]  # PLACE: in the order in which they come
+    time: str | tuple[str, str]  # PLACE: arrival order
     order: tuple[str, ...] = ()
     computed: tuple[ComputedColumn, ...] = ()
 
     @property
     def numbered(self) -> bool:
-        """Whether they get a column that says in which order they come."""
+        """Whether events get a column of their arrival order."""
         return self.time == PLACE
 
     def with_computed(self, events: pa.Table) -> pa.Table:
-        """Events with the columns that are computed."""
+        """Appends the computed columns."""
         unit = time_unit(events.schema)
 
         def lookup(field: FieldRef | Aggregate) -> Vector:
@@ -62,22 +62,20 @@ class InputOrder:
         return whole
 
     def schema(self, arrow: pa.Schema) -> pa.Schema:
-        """The columns of events behind that."""
+        """The columns of events with the computed ones."""
         return self.with_computed(create_empty_table(arrow)).schema
 
     def in_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same for what a task of Spark reads."""
+        """Appends the computed columns to the batches of a Spark task."""
         for batch in batches:
             yield from self.with_computed(pa.Table.from_batches([batch])).to_batches()
 
 
-InputOrderFactory = Callable[
-    ..., InputOrder
-]  # by the columns that events have, and a session's zone
+InputOrderFactory = Callable[..., InputOrder]  # from the columns of events, and a session's zone
 
 
 def is_internal_column(name: str) -> bool:
-    """Whether a column is one that events got when they were read.
+    """Whether a column was added when events were read.
 
     >>> is_internal_column("__key_3f"), is_internal_column("name")
     (True, False)
@@ -85,24 +83,19 @@ def is_internal_column(name: str) -> bool:
     return name == PLACE or name.startswith(COMPUTED)
 
 
-# ----------------------------------------------------------------------
-# What a call says of its events and of how to run, beside the query: the same on all runners.
-
-DEFAULT = "usual"  # what an argument is by default, where it can be kept
+DEFAULT = "usual"  # the default of an argument for which None has a meaning
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Where time, type, order and place of events are, and what becomes of bad and late ones."""
+    """The options of a call about its events: columns, bad and late events."""
 
     time: str | tuple[str, str]
     type: str | None = None
     order: tuple[str, ...] = ()
     location: str | tuple[str, str] | None = None
     space: str = "plane"
-    arranging: InputOrderFactory | None = (
-        None  # how queries say themselves what orders and splits events
-    )
+    arranging: InputOrderFactory | None = None  # where queries have ORDER BY themselves
     bad_events: str = "raise"
     progress: Callable[[int, int], None] | None = None
     # of streams
@@ -110,14 +103,14 @@ class SourceOptions:
     late_events: str = "count"
     key_groups: int | None = None
     max_ahead: Any = DEFAULT
-    number: int = 1  # among those of one query of Spark, whose counters have names of their own
+    number: int = 1  # of the stream in one Spark query, for the names of its counters
 
     def __post_init__(self) -> None:
         if self.bad_events not in ("raise", "drop"):
             raise EventError(f"bad_events must be 'raise' or 'drop', not {self.bad_events!r}")
 
     def require_table(self) -> None:
-        """Raises an EventError for what only streams take: a table is sorted as a whole."""
+        """Raises an EventError for options of streams."""
         refused = {
             "max_ahead": (DEFAULT, "in a table no event moves the others"),
             "watermark": (None, "a table is sorted by time as a whole"),
@@ -132,19 +125,15 @@ class SourceOptions:
 
     @property
     def deliver_late(self) -> bool:
-        """Whether late events are given back: otherwise they are only counted."""
+        """Whether late events are delivered, not only counted."""
         if self.late_events not in ("count", "deliver"):
             raise EventError(f"late_events must be 'count' or 'deliver', not {self.late_events!r}")
         return self.late_events == "deliver"
 
 
-# ----------------------------------------------------------------------
-# The events that come in: their columns, and what each of them is for.
-
-
 @dataclass(frozen=True)
 class SourceSchema:
-    """What is known of a stream's events before any of them has come."""
+    """The schema of a stream's events."""
 
     arrow: pa.Schema
     time: str | tuple[str, str]
@@ -156,11 +145,10 @@ class SourceSchema:
     zone: str | None = None  # of all times that have one, where a session of Spark says it
 
     @classmethod
-    def of(cls, shape: StreamSchema, given: SourceOptions) -> "SourceSchema":
-        """The source of events of a shape, as a call describes them."""
+    def of(cls, shape: StreamSchema, options: SourceOptions) -> "SourceSchema":
         return cls(
-            shape.arrow, given.time, given.type, given.order, given.location, shape.by_type,
-            given.space, shape.schema.session,
+            shape.arrow, options.time, options.type, options.order, options.location,
+            shape.by_type, options.space, shape.schema.session,
         )  # fmt: skip
 
     @cached_property
@@ -188,7 +176,7 @@ class SourceSchema:
 
     @cached_property
     def came(self) -> pa.Schema:
-        """The columns of events as they came, without those that they got when they were read."""
+        """The columns of events, without those that were added when they were read."""
         return pa.schema([field for field in self.arrow if not is_internal_column(field.name)])
 
     @cached_property
@@ -196,19 +184,17 @@ class SourceSchema:
         return create_clock(self.shape)
 
     def sortable(self, arrival: Sequence[str]) -> StreamSchema:
-        """The shape of events that know when they came: that decides between equal ones."""
+        """The schema of events with columns of their arrival order, which breaks ties."""
         shape = self.shape
         schema = replace(shape.schema, order=(*shape.schema.order, *arrival))
         return replace(shape, schema=schema, arrow=self.arriving(arrival))
 
     def arriving(self, arrival: Sequence[str]) -> pa.Schema:
-        """The columns of events that know when they came."""
+        """The columns of events with those of their arrival order."""
         return pa.schema([*self.arrow, *(pa.field(name, pa.int64()) for name in arrival)])
 
-    # ---------------------------------------------------------------------------- as text
-
     def described(self) -> dict[str, Any]:
-        """As plain values; `again` reads them."""
+        """JSON values, which `again` reads."""
         return {
             "time": self.time,
             "type": self.type,
@@ -223,7 +209,6 @@ class SourceSchema:
 
     @classmethod
     def again(cls, described: Mapping[str, Any]) -> "SourceSchema":
-        """The source that was described so."""
         time, tables = described["time"], described["tables"]
         location = described["location"]
         return cls(

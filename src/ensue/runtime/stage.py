@@ -1,4 +1,4 @@
-"""What runs in the key groups of one key, whatever kind of work it is."""
+"""The interfaces of operators, pipeline stages and matchers, and the data between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,67 +29,63 @@ MatcherOutput = TypeVar("MatcherOutput", covariant=True)  # noqa: PLC0105
 
 
 class Matcher(Protocol[MatcherInput, MatcherOutput]):
-    """Finds matches in events that come piece by piece, in the order of the stream.
+    """Matches events that arrive in batches, in stream order.
 
-    A query is given tables of events, what runs in a key group also complex events of other key groups. An
-    engine finds `Matches` (rows of the events), a query a table, a key group a table for each output.
-    However the stream is cut, they find the same.
+    An engine returns `Matches` (rows of the events), a query a table, a stage a table for each of
+    its outputs. The result does not depend on how the stream is split into batches.
     """
 
     def feed(self, events: MatcherInput, /) -> MatcherOutput:
-        """What the next events complete, or show to be complete."""
+        """The matches that the next events complete."""
 
     def advance(self, now: float, /) -> MatcherOutput:
-        """What only waited for time to pass: no event that ends before `now` comes any more."""
+        """The matches that the watermark `now` completes."""
 
     def finish(self) -> MatcherOutput:
-        """What only waited for the stream to end."""
+        """The matches that only waited for the end of the stream."""
 
     def deadline(self) -> float | None:
-        """The time behind which `advance` finds or forgets something; None: there is none."""
+        """The watermark after which `advance` returns matches or drops state; None: none."""
 
     @property
     def partial_matches(self) -> int:
-        """How many partial matches it holds."""
+        """The number of partial matches in memory."""
 
     @property
     def state_bytes(self) -> int:
-        """About as many bytes as `save` gives."""
+        """The approximate size of `save()`."""
 
     def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
+        """Serialized state."""
 
     def restore(self, data: bytes, /) -> None:
-        """Goes on where the saved one stopped."""
+        """Restores a serialized state."""
 
 
-# ----------------------------------------------------------------------
-# What runs in the key groups of one key, whatever kind of work it is.
-
-ARRIVAL = "__arrival"  # when an event came, as its key group counts
-BATCH, ROW = "__batch", "__row"  # in which micro-batch it came, and where in that
-COPY = "__copy"  # of the rows of an event that goes to several key groups, which one: from 0
+ARRIVAL = "__arrival"  # arrival number of an event in its key group
+BATCH, ROW = "__batch", "__row"  # micro-batch of an event, and its row there
+COPY = "__copy"  # number, from 0, of the copies of an event that goes to several key groups
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTable:
-    """A table of matches that a workload gives."""
+    """A result table of a workload."""
 
     number: int  # among the outputs of the workload
     name: Name
     schema: pa.Schema
-    asked: int  # the number of the query that it is of
-    meaning: Query | None  # whose matches these are; None: those of subscriptions
-    flat: bool = False  # events are plain columns
-    finishing: "ResultAggregation | None" = None  # what is done with all matches
+    asked: int  # the number of its query
+    meaning: Query | None  # None: subscriptions
+    flat: bool = False  # events are flat columns
+    finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
 
-    def given(self, found: pa.Table) -> pa.Table:
-        """Matches as they are delivered."""
-        return flatten_table(found) if self.flat else found
+    def given(self, table: pa.Table) -> pa.Table:
+        """The delivered form of a table of matches."""
+        return flatten_table(table) if self.flat else table
 
     @property
     def finished(self) -> "ResultFinisher | None":
-        """What all matches together become, if not just their table."""
+        """Aggregates and sorts the complete result, if the query says so."""
         if self.finishing is None:
             return None
         from ensue.projection.grouping import ResultFinisher
@@ -97,31 +93,30 @@ class OutputTable:
         return ResultFinisher(self.finishing, self.schema)
 
     def flattened(self) -> "OutputTable":
-        """The same with events as plain columns."""
         return replace(self, schema=flatten_schema(self.schema), flat=True)
 
 
 @dataclass(frozen=True, slots=True)
 class InputFilter:
-    """Which events that come in matter to a stage."""
+    """The input events of a stage."""
 
-    types: frozenset[str] | None  # None: those of every type
-    key: tuple[str, ...] = ()  # by which they are split
-    nulls: bool = False  # those without a key matter too; else NULL equals nothing
+    types: frozenset[str] | None  # None: all types
+    key: tuple[str, ...] = ()  # by which they are partitioned
+    nulls: bool = False  # whether events without a key are included
 
     @property
     def any(self) -> bool:
-        """Whether events that come in matter at all."""
+        """Whether the stage reads input events at all."""
         return self.types is None or bool(self.types)
 
     def of(self, events: pa.Table, shape: StreamSchema) -> npt.NDArray[np.bool_]:
-        """Which of some events matter."""
+        """A mask of the events that the stage reads."""
         kept = np.full(events.num_rows, self.any)
         column = shape.schema.type_column
         if self.types is not None and column is not None:
             names = events.column(column).cast(pa.string())
-            found = pc.is_in(names, value_set=pa.array(sorted(self.types), pa.string()))
-            kept &= found.to_numpy()
+            types = pa.array(sorted(self.types), pa.string())
+            kept &= pc.is_in(names, value_set=types).to_numpy()
         for field in () if self.nulls else self.key:
             kept &= events.column(field).is_valid().to_numpy()
         return kept
@@ -129,20 +124,19 @@ class InputFilter:
 
 @dataclass(frozen=True, slots=True)
 class StageInput:
-    """What a stage is given: events that came in, and complex events of earlier stages."""
+    """A batch for a stage: input events, and complex events of earlier stages."""
 
-    events: pa.Table  # in the order of the stream
+    events: pa.Table  # in stream order
     made: Mapping[str, pa.Table]
-    arrival: tuple[str, ...]  # the columns of events that say when they came
+    arrival: tuple[str, ...]  # the columns of the arrival order
 
     @classmethod
     def of(cls, events: pa.Table) -> "StageInput":
-        """Events of a stream that nobody else sees a part of."""
         return cls(events, {}, ())
 
     @property
     def bare(self) -> pa.Table:
-        """The events as they came in."""
+        """The events without the columns of the arrival order."""
         return self.events.drop_columns(list(self.arrival)) if self.arrival else self.events
 
 
@@ -150,101 +144,99 @@ StageMatcher = Matcher[StageInput, list[pa.Table]]
 
 
 class PipelineStage(Protocol):
-    """Nodes of a workload that find all they need in the key groups of one key."""
+    """Part of an operator whose input is partitioned by one key."""
 
     @property
     def reads(self) -> InputFilter:
-        """The events that come in to it. They are split by the key of these."""
+        """Its input events, partitioned by the key of the filter."""
 
     @property
-    def outputs(self) -> tuple[OutputTable, ...]:
-        """What it delivers."""
-
+    def outputs(self) -> tuple[OutputTable, ...]: ...
     @property
     def whole_stream(self) -> str | None:
-        """Why one key group has to see all events, if it has to."""
+        """Why the stage cannot be partitioned; None if it can."""
 
     @property
     def takes(self) -> Mapping[str, pa.Schema]:
-        """The complex events of earlier stages that it is made of, as they come."""
+        """The complex events of earlier stages that it reads, by name."""
 
     @property
     def hold(self) -> int | float:
-        """How far its time is behind that of the stream."""
+        """How far its watermark is behind that of the stream."""
 
     @property
     def arrival(self) -> tuple[str, ...]:
-        """The columns by which it knows when an event came."""
+        """The columns of the arrival order."""
 
     @property
     def limits(self) -> MatcherLimits: ...
 
     def matcher(self) -> StageMatcher:
-        """A matcher for a key group, with no events yet."""
+        """An empty matcher for a key group."""
 
     def matched(self, given: StageInput) -> list[pa.Table]:
-        """What a key group finds where all events are there."""
+        """The result of a key group in batch mode."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
-        """How many of what was found are matches that are delivered."""
+        """The number of delivered matches in a result."""
 
     def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """The tables of what was found that are delivered, with the numbers of their outputs."""
+        """The delivered tables of a result, with the numbers of their outputs."""
 
     def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        """The complex events among what was found that later stages take, by name."""
+        """The complex events of a result that later stages read, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The part of a stream that a task is of."""
+    """A micro-batch of a stream."""
 
-    stream: str  # an id that the stream keeps, also when it is started again
+    stream: str  # an id that survives restarts
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionVersion:
-    """What is asked of a stream where that changes while it runs: from a micro-batch on."""
+    """A version of a set of subscriptions that changes while the stream runs."""
 
     number: int
-    batch: int  # the first that has it: new ones see the events that came with it, and later
-    stream: str = ""  # of which it is a part
+    batch: int  # the first with this version: new subscriptions see its events and later ones
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedEvents:
-    """Events on their way to key groups: to none, to one, or to several."""
+    """The key groups of events: none, one, or several for each."""
 
-    rows: npt.NDArray[np.int64]  # which event it is, ascending
-    key_groups: npt.NDArray[np.int64]  # where it goes
-    added: pa.Table  # what the stage wants to know of it there
-    version: SubscriptionVersion | None = None  # None: what is asked does not change
+    rows: npt.NDArray[np.int64]  # of the events, ascending
+    key_groups: npt.NDArray[np.int64]
+    added: pa.Table  # further columns for the stage
+    version: SubscriptionVersion | None = None  # None: subscriptions do not change
 
 
 @runtime_checkable
 class RoutingStage(Protocol):
-    """A stage that says itself to which key groups an event goes, not by a key of the event."""
+    """A stage that assigns events to key groups itself, not by a key."""
 
     @property
     def added(self) -> pa.Schema:
-        """The columns that events get on their way."""
+        """The columns that routing adds to events."""
 
     def spread(self, events: pa.Table, key_groups: int, batch: MicroBatch | None) -> RoutedEvents:
-        """Where events go. `batch` is None where all events are there."""
+        """Assigns events to key groups. `batch` is None in batch mode."""
 
     def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
-        """A matcher for one of so many key groups, with no events yet."""
+        """An empty matcher for a key group."""
 
     def match_key_group(
         self, given: StageInput, key_group: int, key_groups: int
     ) -> list[pa.Table]:
-        """What one of so many key groups finds where all events are there."""
+        """The result of a key group in batch mode."""
 
 
 @runtime_checkable
 class SortingStage(Protocol):
-    """A stage that puts events that are all there into an order of its own."""
+    """A stage that sorts its input in batch mode."""
 
     @property
     def orders(self) -> bool: ...
@@ -252,77 +244,72 @@ class SortingStage(Protocol):
 
 @runtime_checkable
 class VersionedMatcher(Protocol):
-    """A matcher of which something else is asked from time to time."""
+    """A matcher of subscriptions that change."""
 
     def renew(self, version: SubscriptionVersion) -> None:
-        """What is asked now. Matchers are told once of each version, in ascending order."""
+        """Switches to a version. Called once for each version, in ascending order."""
 
 
 def create_task_matcher(stage: PipelineStage, key_group: int, key_groups: int) -> StageMatcher:
-    """A matcher for a key group of a stage of any kind."""
-    return (
-        stage.task_matcher(key_group, key_groups)
-        if isinstance(stage, RoutingStage)
-        else stage.matcher()
-    )
+    """An empty matcher for a key group of any stage."""
+    if isinstance(stage, RoutingStage):
+        return stage.task_matcher(key_group, key_groups)
+    return stage.matcher()
 
 
 @runtime_checkable
 class ArchiveReadingStage(Protocol):
-    """What a stage can do that looks things up in archives."""
+    """A stage that reads archives."""
 
     @property
-    def archives(self) -> "Mapping[str, Archive]":
-        """Those that it looks things up in, by name."""
-
+    def archives(self) -> "Mapping[str, Archive]": ...
     def archived_types(self, name: str) -> frozenset[str] | None:
-        """The types of events of an archive that matter to it. None: all of them."""
+        """The types of events that it reads from an archive. None: all of them."""
 
     def split_like(self, name: str) -> frozenset[str]:
-        """The fields by which an archive can be split as the stream is."""
+        """The fields by which an archive can be partitioned like the stream."""
 
     def with_archives(self, archives: "Mapping[str, Archive]") -> "PipelineStage":
-        """The same with some archives in the place of those of the same names."""
+        """The stage with other archives of the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """How key groups write the archive that their events belong to."""
+    """The archive that a stream writes, and when."""
 
     archive: "FileArchive"
-    rows: int  # recent events of a key group that are worth archiving
-    age: float | None = None  # how long the oldest of them may wait, in the stream's time
+    rows: int  # minimum number of recent events of a key group
+    age: float | None = None  # maximum age of the oldest of them, in event time
 
 
 @runtime_checkable
 class ArchiveWritingStage(Protocol):
-    """A stage whose events belong to an archive."""
+    """A stage that may write its events to an archive."""
 
     @property
-    def archiving(self) -> ArchiveSink | None:
-        """How they are written there; None: they stay in the key group."""
+    def archiving(self) -> ArchiveSink | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBatch:
-    """Events that a key group gives to the archive: all that it had, up to its time."""
+    """All recent events of a key group up to its watermark, to be archived."""
 
     events: pa.Table
-    first: int  # how many it has given before
+    first: int  # number of events archived before
 
 
 @dataclass(slots=True)
 class LookupCounters:
-    """What a matcher has read of archives, and what it keeps for its own, so far."""
+    """The archive reads of a matcher, and its recent events."""
 
     probes: int = 0
     files: int = 0
     rows: int = 0
-    recent: int = 0  # events that are not in the archive yet
-    before_cut: int = 0  # events that were in the archive when the stream began
+    recent: int = 0  # events that are not archived yet
+    before_cut: int = 0  # events that were archived when the stream began
 
     def since(self, before: "LookupCounters") -> "LookupCounters":
-        """What came to it since; what it keeps is what it keeps now."""
+        """The difference to earlier counters; `recent` is the current value."""
         return LookupCounters(
             self.probes - before.probes, self.files - before.files, self.rows - before.rows,
             self.recent, self.before_cut - before.before_cut,
@@ -331,13 +318,11 @@ class LookupCounters:
 
 @runtime_checkable
 class ArchiveBuffer(Protocol):
-    """What a matcher can do that has a past."""
+    """A matcher that reads archives and buffers recent events."""
 
-    def looked_up(self) -> LookupCounters:
-        """What it has read so far, and what it keeps."""
-
+    def looked_up(self) -> LookupCounters: ...
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
-        """The events before `now`, to be archived; None: they are too few, and too young."""
+        """Removes the events before `now` to archive them; None: too few, and too young."""
 
 
 def is_partitioned(stage: PipelineStage) -> bool:
@@ -345,80 +330,75 @@ def is_partitioned(stage: PipelineStage) -> bool:
     return bool(stage.reads.key) or isinstance(stage, RoutingStage)
 
 
-def union_types(several: Iterable[InputFilter]) -> frozenset[str] | None:
-    """The types of events that matter to one of several. None: all of them."""
-    found: set[str] = set()
-    for reads in several:
+def union_types(filters: Iterable[InputFilter]) -> frozenset[str] | None:
+    """The union of the types that filters pass. None: all types."""
+    types: set[str] = set()
+    for reads in filters:
         if reads.types is None:
             return None
-        found |= reads.types
-    return frozenset(found)
+        types |= reads.types
+    return frozenset(types)
 
 
 def get_complex_end_times(made: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
-    """When complex events on their way end."""
+    """The end times of complex events."""
     return np.asarray(from_arrow(made.column("end"), shape.unit).values)
 
 
 def filter_unseen(
     events: pa.Table, source: SourceSchema, others: Iterable[InputFilter]
 ) -> npt.NDArray[np.bool_]:
-    """Which events no other stage has."""
+    """A mask of the events that no other stage reads."""
     seen = np.zeros(events.num_rows, np.bool_)
     for reads in others:
         seen |= reads.of(events, source.shape)
     return ~seen
 
 
-# ----------------------------------------------------------------------
-# A kind of work over the events of a stream, and what it finds where all events are there.
-
-SLICE_ROWS = 1 << 20  # rows a kernel looks at before it can be interrupted
+SLICE_ROWS = 1 << 20  # rows that a kernel processes before it can be interrupted
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class UnseenTypes:
-    """Types of events that are asked for, and of which none came as far as is known."""
+    """Event types of a query that did not occur in the events."""
 
     types: frozenset[str] = frozenset()
-    defined: tuple[str, ...] = ()  # events that are defined, and may have been meant
+    defined: tuple[str, ...] = ()  # names of definitions, for hints
 
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What was found in events that are all there."""
+    """The result of an operator in batch mode."""
 
     tables: list[pa.Table]
     unseen: UnseenTypes = UnseenTypes()
 
 
 class QueryOperator(Protocol):
-    """One kind of work over the events of a workload, planned."""
+    """A physical operator for queries of one kind."""
 
     @property
     def outputs(self) -> tuple[OutputTable, ...]: ...
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:
-        """The parts of it of which it can be foreseen what they hold and find."""
+        """The queries whose cost can be estimated."""
 
     @property
     def of_events(self) -> bool:
-        """Whether these are found in the events as they come in."""
+        """Whether these queries match the input events."""
 
     @property
-    def reads(self) -> InputFilter:
-        """The events that matter to it."""
-
+    def reads(self) -> InputFilter: ...
     @property
     def rows(self) -> Rows | None:
-        """Picks the events that may be in a match or forbid one; None: all of them are needed."""
+        """Selects the events that can change the result; None: all of them."""
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """What it finds in events that are all there, in the order of the stream."""
+        """The result in batch mode; the events are in stream order."""
 
     def chains(self) -> tuple[tuple[PipelineStage, ...], ...]:
-        """Its stages, as chains that do not wait for each other."""
+        """Its stages, as independent pipelines."""
 
     def whole(self) -> PipelineStage:
-        """All of it as one stage, where one key group has all events."""
+        """The operator as one unpartitioned stage."""

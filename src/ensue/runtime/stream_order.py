@@ -1,4 +1,4 @@
-"""Events as they come, put into the order of the stream as far as that is known."""
+"""Sorts arriving events by the watermark, and numbers duplicate events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,37 +18,37 @@ from ensue.vector.take import create_empty_table, take_rows
 
 @dataclass(frozen=True, slots=True)
 class ReleasedEvents:
-    """What can be matched now."""
+    """The events before the watermark, and late events."""
 
-    events: pa.Table  # in the order of the stream, and none comes before them any more
-    late: pa.Table  # came too late to be matched
+    events: pa.Table  # in stream order
+    late: pa.Table
 
 
 class StreamOrder:
-    """Lets events pass when none can come before them any more.
+    """Releases events in stream order when the watermark has passed them.
 
-    Without a delay they have to come in the order of the stream and pass at once; with one they
-    wait until one has come that is so much newer. What comes too late is decided event by event,
-    by those before it: how the stream is cut into pieces does not matter.
+    Without a delay, events must arrive in stream order and are released at once; with one they
+    wait for an event that is newer by the delay. Whether an event is late depends on the events
+    before it, not on batches.
     """
 
     def __init__(self, shape: StreamSchema, delay: int | float | None) -> None:
         self.shape = shape
-        self.delay = delay  # in the matcher's time; None: events come in order
-        self.newest: Any = None  # how far time has come
+        self.delay = delay  # in ticks; None: events arrive in order
+        self.newest: Any = None  # event time
         self.waiting = create_empty_table(shape.arrow)
-        self._last: pa.Table | None = None  # that passed, where more than time orders events
+        self._last: pa.Table | None = None  # released event, where not only time orders events
         self._by_time_alone = not shape.schema.order and not shape.schema.intervals
 
     @property
     def now(self) -> Any:
-        """No event that ends before comes any more, or it is late. None: nothing is known."""
+        """The watermark; None before the first event."""
         if self.newest is None or self.delay is None:
             return self.newest
         return self.newest - self.delay
 
     def take(self, events: pa.Table) -> ReleasedEvents:
-        """The next events. All of them have a time."""
+        """Adds the next events, which all have a time, and releases those before the watermark."""
         if not events.num_rows:
             return ReleasedEvents(events, events)
         times = get_end_times(events, self.shape)
@@ -67,24 +67,24 @@ class StreamOrder:
         newest = times.max().item()
         self.newest = newest if self.newest is None else max(self.newest, newest)
         self.waiting = pa.concat_tables([self.waiting, events])
-        return ReleasedEvents(self._released(), late)
+        return ReleasedEvents(self._release(), late)
 
     def late(self, events: pa.Table) -> Bools:
-        """Which of the next events would come too late. All of them have a time."""
+        """Which of the next events would be late. All of them have a time."""
         return self._behind(events, get_end_times(events, self.shape))
 
     def advance(self, time: float) -> pa.Table:
-        """Time has come so far: what passes."""
+        """Advances event time, and releases events."""
         self.newest = time if self.newest is None else max(self.newest, time)
-        return self._released()
+        return self._release()
 
     def finish(self) -> pa.Table:
-        """The stream is over: all that is left passes."""
+        """Releases all remaining events."""
         left, self.waiting = self.waiting, self.waiting.slice(0, 0)
         return sort_events(left, self.shape)
 
     def _behind(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
-        """Which events come too late, each by what came before it."""
+        """Which events are late, each compared with the events before it."""
         first = times[:1] if self.newest is None else np.array([self.newest], times.dtype)
         if self.delay is not None or self._by_time_alone:
             if len(times) == 1:
@@ -100,7 +100,7 @@ class StreamOrder:
         ranks[places] = np.arange(len(places))
         return np.asarray(late | (ranks < np.maximum.accumulate(ranks))[len(known) :])
 
-    def _released(self) -> pa.Table:
+    def _release(self) -> pa.Table:
         if not self.waiting.num_rows:
             return self.waiting
         done = get_end_times(self.waiting, self.shape) < self.now
@@ -110,20 +110,16 @@ class StreamOrder:
         self.waiting = take_rows(self.waiting, np.flatnonzero(~done)).combine_chunks()
         return sort_events(released, self.shape)
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def nbytes(self) -> int:
         return int(self.waiting.nbytes)
 
     def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
         blobs = {"waiting": serialize_table(self.waiting)}
         blobs |= {} if self._last is None else {"last": serialize_table(self._last)}
         return pack_state({"newest": self.newest}, {}, blobs)
 
     def restore(self, data: bytes) -> None:
-        """Goes on where the saved one stopped."""
         header, _, blobs = unpack_state(data)
         schema = self.shape.arrow
         self.newest = header["newest"]
@@ -131,16 +127,13 @@ class StreamOrder:
         self._last = deserialize_table(blobs["last"]).cast(schema) if "last" in blobs else None
 
 
-# ----------------------------------------------------------------------
-# Events of the same time and content told apart by their number, whatever pieces they come in.
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class DuplicateEvents:
-    """Knows the events of the newest time, since further ones of that time may come.
+    """Numbers events of the same time and content, across batches.
 
-    As long as none has come they are kept as they are: to count them costs more.
+    It keeps the events of the newest time, and counts them only if more of that time arrive.
 
     >>> twins = DuplicateEvents("t", "us")
     >>> one = pa.table({"t": [1], "x": ["a"]})
@@ -151,14 +144,14 @@ class DuplicateEvents:
     """
 
     def __init__(self, end: str, unit: Unit) -> None:
-        self.end = end  # the column by which events are ordered
+        self.end = end  # the column by which events are sorted
         self.unit: Unit = unit
         self.time: Any = None
         self._newest: pa.Table | None = None  # events of that time that are not counted yet
-        self._counts: dict[tuple[int, int], int] = {}  # the others, by the hash of their content
+        self._counts: dict[tuple[int, int], int] = {}  # by content hash
 
     def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:
-        """For the wanted ones of the next events their number among those of the same content."""
+        """The numbers of the wanted events among those of the same content."""
         if not events.num_rows:
             return np.zeros(0, np.int64)
         times = get_event_times(events, self.end, self.unit)
@@ -168,25 +161,25 @@ class DuplicateEvents:
             return np.zeros(1, np.int64)
         same = int(np.searchsorted(times, self.time, side="right")) if known else 0
         later = number_duplicates(events.slice(same), wanted[same:], times[same:])
-        found = np.concatenate([self._counted(events.slice(0, same)), later]) if same else later
+        numbers = np.concatenate([self._count(events.slice(0, same)), later]) if same else later
         if same < len(times):
             self.time, self._counts = times[-1], {}
             self._newest = events.slice(int(np.searchsorted(times, self.time, side="left")))
-        return found
+        return numbers
 
-    def _counted(self, events: pa.Table) -> Ints:
+    def _count(self, events: pa.Table) -> Ints:
         """The numbers of events of the newest time."""
         if self._newest is not None:
-            given, self._newest = self._newest, None
-            self._counted(given)
-        found = np.zeros(events.num_rows, np.int64)
+            uncounted, self._newest = self._newest, None
+            self._count(uncounted)
+        numbers = np.zeros(events.num_rows, np.int64)
         for row, pair in enumerate(zip(*(h.tolist() for h in hash_content(events)), strict=True)):
-            found[row] = self._counts.get(pair, 0)
-            self._counts[pair] = int(found[row]) + 1
-        return found
+            numbers[row] = self._counts.get(pair, 0)
+            self._counts[pair] = int(numbers[row]) + 1
+        return numbers
 
     def forget_before(self, now: float) -> None:
-        """No event that ends before `now` comes any more."""
+        """Drops the state of times before the watermark `now`."""
         if self.time is not None and self.time < now:
             self.time, self._newest, self._counts = None, None, {}
 
@@ -196,11 +189,11 @@ class DuplicateEvents:
         return kept + 24 * len(self._counts)
 
     def save(self) -> Arrays:
-        """What is known of the events of the newest time; nothing if there are none."""
+        """The counts as arrays; empty if there are none."""
         if self.time is None:
             return {}
         if self._newest is not None:
-            self._counted(self._newest.slice(0, 0))
+            self._count(self._newest.slice(0, 0))
         return {
             "twins time": np.asarray([self.time]),
             "twins": np.array(list(self._counts), np.uint64).reshape(-1, 2),
@@ -208,7 +201,6 @@ class DuplicateEvents:
         }
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on with what was saved, among other things."""
         self.time, self._newest, self._counts = None, None, {}
         if "twins time" in arrays:
             self.time = arrays["twins time"][0]

@@ -1,4 +1,4 @@
-"""A query together with those that find its timed-out partial matches, and their common result."""
+"""Rewrites a query into itself and queries for its timed-out partial matches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,9 @@ from ensue.vector.take import create_empty_table
 
 @dataclass(frozen=True, slots=True)
 class TimeoutQueries:
-    """Queries over one stream whose results go into one table."""
+    """Queries over one stream with a common result table."""
 
-    queries: tuple[
-        CompiledQuery, ...
-    ]  # the query itself, then those for its timed-out partial matches
+    queries: tuple[CompiledQuery, ...]  # the query itself, then those for its timeouts
     result: pa.Schema
 
     @property
@@ -34,7 +32,7 @@ class TimeoutQueries:
         return self.queries[0]
 
     def merged(self, found: Sequence[pa.Table]) -> pa.Table:
-        """The results of all queries, in the order of the queries, as one table."""
+        """Concatenates the results of all queries."""
         if len(self.queries) == 1 and found[0].schema == self.result:
             return found[0]
         pieces = [
@@ -45,10 +43,10 @@ class TimeoutQueries:
         return pa.concat_tables([create_empty_table(self.result), *pieces])
 
     def _widened(self, table: pa.Table, query: Query, *, timed_out: bool) -> pa.Table:
-        """A result with the columns of all: what a partial match does not have is NULL.
+        """A result with the columns of all queries; missing ones are NULL.
 
-        A partial match without the event or value of a column that is called `start` has the
-        standard column of that name, which is not meant.
+        A timeout query without a variable called `start` has the standard column of that name
+        instead, which is not used.
         """
         columns = []
         missing = get_named_columns(self.main.query) - get_named_columns(query)
@@ -66,7 +64,7 @@ class TimeoutQueries:
 
 
 def _shown(query: CompiledQuery, table: pa.Table) -> pa.Table:
-    """A result in which, of a partial match, lists without an event are NULL."""
+    """The result of a timeout query, with NULL for empty lists."""
     if not query.query.unfinished:
         return table
     for place, field in enumerate(table.schema):
@@ -86,8 +84,7 @@ def compile_with_timeouts(
     emit_timeouts: bool = False,
     streaming: bool = False,
 ) -> TimeoutQueries:
-    """A query made ready for a stream of a known shape, with its timed-out partial matches if
-    they are asked for."""
+    """Compiles a query, with the queries for its timeouts if `emit_timeouts`."""
     main = compile_query(query, shape, planning, streaming=streaming)
     result = get_result_schema(main)
     if not emit_timeouts:
@@ -113,10 +110,7 @@ def compile_with_timeouts(
 
 
 def add_plan_keys(main: CompiledQuery) -> Query:
-    """The checked query with the keys that its plan found in equalities between all variables.
-
-    Then an event that has no key is no partial match, and all queries split the stream alike.
-    """
+    """The checked query with the keys that its plan inferred, so that all queries have them."""
     query = main.query
     for key in main.plan.query.equivalence:
         query = add_equivalence(query, key.field_name)

@@ -1,8 +1,7 @@
-"""A workload: what is asked of a stream of events, and the plan by which it is found.
+"""A workload: the queries over one stream, and their plan.
 
-It is a DAG. Its nodes are the source of the events and what is matched: queries, and layers of
-events that others are made of. Nodes that find all they need in the key groups of one key are a stage,
-stages that give each other events a chain, and what comes out are named outputs.
+The plan is a DAG from the source to named outputs. Its operators consist of stages, each
+partitioned by one key; stages that send each other complex events are a pipeline.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -40,8 +39,12 @@ def plan_operators(
     wishes: RunOptions,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> tuple[QueryOperator, ...]:
-    """The works of some queries. Their outputs are numbered in the order of the call."""
-    asked = [_traced(one) if wishes.trace else one for one in asked]
+    """Plans queries. Their outputs are numbered in the order of the call."""
+    if wishes.trace:  # a hierarchy without definitions reports the events of its matches
+        asked = [
+            replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q
+            for q in asked
+        ]
     if wishes.streaming:
         require_finite_result(asked)
     asked, finishing = split_result_modifiers(asked, emit_timeouts=wishes.emit_timeouts)
@@ -57,31 +60,23 @@ def plan_operators(
     outputs: dict[QuerySpec, list[OutputTable]] = {
         one: [replace(output, number=next(numbers)) for output in delivered[one]] for one in asked
     }
-    for one in asked:  # the query itself comes after the levels below it
+    for one in asked:  # the last output is that of the query itself
         if one.number in finishing:
             outputs[one][-1] = replace(outputs[one][-1], finishing=finishing[one.number])
     if wishes.flat:
         outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):
-        _ = output.finished  # what cannot be ordered is told before anything runs
+        _ = output.finished  # raises before anything runs, if it cannot be sorted
     return tuple(work for kind in planned for work in kind.works(outputs))
 
 
-def _traced(one: QuerySpec) -> QuerySpec:
-    """A query whose matches tell their members: one that stands on no definitions."""
-    return replace(one, query=Hierarchy((), one.query)) if isinstance(one.query, Query) else one
-
-
-# ----------------------------------------------------------------------
-# Queries that are asked again: what was planned for them is kept between calls.
-
-MAX_CACHED_PLANS = 64  # calls of which works are kept
-_NO_PART = ("access", "coming")  # of the key
+MAX_CACHED_PLANS = 64
+_NO_PART = ("access", "coming")  # options that are not in the key of the plan cache
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """All that works depend on. Two are equal where their keys are."""
+    """The input of the planner, hashed and compared by its key."""
 
     key: Hashable
     asked: tuple[QuerySpec, ...] = field(compare=False)
@@ -95,59 +90,49 @@ def plan_operators_cached(
     wishes: RunOptions,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> tuple[QueryOperator, ...]:
-    """The works of some queries: those of an equal call before, or new ones."""
-    if wishes.streaming or pasts.archives or not all(map(_depends_on_nothing_else, asked)):
+    """Plans queries, or returns the cached plan of an equal call."""
+    if wishes.streaming or pasts.archives or not all(map(_is_cacheable, asked)):
         return plan_operators(asked, source, wishes, pasts)
-    key = (*map(_query_key, asked), source.key, _wishes_key(wishes))
+    options = (getattr(wishes, f.name) for f in fields(wishes) if f.name not in _NO_PART)
+    # equality of plans ignores limits; operators depend on them
+    key = (*map(_query_key, asked), source.key, wishes.planning.limits, *options)
     try:
         hash(key)
-    except TypeError:  # something is of a type that planning refuses, in words
+    except TypeError:  # the planner raises an error for a value of this type
         return plan_operators(asked, source, wishes, pasts)
-    # the events are no part of it: without an archive nobody looks at them before they are matched
-    return _works(_Call(key, tuple(asked), source, replace(wishes, coming=STREAM_INPUT)))
+    # the events are not in the key: without an archive the planner does not look at them
+    return _plan_call(_Call(key, tuple(asked), source, replace(wishes, coming=STREAM_INPUT)))
 
 
 @lru_cache(maxsize=MAX_CACHED_PLANS)
-def _works(call: _Call) -> tuple[QueryOperator, ...]:
+def _plan_call(call: _Call) -> tuple[QueryOperator, ...]:
     return plan_operators(call.asked, call.source, call.wishes)
 
 
-def _depends_on_nothing_else(one: QuerySpec) -> bool:
+def _is_cacheable(one: QuerySpec) -> bool:
     return isinstance(one.query, Query | Hierarchy) and not any(True for _ in one.operators)
 
 
 def _query_key(one: QuerySpec) -> Hashable:
-    """A query and how it is written: 1 and 1.0 are equal, but not what is computed with them, and
-    errors point into the text."""
-    texts = tuple(query.text for query in one.queries)
-    return one, repr(one.query), texts
-
-
-def _wishes_key(wishes: RunOptions) -> Hashable:
-    # whatever they come to hold is a part of the key, unless it is named here
-    others = (getattr(wishes, f.name) for f in fields(wishes) if f.name not in _NO_PART)
-    # plans are equal whatever the limits are; works are not
-    return wishes.planning.limits, *others
-
-
-# ----------------------------------------------------------------------
-# A workload: what is asked of a stream of events, and the plan by which it is found.
+    """A query and its text: 1 and 1.0 are equal but compute different types, and errors point
+    into the text."""
+    return one, repr(one.query), tuple(query.text for query in one.queries)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Queries over one stream. It is planned once; other processes get the plan."""
+    """Queries over one stream, planned once; other processes receive the plan."""
 
     asked: tuple[QuerySpec, ...]
     source: SourceSchema
     wishes: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
-    key_groups: int = 1  # of a stage that has a key
+    key_groups: int = 1  # of a partitioned stage
     deliver_late: bool = False
     pasts: ArchiveSet = NO_ARCHIVES
 
     @property
     def alone(self) -> bool:
-        """Whether it is one query of its own, not one of a list."""
+        """Whether it is a single query, not a list."""
         return len(self.asked) == 1 and self.asked[0].name is None
 
     @cached_property
@@ -161,12 +146,12 @@ class Workload:
 
     @property
     def types(self) -> frozenset[str] | None:
-        """The types of events that matter. None: all of them."""
+        """The types of its input events. None: all types."""
         return union_types(work.reads for work in self.works)
 
     @cached_property
     def chains(self) -> tuple[Pipeline, ...]:
-        """The stages that key groups run, as chains that do not wait for each other."""
+        """The stages as independent pipelines."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
         found: list[Pipeline] = []
@@ -200,28 +185,24 @@ class Workload:
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
 
-    # ---------------------------------------------------------------------------- its past
-
     def owning(self, name: str, archive: "Archive") -> "Workload":
-        """The same where the events belong to an archive."""
+        """The workload with an archive that the stream writes."""
         return replace(self, pasts=self.pasts.owning(name, archive))
 
     def renewed(self) -> "Workload":
-        """The same where the archive that the events belong to ends as it does now."""
+        """The workload with the current end of the stream's own archive."""
         return replace(self, pasts=self.pasts.renewed())
-
-    # ---------------------------------------------------------------------------- as text
 
     @property
     def text(self) -> str:
-        """What a saved state of all of it is known by."""
+        """The text that identifies it in a saved state."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
         return format_pipeline(self.asked, self.source, self.wishes, 1, self.pasts)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts of all stages; `read` gives the workload back."""
+        """The texts of all stages, which `read` parses."""
         return tuple(
             chain.stage_text(number)
             for chain in self.chains
@@ -230,10 +211,7 @@ class Workload:
 
     @classmethod
     def read(cls, texts: Iterable[str], operators: Iterable[UserOperator] = ()) -> "Workload":
-        """The workload of a stream, from the texts of its stages.
-
-        Operators of users are known by name and must be the same ones.
-        """
+        """The workload of a stream, from the texts of its stages and its user operators."""
         from ensue.runtime.job_fingerprint import parse_stages
 
         return cls(**parse_stages(texts, operators))

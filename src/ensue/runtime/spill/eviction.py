@@ -1,13 +1,13 @@
-"""Which keys can be spared: a score of each, the smallest go first.
+"""Eviction policies: the keys with the lowest scores are evicted first.
 
-Three policies. `tpm` goes by creation: the oldest partial matches first. `stpm`, as the paper
-prints it, by W = e.t + dt p, when a key's next event is expected. `need` by the discounted chance
-that the key is needed at all, given how long it has been quiet:
+`tpm` evicts the oldest partial matches. `stpm`, as in the paper, scores by W = e.t + dt p, the
+expected time of a key's next event. `need` scores by the discounted probability that the key is
+needed, given its idle time:
 
     N = p E[exp(-(g - u) / h); g >= u] / (1 - p F(u))
 
-p is the chance that another event follows one of this state, g the gap to it with distribution
-F, u how long ago the last event was, h the time between two evictions.
+p is the probability that another event follows one of this state, g the gap to it with
+distribution F, u the age of the last event, h the time between two evictions.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.runtime.spill.resident_keys import WindowDeadlines
+from ensue.runtime.spill.resident_keys import WindowDeadlines, find_runs, grow_array
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import ColumnCodes
 
@@ -26,17 +26,17 @@ Ints = npt.NDArray[np.int64]
 
 BINS = 128
 _FINEST = 2.0**-20  # of the window: shorter gaps fall into the first bin
-_MOST = 1 << 20  # counts of a state from which on old ones fade
+_MAX_COUNT = 1 << 20  # of a state, after which its counts are halved
 
 
 @dataclass(frozen=True, slots=True)
 class IdleKeys:
-    """Keys as a policy sees them, all arrays by key. Times are floats."""
+    """The input of a policy, all arrays by key. Times are floats."""
 
-    created: Floats  # when its oldest event came that is still inside the window
-    last: Floats  # when its last one came
-    state: Ints  # what its last event was
-    deadline: Floats  # when it is needed though no event comes; infinity: never
+    created: Floats  # time of its oldest event inside the window
+    last: Floats  # time of its last event
+    state: Ints  # of its last event
+    deadline: Floats  # without further events; infinity: none
 
 
 def score_tpm(keys: IdleKeys) -> Floats:
@@ -50,7 +50,7 @@ def score_stpm(keys: IdleKeys, gaps: "GapHistogram") -> Floats:
 
 
 def score_need(keys: IdleKeys, gaps: "GapHistogram", now: float, horizon: float) -> Floats:
-    """The discounted chance that a key is needed; one with a deadline surely is."""
+    """The discounted probability that a key is needed; 1 at its deadline."""
     by_event = gaps.needed(keys.state, now - keys.last, horizon)
     by_time = np.exp(-np.maximum(keys.deadline - now, 0.0) / horizon)
     return np.maximum(by_event, by_time)
@@ -58,7 +58,7 @@ def score_need(keys: IdleKeys, gaps: "GapHistogram", now: float, horizon: float)
 
 @dataclass
 class GapHistogram:
-    """The gaps between an event of a key and its next one, counted by the state of the first.
+    """Histogram of the gaps between events of a key, by the state of the first event.
 
     Bins get wider with the gap: the last one ends with the window.
 
@@ -72,9 +72,9 @@ class GapHistogram:
     window: float
     states: int
     followed: Floats = field(init=False)  # by state and bin
-    lapsed: Floats = field(init=False)  # events of a state that none followed inside the window
+    lapsed: Floats = field(init=False)  # events of a state without a next one inside the window
     longest: Floats = field(init=False)
-    waiting: Floats = field(init=False)  # by state and age: what comes of them is not known yet
+    waiting: Floats = field(init=False)  # by state and age: their gaps are not known yet
 
     def __post_init__(self) -> None:
         self.followed = np.zeros((self.states, BINS))
@@ -84,54 +84,46 @@ class GapHistogram:
         inner = np.geomspace(self.window * _FINEST, self.window, BINS)
         self._edges = np.concatenate([[0.0], inner])
 
-    # ---------------------------------------------------------------------------- counting
-
     def follow(self, state: Ints, gap: Floats) -> None:
-        """Events of some states were followed by others after such gaps."""
-        self.room_for(state)
-        counted = np.bincount(state * BINS + self._bins(gap), minlength=self.states * BINS)
-        self.followed += counted.reshape(self.states, BINS)
+        """Counts events that were followed by others after these gaps."""
+        self.followed += self._count(state, gap)
         np.maximum.at(self.longest, state, gap)
-        self._fade()
+        # streams change: old counts lose weight
+        many = self.followed.sum(1) + self.lapsed > _MAX_COUNT
+        self.followed[many] /= 2
+        self.lapsed[many] /= 2
 
     def lapse(self, state: Ints) -> None:
-        """Events of some states were followed by none."""
-        self.room_for(state)
+        """Counts events that no other followed."""
+        self.grow(state)
         self.lapsed += np.bincount(state, minlength=self.states)
 
-    def room_for(self, state: Ints) -> None:
-        """There are so many states now."""
-        more = (int(state.max()) + 1 if len(state) else 0) - self.states
+    def grow(self, state: Ints) -> None:
+        """Adds the states up to the largest of these."""
+        more = int(state.max(initial=-1)) + 1 - self.states
         if more > 0:
-            self.followed = np.concatenate([self.followed, np.zeros((more, BINS))])
-            self.waiting = np.concatenate([self.waiting, np.zeros((more, BINS))])
-            self.lapsed = np.concatenate([self.lapsed, np.zeros(more)])
-            self.longest = np.concatenate([self.longest, np.zeros(more)])
+            for name in ("followed", "waiting", "lapsed", "longest"):
+                counts = getattr(self, name)
+                more_counts = np.zeros((more, *counts.shape[1:]))
+                setattr(self, name, np.concatenate([counts, more_counts]))
             self.states += more
 
-    def _fade(self) -> None:
-        """A stream changes: what was counted long ago counts less."""
-        many = self.followed.sum(1) + self.lapsed > _MOST
-        if many.any():
-            self.followed[many] /= 2
-            self.lapsed[many] /= 2
-
-    # ---------------------------------------------------------------------------- what is known
-
     def wait(self, state: Ints, age: Floats) -> None:
-        """Of these events it is not known yet whether another follows; they are so old now."""
-        self.room_for(state)
-        counted = np.bincount(state * BINS + self._bins(age), minlength=self.states * BINS)
-        self.waiting = counted.reshape(self.states, BINS).astype(np.float64)
+        """Sets the events whose next event is not known yet, with their ages."""
+        self.waiting = self._count(state, age)
+
+    def _count(self, state: Ints, gap: Floats) -> Floats:
+        self.grow(state)
+        counts = np.bincount(state * BINS + self._bins(gap), minlength=self.states * BINS)
+        return counts.reshape(self.states, BINS).astype(np.float64)
 
     def _bins(self, gap: Floats) -> Ints:
         return np.clip(np.searchsorted(self._edges, gap, side="right") - 1, 0, BINS - 1)
 
     def _steps(self) -> Floats:
-        """By state and bin, the chance that the next event comes after such a gap: p dF.
+        """By state and bin, the probability that the next event has such a gap: p dF.
 
-        Those that still wait count as long as they have (Kaplan and Meier): a stream that has
-        just begun has seen short gaps only.
+        Waiting events are censored (Kaplan and Meier): a new stream has seen short gaps only.
         """
         known = self.followed + self.waiting
         reached = np.cumsum(known[:, ::-1], 1)[:, ::-1] - self.waiting / 2 + self.lapsed[:, None]
@@ -142,19 +134,19 @@ class GapHistogram:
 
     @property
     def seen(self) -> npt.NDArray[np.bool_]:
-        """Which states there were."""
+        """Which states have occurred."""
         return np.asarray((self.followed + self.waiting).sum(1) + self.lapsed > 0)
 
     @property
     def chance(self) -> Floats:
-        """p by state: that another event follows. Of what was never seen: a half."""
+        """p by state: the probability that another event follows; 0.5 for unseen states."""
         return np.where(self.seen, self._steps().sum(1), 0.5)
 
     def needed(self, state: Ints, age: Floats, horizon: float) -> Floats:
         """N for each key: its state, the age u of its last event, and h."""
         if not len(state):
             return np.zeros(0)
-        self.room_for(state)
+        self.grow(state)
         steps = self._steps()
         edges, width = self._edges, np.diff(self._edges)
         even = horizon / width * -np.expm1(-width / horizon)  # E[exp(-g/h)] of an even bin
@@ -173,36 +165,28 @@ class GapHistogram:
         found = expected / np.maximum(1 - known, 1e-9)
         return np.where(self.seen[state], found, 0.5 * np.exp(-age / horizon))
 
-    # ---------------------------------------------------------------------------- state
-
     def save(self) -> dict[str, npt.NDArray[Any]]:
-        """What was counted, as arrays."""
         return {"followed": self.followed, "lapsed": self.lapsed, "longest": self.longest}
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Goes on with what was counted."""
-        if "followed" in arrays and arrays["followed"].shape[1] == BINS:
-            self.followed, self.lapsed = arrays["followed"], arrays["lapsed"]
-            self.longest, self.states = arrays["longest"], len(arrays["lapsed"])
-            self.waiting = np.zeros_like(self.followed)
+        self.followed, self.lapsed = arrays["followed"], arrays["lapsed"]
+        self.longest, self.states = arrays["longest"], len(arrays["lapsed"])
+        self.waiting = np.zeros_like(self.followed)
 
 
-# ----------------------------------------------------------------------
-# What is learned of keys as their events come: how long they are quiet, and whether for ever.
-
-SAMPLE_RATE = 8  # of so many keys one is watched, where there are many
-FEW = 4_096  # keys that are all watched
-STATES = 16  # where events have one type: how many a key has had, up to so many
+SAMPLE_RATE = 8  # one of 8 keys is observed, where there are many
+FEW = 4_096  # keys that are all observed
+STATES = 16  # number of events of a key, up to this, where events have one type
 MAX_TYPES = 1_024
 
 Codes = npt.NDArray[np.int64]
 
 
 class KeyStatistics:
-    """Counts gaps between events of a key by the state that the first of them left the key in.
+    """Statistics of the gaps between events of a key, by the key's state after the first event.
 
-    The state is the type of the last event; where there is only one type, it is the number of
-    events that the key has inside the window.
+    The state is the type of the last event; where events have no type, it is the number of events
+    that the key has inside the window.
     """
 
     def __init__(self, shape: StreamSchema, window: float) -> None:
@@ -211,23 +195,24 @@ class KeyStatistics:
         self._typed = shape.schema.type_column
         self._types = ColumnCodes()
         self._columns = list(dict.fromkeys((shape.schema.end, self._typed or shape.schema.end)))
-        self._last = np.zeros(0)  # by code: when its last event came
-        self._state = np.full(0, -1, np.int32)  # and its state; -1: nothing is known of it
-        self._watched = np.zeros(0, np.bool_)  # whether it is one of the sample
+        self._last = np.zeros(0)  # by code: time of its last event
+        self._state = np.full(0, -1, np.int32)  # and its state; -1: unknown
 
-    def state_of(self, table: pa.Table, rows: Codes, count: Codes) -> Codes:
-        """The state in which keys are: of each its last row, and how many events it has."""
+    def get_states(self, table: pa.Table, rows: Codes, count: Codes) -> Codes:
+        """The states of keys, given their last rows and their numbers of events."""
         if self._typed is None:
             return np.minimum(count, STATES).astype(np.int64) - 1
         types = self._types.encode(table.column(self._typed).take(pa.array(rows)))
         return np.clip(types.astype(np.int64), 0, MAX_TYPES)
 
-    def watch(self, table: pa.Table, codes: Codes) -> None:
-        """Events that have come, in the order of the stream."""
+    def observe(self, table: pa.Table, codes: Codes) -> None:
+        """Counts the gaps of events, which are in stream order."""
         if not len(codes):
             return
-        self._room(int(codes.max()) + 1)
-        sample = np.flatnonzero(self._watched[codes])
+        count = int(codes.max()) + 1
+        self._last = grow_array(self._last, count)
+        self._state = grow_array(self._state, count, -1)
+        sample = np.flatnonzero(_is_sampled(codes))
         if len(sample) < len(codes):
             table, codes = table.select(self._columns).take(pa.array(sample)), codes[sample]
         if not len(codes):
@@ -251,74 +236,52 @@ class KeyStatistics:
         if self._typed is not None:
             found = self._types.encode(table.column(self._typed))
             return np.clip(found, 0, MAX_TYPES).astype(np.int32)
-        # how many events a key has had, as far as is known here
+        # the number of observed events of a key
         order = np.argsort(codes, kind="stable")
         same = codes[order]
-        first = np.flatnonzero(np.r_[True, same[1:] != same[:-1]])
-        counts = np.diff(np.r_[first, len(same)])
-        place = np.arange(len(same)) - np.repeat(first, counts)
+        place = np.arange(len(same)) - np.repeat(*find_runs(same))
         states = np.empty(len(codes), np.int32)
         states[order] = np.minimum(self._state[same] + 1 + place, STATES - 1)
         return states
 
-    def look(self, now: float) -> None:
-        """It is `now`, and of some keys it is not known whether more of them comes."""
+    def note_waiting(self, now: float) -> None:
+        """Counts the keys whose next event is not known at `now`."""
         known = np.flatnonzero(self._state >= 0)
         self.gaps.wait(self._state[known].astype(np.int64), now - self._last[known])
 
-    def lapse_before(self, time: float) -> None:
-        """Of keys that have been quiet since, nothing follows any more."""
+    def expire_before(self, time: float) -> None:
+        """Counts keys without events since `time` as lapsed."""
         gone = np.flatnonzero((self._state >= 0) & (self._last < time))
         if len(gone):
             self.gaps.lapse(self._state[gone].astype(np.int64))
             self._state[gone] = -1
 
     def renumber(self, moved: npt.NDArray[np.int32]) -> None:
-        """Keys have other codes from now on."""
-        known = np.flatnonzero(moved[: len(self._last)] >= 0)
+        """Replaces the codes of keys; `moved` is the new code by old code."""
+        moved = moved[: len(self._last)]
+        known = np.flatnonzero((moved >= 0) & _is_sampled(moved))
         count = int(moved.max(initial=-1)) + 1
         last, state = np.zeros(count), np.full(count, -1, np.int32)
-        watched = np.zeros(count, np.bool_)
-        new = moved[known]
-        last[new], state[new] = self._last[known], self._state[known]
-        watched[new] = self._watched[known]
-        self._last, self._state, self._watched = last, state, watched
-
-    @property
-    def nbytes(self) -> int:
-        return int(self._last.nbytes + self._state.nbytes)
+        last[moved[known]], state[moved[known]] = self._last[known], self._state[known]
+        self._last, self._state = last, state
 
     def save(self) -> dict[str, npt.NDArray[Any]]:
-        """What was counted. Types go by the order in which they came, so they are saved too."""
+        """The counts, and the types in the order of their codes."""
         names = "\n".join(str(name) for name in self._types.values()).encode()
         return self.gaps.save() | {"types": np.frombuffer(names, np.uint8)}
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Goes on with what was counted."""
-        if "types" in arrays:
-            names = arrays["types"].tobytes().decode()
-            if names:
-                self._types.encode(pa.array(names.split("\n")))
-            self.gaps.restore(arrays)
-
-    def _room(self, count: int) -> None:
-        if count > len(self._last):
-            more = max(count, 2 * len(self._last)) - len(self._last)
-            new = np.arange(len(self._last), len(self._last) + more)
-            watched = (new < FEW) | (new % SAMPLE_RATE == 0)
-            self._watched = np.concatenate([self._watched, watched])
-            self._last = np.concatenate([self._last, np.zeros(more)])
-            self._state = np.concatenate([self._state, np.full(more, -1, np.int32)])
+        if names := arrays["types"].tobytes().decode():
+            self._types.encode(pa.array(names.split("\n")))
+        self.gaps.restore(arrays)
 
 
-# ----------------------------------------------------------------------
-# The choice of keys that can be spared, by a policy and by what was learned.
-
-KeyCodes = npt.NDArray[np.int64]
+def _is_sampled(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray((codes < FEW) | (codes % SAMPLE_RATE == 0))
 
 
 class EvictionPolicy:
-    """Ranks keys: those that can be spared best come first."""
+    """Ranks keys by their scores, the lowest first."""
 
     def __init__(
         self, policy: str, shape: StreamSchema, deadlines: WindowDeadlines, observed: KeyStatistics
@@ -328,35 +291,35 @@ class EvictionPolicy:
         self._evicted_at: float | None = None
         self._between: float | None = None  # time between two evictions
 
-    def ranked(
-        self, events: pa.Table, first: KeyCodes, count: KeyCodes, now: float | None
+    def rank(
+        self, events: pa.Table, first: Codes, count: Codes, now: float | None
     ) -> npt.NDArray[np.intp]:
-        """Keys by how well they can be spared: their events key by key, from the rows `first`."""
+        """The order of keys by score; events are sorted by key, and begin at the rows `first`."""
         last = first + count - 1
         times = get_end_times(events, self._shape).astype(np.float64)
         due = self._deadlines.of(events, first, now)
         due = np.where(due == self._deadlines.never, np.inf, due.astype(np.float64))
-        state = self._observed.state_of(events, last, count)
+        state = self._observed.get_states(events, last, count)
         keys = IdleKeys(times[first], times[last], state, due)
         return np.argsort(self._scores(keys, now), kind="stable")
 
     def _scores(self, keys: IdleKeys, now: float | None) -> npt.NDArray[np.float64]:
         gaps = self._observed.gaps
         if now is not None and self.policy != "tpm":
-            self._observed.look(float(now))
-        gaps.room_for(keys.state)
+            self._observed.note_waiting(float(now))
+        gaps.grow(keys.state)
         match self.policy:
             case "tpm":
                 return score_tpm(keys)
             case "stpm":
                 return score_stpm(keys, gaps)
             case _:
-                # who goes now is missed in the piece after this one at the earliest
+                # a key evicted now is missed in the next piece at the earliest
                 horizon = 2 * self._between if self._between else gaps.window / 16
                 return score_need(keys, gaps, 0.0 if now is None else float(now), horizon)
 
-    def evicted_at(self, now: float | None) -> None:
-        """Learns how much time is between two evictions."""
+    def note_eviction(self, now: float | None) -> None:
+        """Updates the average time between two evictions."""
         if now is not None and self._evicted_at is not None and now > self._evicted_at:
             passed = float(now - self._evicted_at)
             self._between = passed if self._between is None else (3 * self._between + passed) / 4

@@ -1,4 +1,4 @@
-"""Matchers beside each other, each for its own keys: those that came back at different times."""
+"""Cohorts: a matcher for each group of keys that were restored at the same time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.runtime.spill.resident_keys import ResidentKeys
-from ensue.runtime.stage import StageInput
+from ensue.runtime.spill.resident_keys import ResidentKeys, grow_array
+from ensue.runtime.stage import StageInput, StageMatcher
 from ensue.vector.take import take_rows
 
 MAX_COHORTS = 6
@@ -18,21 +18,11 @@ Tables = list[pa.Table]
 Codes = npt.NDArray[np.int64]
 
 
-class ReplayableMatcher(Protocol):
-    """A matcher of all queries of a stage that takes up its state from events of the past."""
+class ReplayableMatcher(StageMatcher, Protocol):
+    """A matcher of all queries of a stage that can rebuild its state from past events."""
 
-    def feed(self, given: StageInput, /) -> Tables: ...
-    def advance(self, now: float, /) -> Tables: ...
-    def finish(self) -> Tables: ...
-    def deadline(self) -> float | None: ...
     def replay(self, events: pa.Table, now: float | None, /) -> None: ...
     def drop(self, events: pa.Table, /) -> bool: ...
-    def save(self) -> bytes: ...
-    def restore(self, data: bytes, /) -> None: ...
-    @property
-    def partial_matches(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
     @property
     def held_bytes(self) -> int: ...
 
@@ -40,29 +30,24 @@ class ReplayableMatcher(Protocol):
 @dataclass
 class _Cohort:
     matcher: ReplayableMatcher
-    rows: int  # events of its keys, about
+    rows: int  # approximate number of events of its keys
 
 
 class KeyCohorts:
-    """Knows by the code of a key who matches it. A new key goes to the first cohort."""
+    """Assigns keys to cohorts by their codes. New keys belong to the first cohort."""
 
     def __init__(self, fresh: Callable[[], ReplayableMatcher]) -> None:
         self.fresh = fresh
-        self.place = np.zeros(0, np.int32)  # by code: the cohort, below 0: none has it
+        self.place = np.zeros(0, np.int32)  # by code: the cohort; negative: none
         self._all = [_Cohort(fresh(), 0)]
-        self._base = self._all[0].matcher.held_bytes  # what a matcher without events takes
-
-    def __len__(self) -> int:
-        return len(self._all)
+        self._base = self._all[0].matcher.held_bytes  # of a matcher without events
 
     @property
     def first(self) -> ReplayableMatcher:
         return self._all[0].matcher
 
-    # ---------------------------------------------------------------------------- matching
-
     def feed(self, piece: pa.Table, codes: Codes) -> list[Tables]:
-        """What events complete, each in the cohort of its key."""
+        """Feeds each event to the cohort of its key."""
         if len(self._all) == 1:
             self._all[0].rows += piece.num_rows
             return [self._all[0].matcher.feed(StageInput.of(piece))]
@@ -75,7 +60,7 @@ class KeyCohorts:
         return found
 
     def settle(self, now: float) -> list[Tables]:
-        """What is decided at `now`: a state from which events are replayed has delivered it."""
+        """The matches that are decided at `now`: replays do not deliver them again."""
         due = [(cohort.matcher.deadline(), cohort.matcher) for cohort in self._all]
         return [m.advance(now) for time, m in due if time is not None and time <= now]
 
@@ -95,18 +80,16 @@ class KeyCohorts:
 
     @property
     def held_bytes(self) -> int:
-        """What they take because of events."""
+        """The memory that depends on events."""
         return sum(max(0, cohort.matcher.held_bytes - self._base) for cohort in self._all)
-
-    # ---------------------------------------------------------------------------- keys
 
     def add(
         self, codes: Codes, events: pa.Table, resident: ResidentKeys, now: float | None
     ) -> list[Tables]:
-        """Keys that come back with these events, which are resident already.
+        """Restores keys from their events, which are resident already.
 
-        Small cohorts go together with them, so that each is more than twice as large as the next.
-        Gives what these had not delivered yet.
+        Merges small cohorts with them, so that each is more than twice as large as the next, and
+        returns the matches that these had not delivered yet.
         """
         first, rows = len(self._all), events.num_rows
         self.place[codes] = first
@@ -121,12 +104,12 @@ class KeyCohorts:
             self.place[self.place > first] = first
             resident.sort()
             places = np.flatnonzero(self.place[resident.codes] == first)
-            events = resident.rows(places)
+            events = resident.take(places)
         self._append(events, now)
         return found
 
     def drop(self, events: pa.Table, codes: Codes) -> bool:
-        """Drops the keys of events; False: they have to be built anew without them."""
+        """Drops the keys of events; False: the cohorts have to be rebuilt without them."""
         place, dropped = self.place[codes], True
         for number, cohort in enumerate(self._all):
             rows = np.flatnonzero(place == number)
@@ -136,8 +119,8 @@ class KeyCohorts:
                 dropped &= cohort.matcher.drop(some)
         return dropped
 
-    def one_of(self, events: pa.Table, now: float | None) -> None:
-        """One cohort of all keys that are resident, from their events."""
+    def rebuild(self, events: pa.Table, now: float | None) -> None:
+        """Replaces all cohorts by one of all resident keys."""
         self._all.clear()  # before the new one takes memory
         self.place[self.place >= 0] = 0
         self._append(events, now)
@@ -147,14 +130,11 @@ class KeyCohorts:
         cohort.matcher.replay(events, now)
         self._all.append(cohort)
 
-    def room_for(self, count: int) -> None:
-        """There are so many codes now."""
-        if count > len(self.place):
-            more = max(count, 2 * len(self.place)) - len(self.place)
-            self.place = np.concatenate([self.place, np.zeros(more, np.int32)])
+    def grow(self, count: int) -> None:
+        self.place = grow_array(self.place, count)
 
     def renumber(self, moved: npt.NDArray[np.int32]) -> None:
-        """Keys have other codes from now on."""
+        """Replaces the codes of keys; `moved` is the new code by old code."""
         known = np.flatnonzero(moved >= 0)
         place = np.zeros(len(known), np.int32)
         place[moved[known]] = self.place[known]

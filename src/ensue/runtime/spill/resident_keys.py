@@ -1,4 +1,4 @@
-"""The events of the last window of the keys that are in memory."""
+"""The resident keys with their events of the last window, their deadlines, and their bound."""
 
 import math
 import os
@@ -21,11 +21,29 @@ from ensue.vector.take import create_empty_table, take_rows
 
 Codes = npt.NDArray[np.int64]
 Times = npt.NDArray[Any]
-MANY = 64  # parts that are not put together yet
+MAX_CHUNKS = 64  # tables before they are concatenated
+
+
+def find_runs(codes: npt.NDArray[Any]) -> tuple[Codes, Codes]:
+    """The first row and the length of each run of equal codes.
+
+    >>> find_runs(np.array([7, 7, 3]))
+    (array([0, 2]), array([2, 1]))
+    """
+    first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]][: len(codes)])
+    return first, np.diff(np.r_[first, len(codes)])
+
+
+def grow_array(array: npt.NDArray[Any], count: int, fill: Any = 0) -> npt.NDArray[Any]:
+    """An array of at least `count` values; its size doubles when it is too small."""
+    if count <= len(array):
+        return array
+    more = max(count, 2 * len(array)) - len(array)
+    return np.concatenate([array, np.full(more, fill, array.dtype)])
 
 
 class ResidentKeys:
-    """Events with the codes of their keys. Those of one key are in the order of the stream."""
+    """Events with the codes of their keys, in stream order within each key."""
 
     def __init__(self, shape: StreamSchema) -> None:
         self._shape = shape
@@ -34,13 +52,13 @@ class ResidentKeys:
         self._bytes = 0
 
     def add(self, table: pa.Table, codes: Codes) -> None:
-        """Further events: of keys that are new here, or behind the others of their keys."""
+        """Adds events of new keys, or later events of resident keys."""
         if not table.num_rows:
             return
         self._tables.append(table.cast(self._shape.arrow))
         self._codes.append(codes)
         self._bytes += int(table.nbytes + codes.nbytes)
-        if len(self._tables) > MANY:
+        if len(self._tables) > MAX_CHUNKS:
             self._join()
 
     def _join(self) -> None:
@@ -73,46 +91,40 @@ class ResidentKeys:
     def nbytes(self) -> int:
         return self._bytes
 
-    def by_key(self) -> npt.NDArray[np.int64]:
-        """The rows key by key."""
+    def sort_by_key(self) -> npt.NDArray[np.int64]:
+        """The rows in the order of their keys."""
         return np.argsort(self.codes, kind="stable").astype(np.int64, copy=False)
 
-    def times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
-        """Of some events when they were, and of which type."""
+    def take_times_and_types(self, places: npt.NDArray[np.int64]) -> pa.Table:
+        """The times and types of some events."""
         schema = self._shape.schema
         names = dict.fromkeys((schema.start, schema.end, schema.type_column or schema.end))
         return take_rows(self.table.select(list(names)), places)
 
-    def rows(self, places: npt.NDArray[np.int64]) -> pa.Table:
-        """Some of the events, as a table of its own memory."""
+    def take(self, places: npt.NDArray[np.int64]) -> pa.Table:
+        """A copy of some events."""
         return take_rows(self.table, places).combine_chunks()
 
     def keep(self, kept: Bools) -> None:
-        """Only some of the events."""
+        """Drops the other events."""
         if not kept.all():
             places = np.flatnonzero(kept)
-            self._set(self.rows(places), self.codes[places])
+            self._set(self.take(places), self.codes[places])
 
     def sort(self) -> None:
-        """By time: those of one key stay in their order."""
+        """Sorts by time, stable."""
         times = self.ends
         if not bool((times[1:] >= times[:-1]).all()):
             places = np.argsort(times, kind="stable")
-            self._set(self.rows(places), self.codes[places])
+            self._set(self.take(places), self.codes[places])
 
     def renumber(self, moved: npt.NDArray[np.int32]) -> None:
-        """Keys have other codes from now on."""
+        """Replaces the codes of keys; `moved` is the new code by old code."""
         self._set(self.table, moved[self.codes].astype(np.int64))
 
 
-# ----------------------------------------------------------------------
-# When a key has to be looked at though no event comes: a window of its may be over then.
-
-DeadlineTimes = npt.NDArray[Any]
-
-
 class WindowDeadlines:
-    """The times at which windows of some lengths are over."""
+    """When the windows of a key end: its deadlines without further events."""
 
     def __init__(self, shape: StreamSchema, windows: tuple[float, ...]) -> None:
         self._real = shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
@@ -120,75 +132,62 @@ class WindowDeadlines:
         self._windows = windows if self._real else tuple(map(math.floor, windows))
         self.never: float = np.inf if self._real else np.iinfo(np.int64).max
 
-    def of(
-        self, events: pa.Table, first: npt.NDArray[np.int64], now: float | None
-    ) -> DeadlineTimes:
-        """For keys whose events begin at the rows `first`: what comes next, from `now` on.
+    def of(self, events: pa.Table, first: Codes, now: float | None) -> Times:
+        """The next deadline after `now` of keys whose events begin at the rows `first`.
 
-        Any event may be the first of a match that waits for its window's end.
+        Any event may be the first of a match that waits for the end of its window.
         """
         begun = np.asarray(from_arrow(events.column(self._start), self._unit).values)
         begun = begun.astype(np.float64 if self._real else np.int64, copy=False)
         due = np.full(len(begun), self.never, begun.dtype)
         for length in self._windows:
-            over = self._over(begun, length)
-            if now is not None:  # compared as matchers do: differences are not rounded up
-                over = np.where(now - begun <= length, over, self.never)
-            due = np.minimum(due, over)
+            if self._real:  # sums are rounded: rather too early
+                end = np.nextafter(np.nextafter(begun + length, -np.inf), -np.inf)
+            else:
+                end = np.where(begun > self.never - length, self.never, begun + length)
+            if now is not None:  # compared like matchers do: differences are not rounded up
+                end = np.where(now - begun <= length, end, self.never)
+            due = np.minimum(due, end)
         return np.asarray(np.minimum.reduceat(due, first)) if len(first) else due
-
-    def _over(self, begun: DeadlineTimes, length: float) -> DeadlineTimes:
-        if self._real:  # sums are rounded: rather too early
-            return np.nextafter(np.nextafter(begun + length, -np.inf), -np.inf)
-        return np.where(begun > self.never - length, self.never, begun + length)
-
-
-# ----------------------------------------------------------------------
-# How much of a stream's keys may be in memory, and what is not.
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """How much may be in memory."""
+    """The limit of resident events."""
 
     bytes: float
-    keys: int | None = None  # None: as many as there is room for
+    keys: int | None = None  # None: unlimited
 
 
 @dataclass(frozen=True, slots=True)
 class SpillCounters:
-    """What was stored so far."""
+    """The spilled keys of a matcher."""
 
-    misses: int = 0  # keys that an event came for while they were stored
-    keys: int = 0  # stored now
-    bytes: int = 0  # of these
+    misses: int = 0  # spilled keys that an event arrived for
+    keys: int = 0
+    bytes: int = 0
 
 
 @runtime_checkable
 class SpillingState(Protocol):
-    """A matcher that stores keys."""
+    """A matcher that spills keys."""
 
     @property
     def spilled(self) -> SpillCounters: ...
     @property
     def segments(self) -> Mapping[str, Path]:
-        """Files that never change, by name: part of its state."""
+        """Immutable files by name, part of its state."""
 
     def save_apart(self) -> bytes:
-        """Its state without them."""
+        """Serialized state without the segments."""
 
     def restore(self, data: bytes, find: Callable[[str], Path | bytes] | None = None, /) -> None:
-        """Goes on; `find` finds what was in these files."""
-
-
-NOTHING_SPILLED = SpillCounters()
+        """Restores a saved state; `find` reads omitted segments."""
 
 
 def get_spill_counters(matcher: object) -> SpillCounters:
-    """What a matcher has stored, if it is one that does."""
-    return matcher.spilled if isinstance(matcher, SpillingState) else NOTHING_SPILLED
+    return matcher.spilled if isinstance(matcher, SpillingState) else SpillCounters()
 
 
 def get_memory_bound(limits: MatcherLimits) -> MemoryBound:
-    """What limits allow."""
     return MemoryBound(limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1))

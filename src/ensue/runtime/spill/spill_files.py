@@ -1,7 +1,7 @@
-"""Files of stored events: written once, read by rows, removed as a whole.
+"""Segments of spilled events: files that are written once and read by row.
 
-Local disk is a cache: what is there also goes into the saved state of its key group, and a file that
-is gone or damaged is an error that a restart mends.
+The local disk is a cache: segments are also part of the saved state of their task, so a restart
+repairs a missing or damaged file.
 """
 
 import contextlib
@@ -25,31 +25,29 @@ from ensue.errors import LimitError, StateError
 from ensue.planner.limits import format_size
 from ensue.vector.take import take_rows
 
-SPILL_VARIABLE = "ENSUE_SPILL"  # a folder on a disk with room, where the usual one has too little
-MAX_AGE_SECONDS = (
-    86_400  # seconds after which a folder is taken for one of a process that was killed
-)
+SPILL_VARIABLE = "ENSUE_SPILL"  # the folder for segments, instead of the temporary folder
+MAX_AGE_SECONDS = 86_400  # after which a folder is considered abandoned
 _PREFIX = "ensue-spill-"
 _swept = False
 
 
 @dataclass(frozen=True, slots=True)
 class SpillFile:
-    """A file of rows that never change."""
+    """An immutable file of events."""
 
-    name: str  # no other segment has it, whoever wrote it
+    name: str  # globally unique
     path: Path
     rows: int
     bytes: int
     checksum: int
 
     def described(self) -> list[Any]:
-        """What is saved of it."""
+        """The values in a saved state."""
         return [self.name, self.rows, self.bytes, self.checksum]
 
 
 class SpillFolder:
-    """A private folder for the segments of one matcher; it goes when the matcher does."""
+    """A private folder for the segments of one matcher, removed with the matcher."""
 
     def __init__(self, place: str | None = None) -> None:
         self._place = place or os.environ.get(SPILL_VARIABLE) or tempfile.gettempdir()
@@ -67,35 +65,32 @@ class SpillFolder:
         return self._path
 
     def write(self, table: pa.Table) -> SpillFile:
-        """A new segment with these rows."""
+        """Writes a new segment."""
         name = os.urandom(8).hex()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         data = sink.getvalue()
-        path = self._written(name, data)
+        path = self._write_file(name, data)
         return SpillFile(name, path, table.num_rows, data.size, zlib.crc32(data))
 
-    def adopt(self, described: Sequence[Any], found: "Path | bytes") -> SpillFile:
-        """A segment that was saved: its bytes, or a file of this machine that has them."""
+    def adopt(self, described: Sequence[Any], source: "Path | bytes") -> SpillFile:
+        """Adds a saved segment, given its bytes or a local file."""
         name, rows, size, checksum = described
-        path = self._path_of(name)
-        if isinstance(found, bytes):
-            self._written(name, found)
+        path = self.path / f"{name}.arrow"
+        if isinstance(source, bytes):
+            self._write_file(name, source)
         else:
             try:
-                os.link(found, path)
+                os.link(source, path)
             except FileNotFoundError:
                 raise
             except OSError:  # another disk
-                self._written(name, found.read_bytes())
+                self._write_file(name, source.read_bytes())
         return SpillFile(name, path, rows, size, checksum)
 
-    def _path_of(self, name: str) -> Path:
-        return self.path / f"{name}.arrow"
-
-    def _written(self, name: str, data: Any) -> Path:
-        path = self._path_of(name)
+    def _write_file(self, name: str, data: Any) -> Path:
+        path = self.path / f"{name}.arrow"
         try:
             with _disk_full(self._place, len(data)), path.open("wb") as file:
                 file.write(data)
@@ -105,35 +100,31 @@ class SpillFolder:
         return path
 
     def read(self, segment: SpillFile, rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Some rows of a segment, as a table of its own memory."""
+        """A copy of some rows of a segment."""
+        table = self.table(segment)
         try:
-            return take_rows(self._opened(segment), rows).combine_chunks()
-        except FileNotFoundError as error:
-            raise _lost(segment, "is gone") from error
+            return take_rows(table, rows).combine_chunks()
         except (pa.ArrowInvalid, OSError) as error:
-            raise _lost(segment, f"cannot be read ({error})") from error
+            raise _build_error(segment, f"cannot be read ({error})") from error
 
     def table(self, segment: SpillFile) -> pa.Table:
-        """All rows of a segment, where they are."""
+        """All rows of a segment, memory-mapped; a new or changed file is verified first."""
         try:
-            return self._opened(segment)
+            stat = segment.path.stat()
+            stamp = (stat.st_size, stat.st_mtime_ns)
+            opened = self._open.get(segment.path)
+            if opened is not None and opened[0] == stamp:
+                return opened[1]
+            source = pa.memory_map(str(segment.path))
+            if zlib.crc32(source.read_buffer()) != segment.checksum:
+                raise _build_error(segment, "is damaged: its checksum is wrong")
+            source.seek(0)
+            table = pa.ipc.open_file(source).read_all()
+        except FileNotFoundError as error:
+            raise _build_error(segment, "is gone") from error
         except (pa.ArrowInvalid, OSError) as error:
-            raise _lost(segment, f"cannot be read ({error})") from error
-
-    def _opened(self, segment: SpillFile) -> pa.Table:
-        """The rows of a file: read as a whole when it is new here, or not as it was."""
-        stat = segment.path.stat()
-        seen = (stat.st_size, stat.st_mtime_ns)
-        known = self._open.get(segment.path)
-        if known is not None and known[0] == seen:
-            return known[1]
-        # a map: what is read stays in the machine's page cache, not in this process's memory
-        source = pa.memory_map(str(segment.path))
-        if zlib.crc32(source.read_buffer()) != segment.checksum:
-            raise _lost(segment, "is damaged: its checksum is wrong")
-        source.seek(0)
-        table = pa.ipc.open_file(source).read_all()
-        self._open[segment.path] = (seen, table)
+            raise _build_error(segment, f"cannot be read ({error})") from error
+        self._open[segment.path] = (stamp, table)
         return table
 
     def remove(self, segment: SpillFile) -> None:
@@ -141,7 +132,7 @@ class SpillFolder:
         segment.path.unlink(missing_ok=True)
 
 
-def _lost(segment: SpillFile, why: str) -> StateError:
+def _build_error(segment: SpillFile, why: str) -> StateError:
     return StateError(
         f"a file of stored keys {why}: {segment.path}\n"
         "  hint: start the stream again: it goes on from its checkpoint or last saved state, "
@@ -164,7 +155,7 @@ def _disk_full(place: str, size: int) -> Any:
 
 
 def _sweep(place: Path) -> None:
-    """Removes the folders of processes that were killed, once a process."""
+    """Removes abandoned folders, once per process."""
     global _swept  # noqa: PLW0603
     if _swept or not place.exists():
         return

@@ -1,10 +1,9 @@
-"""A matcher that keeps whole keys out of memory and brings them back before they are needed.
+"""A matcher that spills whole keys to disk and reads them back before they are needed.
 
-Keys do not know of each other. So a key can be taken out at any time, as its events of the last
-window, and be brought back by matching these again, their matches thrown away: they have been
-delivered. Keys that come back are matched in a matcher of their own beside the others; these
-cohorts are put together as they get many. A miss happens before a piece of events is fed, never
-within: which keys it has is known.
+Keys are independent. A key is spilled as its events of the last window, and restored by matching
+these again; their matches were delivered before and are discarded. Restored keys get their own
+matcher, a cohort; cohorts are merged when there are many. The keys of a piece of events are known
+before it is fed, so spilled keys are restored between pieces.
 """
 
 import math
@@ -20,7 +19,7 @@ import pyarrow as pa
 from ensue.errors import LimitError
 from ensue.planner.limits import DEFAULT_SHARE, EVICTION_POLICIES, MatcherLimits, format_size
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.spill import resident_keys as bound
+from ensue.runtime.spill import resident_keys
 from ensue.runtime.spill.eviction import EvictionPolicy, KeyStatistics
 from ensue.runtime.spill.key_store import (
     Described,
@@ -37,6 +36,7 @@ from ensue.runtime.spill.resident_keys import (
     ResidentKeys,
     SpillCounters,
     WindowDeadlines,
+    find_runs,
 )
 from ensue.runtime.spill.spill_files import SpillFolder
 from ensue.runtime.spill.spilled_keys import SpilledKeys
@@ -45,12 +45,12 @@ from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import KeyCodes
 from ensue.vector.take import create_empty_table, take_rows
 
-BATCH = 1 / 4  # of the limit is evicted at a time, or more where a piece needs it
-PIECE = 1 / 2  # of the limit that the events of a piece may take
-FEW_ROWS = 1_024  # events that are fed at a time whatever the limit is
-FEW_KEYS = 64  # keys that are looked at at a time whatever the limit is
-FEW_CODES = 4_096  # keys whose codes are never forgotten
-SPILLED = -1  # in the place of a cohort
+BATCH = 1 / 4  # of the limit is evicted at a time, or more if a piece needs it
+PIECE = 1 / 2  # of the limit for the events of a piece
+FEW_ROWS = 1_024  # minimum events of a piece
+FEW_KEYS = 64  # minimum keys that are replayed at a time
+FEW_CODES = 4_096  # keys up to which codes are not compacted
+SPILLED = -1  # instead of the number of a cohort
 
 Tables = list[pa.Table]
 Codes = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ NO_CODES = np.zeros(0, np.int64)
 
 
 class SpillingMatcher:
-    """Matches like one without a limit. `fresh` makes a matcher with no events yet."""
+    """Returns the matches of an unlimited matcher. `fresh` creates an empty matcher."""
 
     def __init__(
         self,
@@ -72,42 +72,40 @@ class SpillingMatcher:
         self.unit, self.bound = unit, bound
         self.misses = 0
         self._shape, self._reads = shape, reads
-        self._now: float | None = None  # up to which everything is decided
+        self._now: float | None = None  # up to which all matches are decided
         self._cohorts = KeyCohorts(fresh)
         self._keys = KeyCodes()
         self._resident = ResidentKeys(shape)
         self._deadlines = WindowDeadlines(shape, unit.windows)
-        self._stored = SpilledKeys(shape.arrow, self._deadlines.never, SpillFolder())
-        self._observed = KeyStatistics(shape, unit.reach)
-        self._choice = EvictionPolicy(evict, shape, self._deadlines, self._observed)
-        self._looked: float | None = None  # when events out of time were last looked for
-        self._coming = 0.0  # bytes that the piece in hand will take, about
-        self._known = 0  # keys that were alive when this was last asked
-        # the state was taken up from another matcher: events before are not known here
+        self._spilled = SpilledKeys(shape.arrow, self._deadlines.never, SpillFolder())
+        self._statistics = KeyStatistics(shape, unit.reach)
+        self._policy = EvictionPolicy(evict, shape, self._deadlines, self._statistics)
+        self._expired_at: float | None = None
+        self._incoming_bytes = 0.0  # estimated memory of the current piece
+        self._live_keys = 0  # when they were last counted
+        # after restoring an unlimited matcher's state: earlier events are unknown
         self._unknown_before: float | None = None
         self._restored = False
-        self._nothing: Tables | None = None
+        self._empty: Tables | None = None
 
-    # ---------------------------------------------------------------------------- feeding
-
-    def feed(self, given: StageInput) -> Tables:
-        """What the next events complete."""
-        events = given.bare
+    def feed(self, batch: StageInput) -> Tables:
+        """The matches that the next events complete."""
+        events = batch.bare
         events = events.filter(pa.array(self._reads.of(events, self._shape)))
         found: list[Tables] = []
-        for piece in self._pieces(events):
-            codes = self._keys.encode([piece.column(name) for name in self.unit.key])
+        for piece in self._split(events):
+            codes = self._encode(piece)
             known = codes >= 0  # NULL equals nothing
             if not known.all():
                 piece, codes = piece.filter(pa.array(known)), codes[known]
             if piece.num_rows:
-                found += self._fed(piece, codes.astype(np.int64))
-                found += self._shrunk()
-                self._forget()
-        return self._together(found)
+                found += self._feed_piece(piece, codes)
+                found += self._shrink()
+                self._expire()
+        return self._concat(found)
 
-    def _pieces(self, events: pa.Table) -> Sequence[pa.Table]:
-        """Events in pieces that take little of the limit each."""
+    def _split(self, events: pa.Table) -> Sequence[pa.Table]:
+        """Splits events into pieces that need a part of the limit each."""
         count = events.num_rows
         if not count:
             return ()
@@ -117,244 +115,236 @@ class SpillingMatcher:
             size = max(1, self.bound.keys)
         return [events.slice(k, size) for k in range(0, count, size)]
 
-    def _fed(self, piece: pa.Table, codes: Codes) -> list[Tables]:
+    def _feed_piece(self, piece: pa.Table, codes: Codes) -> list[Tables]:
         times = get_end_times(piece, self._shape)
         now = times[-1].item()
-        self._begin(times[0].item())
-        self._cohorts.room_for(len(self._keys))
-        wanted = np.unique(codes[self._stored.holds(codes)])
+        self._note_time(times[0].item())
+        self._cohorts.grow(len(self._keys))
+        wanted = np.unique(codes[self._spilled.holds(codes)])
         self.misses += len(wanted)
         found: list[Tables] = []
-        back = self._taken(wanted)
-        if self._would_be_over(piece.num_rows + len(back[1]), codes):
-            found += self._evicted(np.unique(codes))
+        restored = self._take_spilled(wanted)
+        if self._would_exceed(piece.num_rows + len(restored[1]), codes):
+            found += self._evict(np.unique(codes))
         if len(wanted):
-            self._resident.add(*back)
-            events = sort_events(back[0], self._shape)
+            self._resident.add(*restored)
+            events = sort_events(restored[0], self._shape)
             found += self._cohorts.add(wanted, events, self._resident, self._now)
-        # also of those that have just gone: from here on they must be as they are at `now`
-        found += self._looked_at(self._stored.due_before(now), now)
-        self._coming = 0.0
+        # including the keys just evicted: all states must be those of `now`
+        found += self._advance_spilled(self._spilled.find_due(now), now)
+        self._incoming_bytes = 0.0
         found += self._cohorts.feed(piece, codes)
         found += self._cohorts.settle(now)
         self._resident.add(piece, codes)
-        self._observed.watch(piece, codes)
+        self._statistics.observe(piece, codes)
         self._now = now if self._now is None else max(self._now, now)
         return found
 
     def advance(self, now: float) -> Tables:
-        """What only waited for time to pass, once it is `now`."""
-        self._begin(now)
-        found = self._looked_at(self._stored.due_before(now), now)
+        """The matches that the watermark `now` completes."""
+        self._note_time(now)
+        found = self._advance_spilled(self._spilled.find_due(now), now)
         found += self._cohorts.advance(now)
         self._now = now if self._now is None else max(self._now, now)
-        self._forget()
+        self._expire()
         self._forget_codes()
-        found += self._shrunk()
-        return self._together(found)
+        found += self._shrink()
+        return self._concat(found)
 
     def finish(self) -> Tables:
-        """What only waited for the stream to end."""
+        """The matches that only waited for the end of the stream."""
         found = self._cohorts.finish()
-        for some in self._groups(self._stored.codes) if self.unit.windows else ():
-            table, _ = self._stored.take(some)
-            matcher = self._cohorts.fresh()
-            matcher.replay(sort_events(table, self._shape), self._now)
-            found.append(matcher.finish())
-        return self._together(found)
+        for group in self._split_keys(self._spilled.codes) if self.unit.windows else ():
+            found.append(self._replay(self._spilled.take(group)[0]).finish())
+        return self._concat(found)
 
-    def _together(self, found: list[Tables]) -> Tables:
-        if len(found) == 1:
-            return found[0]
-        if not found and self._nothing is None:
+    def _concat(self, found: list[Tables]) -> Tables:
+        if found:
+            return (
+                found[0]
+                if len(found) == 1
+                else [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
+            )
+        if self._empty is None:
             none = StageInput.of(create_empty_table(self._shape.arrow))
-            self._nothing = self._cohorts.fresh().feed(none)
-        if not found:
-            assert self._nothing is not None
-            return self._nothing
-        return [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
+            self._empty = self._cohorts.fresh().feed(none)
+        return self._empty
 
-    # ---------------------------------------------------------------------------- bringing back
+    def _replay(self, events: pa.Table) -> ReplayableMatcher:
+        """A matcher in the state that events of spilled keys lead to."""
+        matcher = self._cohorts.fresh()
+        matcher.replay(sort_events(events, self._shape), self._now)
+        return matcher
 
-    def _taken(self, codes: Codes) -> tuple[pa.Table, Codes]:
-        """The events of stored keys that still matter."""
-        table, known = self._stored.take(codes)
-        inside = self._inside(get_end_times(table, self._shape))
+    def _take_spilled(self, codes: Codes) -> tuple[pa.Table, Codes]:
+        """Removes keys from the spilled ones; returns their events inside the window."""
+        table, known = self._spilled.take(codes)
+        inside = self._in_window(get_end_times(table, self._shape))
         if inside.all():
             return table, known
         return table.filter(pa.array(inside)), known[inside]
 
-    def _looked_at(self, codes: Codes, now: float) -> list[Tables]:
-        """What stored keys give when it is `now`. They stay stored, as far as they matter."""
+    def _advance_spilled(self, codes: Codes, now: float) -> list[Tables]:
+        """The matches of spilled keys at the watermark `now`. The keys stay spilled."""
         found = []
-        for some in self._groups(codes):
-            table, known = self._taken(some)
-            matcher = self._cohorts.fresh()
-            matcher.replay(sort_events(table, self._shape), self._now)
-            found.append(matcher.advance(now))
-            self._stored.put(
+        for group in self._split_keys(codes):
+            table, known = self._take_spilled(group)
+            found.append(self._replay(table).advance(now))
+            self._spilled.put(
                 table, known, get_end_times(table, self._shape),
                 lambda table, first: self._deadlines.of(table, first, now),
             )  # fmt: skip
-            self._cohorts.place[some[~self._stored.holds(some)]] = 0
+            self._cohorts.place[group[~self._spilled.holds(group)]] = 0
         return found
 
-    def _groups(self, codes: Codes) -> list[Codes]:
-        """Stored keys in groups that take little of the limit each."""
+    def _split_keys(self, codes: Codes) -> list[Codes]:
+        """Splits spilled keys into groups that need a part of the limit each."""
         if not len(codes):
             return []
-        width = max(1.0, self._stored.bytes / max(1, len(self._stored)))
+        width = max(1.0, self._spilled.bytes / max(1, len(self._spilled)))
         size = int(min(max(FEW_KEYS, self.bound.bytes * BATCH / width), 1 << 20))
         return [codes[k : k + size] for k in range(0, len(codes), size)]
 
-    # ---------------------------------------------------------------------------- eviction
-
     @property
     def held_bytes(self) -> int:
-        """What is in memory because of events."""
+        """The memory that depends on events."""
         return self._cohorts.held_bytes + self._resident.nbytes
 
-    def _over(self) -> bool:
+    def _exceeds_bound(self) -> bool:
         keys = self.bound.keys
         if self.held_bytes > self.bound.bytes:
             return True
         return keys is not None and len(np.unique(self._resident.codes)) > keys
 
-    def _shrunk(self) -> list[Tables]:
-        """Stores keys until what is in memory is below the limit by a batch."""
+    def _shrink(self) -> list[Tables]:
+        """Evicts keys until the used memory is below the limit by a batch."""
         found: list[Tables] = []
-        while self._unknown_before is None and not self._restored and self._over():
-            found += self._evicted()
+        while self._unknown_before is None and not self._restored and self._exceeds_bound():
+            found += self._evict()
             self._forget_codes()
         return found
 
-    def _would_be_over(self, rows: int, codes: Codes) -> bool:
-        """Whether so many more events, of these keys among others, would be too much."""
+    def _would_exceed(self, rows: int, codes: Codes) -> bool:
+        """Whether more events, with these keys among others, would exceed the limit."""
         if self._unknown_before is not None or not len(self._resident):
             return False
         keys, known = self.bound.keys, self._resident.codes
         if keys is not None and len(np.union1d(known, codes)) > keys:
             return True
-        self._coming = 1.25 * rows * self.held_bytes / len(known)  # tables double
-        return self.held_bytes + self._coming > self.bound.bytes
+        self._incoming_bytes = 1.25 * rows * self.held_bytes / len(known)  # tables double
+        return self.held_bytes + self._incoming_bytes > self.bound.bytes
 
-    def _evicted(self, needed: Codes = NO_CODES) -> list[Tables]:
-        """Stores the keys that can be spared best, none of those that are about to get events."""
-        # before their state goes: what is decided is delivered
+    def _evict(self, needed: Codes = NO_CODES) -> list[Tables]:
+        """Spills the keys with the lowest scores, except those that are about to get events."""
+        # matches that are decided are delivered before the state is dropped
         found = self._cohorts.advance(self._now) if self._now is not None else []
-        self._forget(every=True)
-        order = self._resident.by_key()
+        self._expire(every=True)
+        order = self._resident.sort_by_key()
         codes = self._resident.codes[order]
         dropped = False
         if len(codes):
-            first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
-            count = np.diff(np.r_[first, len(codes)])
-            self._refuse_giants(order[first], count)
-            events = self._resident.times_and_types(order)
-            ranked = self._choice.ranked(events, first, count, self._now)
+            first, count = find_runs(codes)
+            self._refuse_large_keys(order[first], count)
+            events = self._resident.take_times_and_types(order)
+            ranked = self._policy.rank(events, first, count, self._now)
             spared = np.isin(codes[first[ranked]], needed)
-            ranked = ranked[~spared] if len(needed) else ranked[:-1]  # somebody stays
-            surplus = self._surplus(len(first), len(needed))
+            ranked = ranked[~spared] if len(needed) else ranked[:-1]  # one key stays
+            surplus = self._count_surplus(len(first), len(needed))
             enough = int(np.searchsorted(np.cumsum(count[ranked]), surplus)) + 1
-            gone = np.zeros(len(first), np.bool_)
-            gone[ranked[:enough]] = True
-            dropped = self._stored_away(order[np.repeat(gone, count)])
+            is_evicted = np.zeros(len(first), np.bool_)
+            is_evicted[ranked[:enough]] = True
+            dropped = self._spill_rows(order[np.repeat(is_evicted, count)])
         if not dropped:
-            self._resident.sort()
-            self._cohorts.one_of(self._resident.table, self._now)
-        self._choice.evicted_at(self._now)
-        pa.default_memory_pool().release_unused()  # what has gone is of use to others
+            self._rebuild()
+        self._policy.note_eviction(self._now)
+        pa.default_memory_pool().release_unused()
         return found
 
-    def _surplus(self, keys: int, coming: int) -> float:
-        """How many events have to go: a batch, or as many as make room for what comes."""
+    def _rebuild(self) -> None:
+        """Replaces all cohorts by one, built from the resident events."""
+        self._resident.sort()
+        self._cohorts.rebuild(self._resident.table, self._now)
+
+    def _count_surplus(self, keys: int, incoming: int) -> float:
+        """The number of events to evict: a batch, or enough for the incoming keys."""
         held, rows, most = self.held_bytes, len(self._resident), self.bound.bytes
-        target = max(0.0, min((1 - BATCH) * most, most - self._coming))
+        target = max(0.0, min((1 - BATCH) * most, most - self._incoming_bytes))
         surplus = rows * (1 - target / held) if held > target else 0.0
         if self.bound.keys is not None:
-            left = max(0.0, min((1 - BATCH) * self.bound.keys, self.bound.keys - coming))
+            left = max(0.0, min((1 - BATCH) * self.bound.keys, self.bound.keys - incoming))
             surplus = max(surplus, rows * (1 - left / keys))
         return surplus
 
-    def _stored_away(self, rows: Codes) -> bool:
-        """Writes the rows of some keys, with what is left of segments that are half dead, and
-        drops the keys; False: those that stay have to be built anew."""
+    def _spill_rows(self, rows: Codes) -> bool:
+        """Writes the rows of keys, with the live rows of sparse segments, and drops the keys;
+        False: the cohorts have to be rebuilt."""
         if not len(rows):
             return False
-        table, codes = self._resident.rows(rows), self._resident.codes[rows]
+        table, codes = self._resident.take(rows), self._resident.codes[rows]
         dropped = self._cohorts.drop(table, codes)
-        stale = self._stored.half_dead()
-        if len(stale):
-            old, known = self._taken(stale)
+        sparse = self._spilled.find_sparse()
+        if len(sparse):
+            old, known = self._take_spilled(sparse)
             table, codes = pa.concat_tables([table, old]), np.concatenate([codes, known])
-            order = np.argsort(codes, kind="stable")
-            table, codes = take_rows(table, order).combine_chunks(), codes[order]
-        self._stored.put(table, codes, get_end_times(table, self._shape), self._due)
-        self._cohorts.place[stale] = 0
+        self._put_by_key(table, codes)
+        self._cohorts.place[sparse] = 0
         self._cohorts.place[codes] = SPILLED
         kept = np.ones(len(self._resident), np.bool_)
         kept[rows] = False
         self._resident.keep(kept)
         return dropped
 
-    # ---------------------------------------------------------------------------- giving up
-
     @property
     def shed_by(self) -> tuple[str, ...]:
-        """The columns of keys that can be given up; none, while events of theirs are not known."""
+        """The key columns; none while events of resident keys are unknown."""
         known = self._unknown_before is None and not self._restored
         return self.unit.key if known else ()
 
     @property
     def undecided(self) -> float:
-        """How long before its time a match may end that is not decided yet."""
+        """How long before the watermark an undecided match may end."""
         return self.unit.reach if self.unit.windows else 0
 
     def least_promising(self, events: pa.Table, share: float) -> pa.Table:
-        """A share of the keys that have events here: those with the least chance to go on.
+        """The share of the keys of these events with the lowest scores.
 
-        They are judged by these events and those in memory.
+        The scores depend on these events and the resident ones.
         """
-        codes = self._keys.encode([events.column(name) for name in self.unit.key])
+        codes = self._encode(events)
         rows = np.flatnonzero(np.isin(self._resident.codes, codes))
-        coming = np.flatnonzero(codes >= 0)
+        incoming = np.flatnonzero(codes >= 0)
         both = pa.concat_tables(
-            [self._resident.rows(rows), take_rows(events, coming).cast(self._shape.arrow)]
+            [self._resident.take(rows), take_rows(events, incoming).cast(self._shape.arrow)]
         )
-        known = np.concatenate([self._resident.codes[rows], codes[coming]])
-        # the last event of a key is what it is judged by: they come out of order
+        known = np.concatenate([self._resident.codes[rows], codes[incoming]])
+        # scores depend on the last event of a key, and events arrive out of order
         order = np.lexsort((get_end_times(both, self._shape), known))
         both, known = take_rows(both, order), known[order]
-        first = np.flatnonzero(np.r_[True, known[1:] != known[:-1]][: len(known)])
-        count = np.diff(np.r_[first, len(known)])
+        first, count = find_runs(known)
         now = get_end_times(both, self._shape).max(initial=self._now or 0)
-        ranked = self._choice.ranked(both, first, count, float(now))
-        spared = first[ranked[: math.ceil(share * len(first))]]
-        return take_rows(both.select(list(self.unit.key)), spared).combine_chunks()
+        ranked = self._policy.rank(both, first, count, float(now))
+        lowest = first[ranked[: math.ceil(share * len(first))]]
+        return take_rows(both.select(list(self.unit.key)), lowest).combine_chunks()
 
     def give_up(self, keys: pa.Table) -> int:
-        """Forgets keys; gives the number of partial matches that went with them."""
-        codes = self._keys.encode([keys.column(name) for name in self.unit.key]).astype(np.int64)
-        self._cohorts.room_for(len(self._keys))
+        """Drops keys; returns the number of their partial matches."""
+        codes = self._encode(keys)
+        self._cohorts.grow(len(self._keys))
         before, lost = self._cohorts.partial_matches, 0
-        stored = codes[self._stored.holds(codes)]
-        for some in self._groups(stored):
-            matcher = self._cohorts.fresh()
-            matcher.replay(sort_events(self._taken(some)[0], self._shape), self._now)
-            lost += matcher.partial_matches
-        gone = np.isin(self._resident.codes, codes)
-        if gone.any():
-            rows = np.flatnonzero(gone)
-            dropped = self._cohorts.drop(self._resident.rows(rows), self._resident.codes[rows])
-            self._resident.keep(~gone)
+        for group in self._split_keys(codes[self._spilled.holds(codes)]):
+            lost += self._replay(self._take_spilled(group)[0]).partial_matches
+        is_dropped = np.isin(self._resident.codes, codes)
+        if is_dropped.any():
+            rows = np.flatnonzero(is_dropped)
+            dropped = self._cohorts.drop(self._resident.take(rows), self._resident.codes[rows])
+            self._resident.keep(~is_dropped)
             if not dropped:
-                self._resident.sort()
-                self._cohorts.one_of(self._resident.table, self._now)
+                self._rebuild()
         self._cohorts.place[codes] = 0
         return lost + before - self._cohorts.partial_matches
 
-    def _refuse_giants(self, rows: Codes, count: Codes) -> None:
-        """An error if the largest key needs more than all may take together."""
+    def _refuse_large_keys(self, rows: Codes, count: Codes) -> None:
+        """Raises a LimitError if the largest key alone needs more than the limit."""
         largest = int(count.argmax())
         size = self.held_bytes * float(count[largest]) / float(count.sum())
         if size <= self.bound.bytes:
@@ -368,143 +358,130 @@ class SpillingMatcher:
             "  hint: allow more memory=, shorten WITHIN, or leave out events that cannot match"
         )
 
-    # ---------------------------------------------------------------------------- time
-
-    def _begin(self, time: float) -> None:
-        """Notes the first time that is known after a state of another matcher was taken up."""
+    def _note_time(self, time: float) -> None:
+        """Notes the first time after the state of an unlimited matcher was restored."""
         if self._restored:
             self._restored, self._unknown_before = False, time
         if self._unknown_before is not None and time - self._unknown_before > self.unit.reach:
             self._unknown_before = None
 
-    def _inside(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which events still matter."""
+    def _in_window(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which events are inside the window."""
         if self._now is None:
             return np.ones(len(times), np.bool_)
         return np.asarray(self._now - times <= self.unit.reach, np.bool_)
 
-    def _forget(self, *, every: bool = False) -> None:
-        """Lets go of what is out of time: now and then, or at once."""
+    def _expire(self, *, every: bool = False) -> None:
+        """Drops events outside the window, at most four times a window unless `every`."""
         if self._now is None:
             return
-        since = None if self._looked is None else self._now - self._looked
+        since = None if self._expired_at is None else self._now - self._expired_at
         if not every and since is not None and 4 * since < self.unit.reach:
             return
-        self._looked = self._now
+        self._expired_at = self._now
         if len(self._resident):
-            self._resident.keep(self._inside(self._resident.ends))
+            self._resident.keep(self._in_window(self._resident.ends))
         cut = self._now - self.unit.reach
-        self._cohorts.place[self._stored.forget_before(cut)] = 0
-        self._observed.lapse_before(float(cut))
+        self._cohorts.place[self._spilled.forget_before(cut)] = 0
+        self._statistics.expire_before(float(cut))
 
     def deadline(self) -> float | None:
-        """The time behind which `advance` finds or forgets something."""
-        times = (self._cohorts.deadline(), self._stored.next_due())
+        times = (self._cohorts.deadline(), self._spilled.next_due())
         return min((t for t in times if t is not None), default=None)
 
     def _forget_codes(self) -> None:
-        """Forgets keys that have no events here, once most have none."""
+        """Compacts the codes of keys once most keys have no events."""
         count = len(self._keys)
-        if count <= max(FEW_CODES, 2 * self._known):
+        if count <= max(FEW_CODES, 2 * self._live_keys):
             return
         alive = np.zeros(count, np.bool_)
         alive[self._resident.codes] = True
-        alive[self._stored.codes] = True
-        self._known = int(alive.sum())
-        if 2 * self._known > count:
+        alive[self._spilled.codes] = True
+        self._live_keys = int(alive.sum())
+        if 2 * self._live_keys > count:
             return
         moved = self._keys.keep(alive)
-        for part in (self._cohorts, self._resident, self._stored, self._observed):
+        for part in (self._cohorts, self._resident, self._spilled, self._statistics):
             part.renumber(moved)
-
-    # ---------------------------------------------------------------------------- what is alive
 
     @property
     def partial_matches(self) -> int:
-        """In memory: of keys that are stored nothing but events is known."""
+        """Of resident keys: spilled keys are stored as events."""
         return self._cohorts.partial_matches
 
     @property
     def spilled(self) -> SpillCounters:
-        """What is not in memory."""
-        return SpillCounters(self.misses, len(self._stored), self._stored.bytes)
+        return SpillCounters(self.misses, len(self._spilled), self._spilled.bytes)
 
     @property
     def state_bytes(self) -> int:
-        """About as many bytes as `save` gives."""
+        """The approximate size of `save()`."""
         plain = 0 if self._unknown_before is None else self._cohorts.first.state_bytes
-        return self._resident.nbytes + self._stored.bytes + plain
-
-    # ---------------------------------------------------------------------------- state
+        return self._resident.nbytes + self._spilled.bytes + plain
 
     def save(self) -> bytes:
-        """Everything needed to go on elsewhere, also without a limit."""
-        return self._saved(self._stored.all_events(), ())
+        """Serialized state, which an unlimited matcher can restore, too."""
+        return self._pack(self._spilled.all_events(), ())
 
     def save_apart(self) -> bytes:
-        """The same without the segments, which are kept elsewhere."""
-        segments = [(s.described(), alive) for s, alive in self._stored.segments()]
-        return self._saved(create_empty_table(self._shape.arrow), segments)
+        """Serialized state without the segments."""
+        segments = [(s.described(), alive) for s, alive in self._spilled.segments()]
+        return self._pack(create_empty_table(self._shape.arrow), segments)
 
     @property
     def segments(self) -> dict[str, Path]:
-        """The files that `save_apart` leaves out, by name."""
-        return {segment.name: segment.path for segment, _ in self._stored.segments()}
+        """The files that `save_apart` omits, by name."""
+        return {segment.name: segment.path for segment, _ in self._spilled.segments()}
 
-    def _saved(self, stored: pa.Table, segments: Sequence[Described]) -> bytes:
-        if self._restored:  # nothing has come since
+    def _pack(self, stored: pa.Table, segments: Sequence[Described]) -> bytes:
+        if self._restored:  # no events since then
             return self._cohorts.first.save()
         plain = None if self._unknown_before is None else self._cohorts.first.save()
-        learned, resident = self._observed.save(), self._resident.table
-        given = (self.misses, self._unknown_before, plain, learned, segments)
-        return SpillSnapshot(self._now, resident, stored, *given).packed()
+        return SpillSnapshot(
+            self._now, self._resident.table, stored, self.misses, self._unknown_before, plain,
+            self._statistics.save(), segments,
+        ).pack()  # fmt: skip
 
     def restore(self, data: bytes, find: Find | None = None) -> None:
-        """Goes on where the saved one stopped, be it one without a limit.
-
-        `find` finds segments that were kept elsewhere.
-        """
+        """Restores a saved state, also of an unlimited matcher; `find` reads omitted segments."""
         if not is_spill_snapshot(data):
             self._cohorts.first.restore(data)
             self._restored = True
             return
-        saved = SpillSnapshot.unpacked(data, self._shape.arrow)
+        saved = SpillSnapshot.unpack(data, self._shape.arrow)
         self._now, self.misses = saved.now, saved.misses
         self._unknown_before = saved.unknown_before
-        self._observed.restore(saved.learned)
-        resident, codes = self._coded(saved.resident)
-        self._cohorts.room_for(len(self._keys))
-        self._resident.add(resident, codes)
+        self._statistics.restore(saved.learned)
+        codes = self._encode(saved.resident)
+        self._cohorts.grow(len(self._keys))
+        self._resident.add(saved.resident, codes)
         self._resident.sort()
         if saved.plain is None:
-            self._cohorts.one_of(self._resident.table, self._now)
+            self._cohorts.rebuild(self._resident.table, self._now)
         else:
             self._cohorts.first.restore(saved.plain)
-        self._put_by_key(*self._coded(saved.stored))
+        self._put_by_key(saved.stored, self._encode(saved.stored))
         for described, alive in saved.segments:
             assert find is not None, "a state whose segments are elsewhere"
-            segment = self._stored.folder.adopt(described, find(described[0]))
-            table, codes = self._coded(self._stored.folder.table(segment))
-            self._stored.adopt(segment, codes, get_end_times(table, self._shape), self._due, alive)
-        self._cohorts.room_for(len(self._keys))
-        self._cohorts.place[self._stored.codes] = SPILLED
+            segment = self._spilled.folder.adopt(described, find(described[0]))
+            table = self._spilled.folder.table(segment)
+            times, codes = get_end_times(table, self._shape), self._encode(table)
+            self._spilled.adopt(segment, table, codes, times, self._compute_deadlines, alive)
+        self._cohorts.grow(len(self._keys))
+        self._cohorts.place[self._spilled.codes] = SPILLED
 
     def _put_by_key(self, table: pa.Table, codes: Codes) -> None:
-        if table.num_rows:
-            order = np.argsort(codes, kind="stable")
-            table, codes = take_rows(table, order).combine_chunks(), codes[order]
-            self._stored.put(table, codes, get_end_times(table, self._shape), self._due)
+        order = np.argsort(codes, kind="stable")
+        table = take_rows(table, order).combine_chunks()
+        times = get_end_times(table, self._shape)
+        self._spilled.put(table, codes[order], times, self._compute_deadlines)
 
-    def _due(self, table: pa.Table, first: Codes) -> npt.NDArray[Any]:
+    def _compute_deadlines(self, table: pa.Table, first: Codes) -> npt.NDArray[Any]:
         return self._deadlines.of(table, first, self._now)
 
-    def _coded(self, table: pa.Table) -> tuple[pa.Table, Codes]:
-        codes = self._keys.encode([table.column(name) for name in self.unit.key])
-        return table, codes.astype(np.int64)
-
-
-# ----------------------------------------------------------------------
-# A matcher of queries that stays within its limits by storing keys.
+    def _encode(self, table: pa.Table) -> Codes:
+        columns = [table.column(name) for name in self.unit.key]
+        return self._keys.encode(columns).astype(np.int64)
 
 
 def create_spilling_matcher(
@@ -513,19 +490,16 @@ def create_spilling_matcher(
     limits: MatcherLimits,
     plain: Callable[[Sequence[CompiledQuery]], ReplayableMatcher],
 ) -> SpillingMatcher:
-    """A matcher of queries whose keys can be evicted; `plain` makes one without a limit."""
-    inner = [_unbound(prepared) for prepared in queries]
+    """A matcher of queries whose keys can be evicted; `plain` creates an unlimited one."""
+    unlimited = []
+    for query in queries:  # limited by the machine only: a batch may exceed the bound for a while
+        default = replace(query.planning.limits, memory=None, share=DEFAULT_SHARE)
+        unlimited.append(replace(query, planning=replace(query.planning, limits=default)))
     return SpillingMatcher(
-        lambda: plain(inner),
+        lambda: plain(unlimited),
         queries[0].shape,
         reads,
         get_spill_unit(queries),
-        bound.get_memory_bound(limits),
+        resident_keys.get_memory_bound(limits),
         limits.evict or EVICTION_POLICIES[0],
     )
-
-
-def _unbound(prepared: CompiledQuery) -> CompiledQuery:
-    """The same query, stopped only by what a machine can bear: a batch may need more for once."""
-    limits = replace(prepared.planning.limits, memory=None, share=DEFAULT_SHARE)
-    return replace(prepared, planning=replace(prepared.planning, limits=limits))

@@ -1,8 +1,7 @@
-"""A task that is brought up to date by a history, before its stream begins.
+"""Backfill: a task processes a history before its stream begins.
 
-The history is everything before a *cut*. It comes in slices of time, all tasks of all stages take
-them one after the other, and time passes at the end of each, as it does with the micro-batches of
-a stream. So no task holds more than a slice besides what it keeps anyway.
+The history is everything before a *cut*. It is split into slices of time, which all tasks process
+in order, like the micro-batches of a stream. So a task buffers one slice at most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +23,13 @@ BEFORE_CUT = -1  # the number of the micro-batch in which a history comes
 
 @dataclass(frozen=True, slots=True)
 class BackfillCut:
-    """Where a history ends and the stream begins, in the matcher's time, and its slices."""
+    """The time between history and stream, in ticks, and the slices of the history."""
 
-    at: float  # events that end before it are the history's
+    at: float  # events that end before belong to the history
     bounds: tuple[float, ...] = ()  # between the slices, ascending
 
     def slices(self, times: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-        """The slice of each event, by when it ends.
+        """The slice of each event, by its end.
 
         >>> BackfillCut(10, (3, 5)).slices(np.array([2, 3, 4, 5, 9])).tolist()
         [0, 1, 1, 2, 2]
@@ -43,7 +42,7 @@ class BackfillCut:
         return len(self.bounds)
 
     def end_of(self, number: int) -> float:
-        """Where a slice ends."""
+        """The end of a slice."""
         return self.bounds[number] if number < len(self.bounds) else self.at
 
 
@@ -64,8 +63,8 @@ def pack_history(
 ) -> Iterator[PackedSlice]:
     """Events of a history before its cut, for the tasks of the stages that read them.
 
-    `key_groups` as for `packed_events`; where somebody else has not found them out, `first` is the
-    number of the first row among those of all tasks.
+    `key_groups` as for `pack_events`; if they are unknown, `first` is the number of the first row
+    among those of all tasks.
     """
     if key_groups is None:
         numbers = np.arange(first, first + events.num_rows)
@@ -75,11 +74,10 @@ def pack_history(
     number_of = cut.slices(at)
     before = at < cut.at
     for number in np.unique(number_of[before]).tolist():
-        mine = np.flatnonzero(before & (number_of == number))
-        some = events if len(mine) == len(at) else events.take(pa.array(mine))
-        for packed in pack_events(
-            chain, some, key_groups=None if key_groups is None else key_groups[mine]
-        ):
+        rows = np.flatnonzero(before & (number_of == number))
+        part = events if len(rows) == len(at) else events.take(pa.array(rows))
+        groups = None if key_groups is None else key_groups[rows]
+        for packed in pack_events(chain, part, key_groups=groups):
             yield PackedSlice(number, packed)
 
 
@@ -88,30 +86,30 @@ class BackfillState:
     """A task at the cut."""
 
     parts: list[bytes]
-    timer: int | None  # the watermark, in milliseconds, at which it wants to be called
+    timer: int | None  # the watermark of its next timer, in milliseconds
 
 
 class BackfillTask:
-    """A task of a stage that takes the slices of a history."""
+    """A task of a stage that processes the slices of a history."""
 
     def __init__(self, chain: Pipeline, number: int, cut: BackfillCut) -> None:
         self.chain, self.number, self.cut = chain, number, cut
         self.task = Task(chain, number)
-        self._next = 0  # the slice that is to come
+        self._next = 0  # the next slice
 
     def take(self, slice: int, blobs: Sequence[bytes]) -> Iterator[PackedSlice]:
-        """What is certain with all that a slice has for the task."""
+        """Processes all events of a slice for the task."""
         yield from self._pass(slice)
         self.task.accept(blobs)
         yield from self._pass(slice + 1)
 
     def end(self) -> Iterator[PackedSlice]:
-        """What is certain up to the cut."""
+        """Processes the remaining slices, which have no events for the task."""
         yield from self._pass(self.cut.last + 1)
 
     def _pass(self, slice: int) -> Iterator[PackedSlice]:
-        """Lets time pass to the beginning of a slice, by every one before it: a later stage has
-        what was found in a slice when its own time comes to the end of that."""
+        """Advances to the beginning of a slice, slice by slice: a later stage needs the matches
+        of a slice before it reaches the end of that slice."""
         while self._next < slice:
             found = self.task.release(self.cut.end_of(self._next))
             for packed in pack_outputs(self.chain, self.number, found):
@@ -119,7 +117,7 @@ class BackfillTask:
             self._next += 1
 
     def saved(self) -> BackfillState:
-        """The task, to go on with the stream."""
+        """The state of the task for the stream."""
         self.task.cut = self.cut.at
         due = self.task.due()
         data = self.task.save()

@@ -1,9 +1,8 @@
-"""Keys that a key group gives up for a while because the stream is behind.
+"""Load shedding: a task drops keys for a while when the stream is behind.
 
-A key is given up as a whole: what is known of it is forgotten, and its events are dropped up to
-the newest of them that has come. Behind that moment it begins anew, with all of its events, so
-what is found of it then is right. What is lost are the matches that begin up to there and were
-not decided when the key was given up.
+A key is shed as a whole: its state is dropped, and so are its events up to the newest one that has
+arrived. After that time the key starts again with all of its events, so its later matches are
+correct. Lost are the matches that begin before and were not decided when the key was shed.
 """
 
 from collections.abc import Sequence
@@ -18,39 +17,39 @@ from ensue.engine.state_format import deserialize_table, serialize_table
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.key_codes import KeyCodes
 
-FIRST_SHARE = 1 / 4  # of the keys of a micro-batch is given up as soon as the stream is behind
-UNTIL = "__until"  # the column that says when a key begins anew
-FROM, TO, DROPPED = "shed_from", "shed_until", "shed_events"  # beside the key, where it is listed
+FIRST_SHARE = 1 / 4  # of the keys of a micro-batch that are shed first
+UNTIL = "__until"  # the column of the time until which a key is suspended
+FROM, TO, DROPPED = "shed_from", "shed_until", "shed_events"  # columns of the list of shed keys
 
 Ints = npt.NDArray[np.int64]
 
 
 @runtime_checkable
 class SheddingMatcher(Protocol):
-    """A matcher that can give up keys."""
+    """A matcher that can shed keys."""
 
     @property
     def shed_by(self) -> tuple[str, ...]:
-        """The columns of their key; none: no key can be given up now."""
+        """The key columns; none: no key can be shed now."""
 
     @property
     def undecided(self) -> float:
-        """How long before its time a match may end that is not decided yet."""
+        """How long before the watermark an undecided match may end."""
 
     def least_promising(self, events: pa.Table, share: float, /) -> pa.Table:
-        """A share of the keys that have events here: those with the least chance to go on."""
+        """The share of the keys of these events with the lowest scores."""
 
     def give_up(self, keys: pa.Table, /) -> int:
-        """Forgets keys; gives the number of partial matches that went with them."""
+        """Drops keys; returns the number of their partial matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShedKeys:
-    """What a key group gave up in a micro-batch."""
+    """The keys that a task shed in a micro-batch."""
 
     events: int = 0
     partial_matches: int = 0
-    listed: pa.Table | None = None  # the keys, each with its interval and how many events it lost
+    listed: pa.Table | None = None  # the keys with their intervals and numbers of dropped events
 
     @property
     def keys(self) -> int:
@@ -58,20 +57,16 @@ class ShedKeys:
 
 
 def compute_share(lag_ms: float, shed_ms: int) -> float:
-    """The share of keys to give up: a quarter at first, all of them four times as far behind.
+    """The share of keys to shed: a quarter at the limit, all of them at four times the limit.
 
-    >>> (
-    ...     compute_share(29_999, 30_000),
-    ...     compute_share(30_001, 30_000) > 0.25,
-    ...     compute_share(3e5, 30_000),
-    ... )
-    (0.0, True, 1.0)
+    >>> compute_share(29_999, 30_000), compute_share(60_000, 30_000), compute_share(3e5, 30_000)
+    (0.0, 0.5, 1.0)
     """
     return min(1.0, FIRST_SHARE * lag_ms / shed_ms) if lag_ms > shed_ms else 0.0
 
 
 class SuspendedKeys:
-    """The keys that have been given up, and until when. Others are not known here."""
+    """The shed keys, and the times until which they are suspended."""
 
     def __init__(self, shape: StreamSchema) -> None:
         self._shape = shape
@@ -81,12 +76,12 @@ class SuspendedKeys:
         return 0 if self._known is None else int(self._known.num_rows)
 
     def add(self, keys: pa.Table, until: Ints) -> None:
-        """Gives up more keys. One that is known already has begun anew, and ended again."""
+        """Suspends keys, maybe again."""
         more = keys.append_column(UNTIL, pa.array(until, pa.int64()))
         self._known = more if self._known is None else pa.concat_tables([self._known, more])
 
     def of(self, events: pa.Table) -> npt.NDArray[np.bool_]:
-        """Which events are of a key that is given up, and not behind where it begins anew."""
+        """Which events belong to a suspended key."""
         if self._known is None or not events.num_rows:
             return np.zeros(events.num_rows, np.bool_)
         known, codes = encode_keys(self._known.drop_columns([UNTIL]), events)
@@ -96,7 +91,7 @@ class SuspendedKeys:
         return np.asarray((codes >= 0) & (times <= until[codes]), np.bool_)
 
     def forget_before(self, time: float) -> None:
-        """Events that end before are late from now on, whatever their key."""
+        """Drops the keys whose suspension ends before `time`."""
         if self._known is not None:
             kept = np.asarray(self._known.column(UNTIL).to_numpy()) >= time
             if not kept.all():
@@ -111,16 +106,16 @@ class SuspendedKeys:
 
 
 def encode_keys(keys: pa.Table, events: pa.Table) -> tuple[Ints, Ints]:
-    """The codes of some keys, and those of the keys of events; -1 where there is none."""
+    """The codes of some keys, and of the keys of events; -1 for NULL."""
     codes = KeyCodes()
-    found = codes.encode(keys.columns), codes.encode([events.column(n) for n in keys.column_names])
-    return found[0].astype(np.int64), found[1].astype(np.int64)
+    known = codes.encode(keys.columns).astype(np.int64)
+    return known, codes.encode([events.column(n) for n in keys.column_names]).astype(np.int64)
 
 
 def find_newest(
     keys: pa.Table, tables: Sequence[pa.Table], shape: StreamSchema
 ) -> tuple[Ints, Ints]:
-    """Of each key the time of its newest event in some tables, and how many it has there."""
+    """The time of each key's newest event in some tables, and the number of its events."""
     until = np.full(keys.num_rows, np.iinfo(np.int64).min)
     count = np.zeros(keys.num_rows, np.int64)
     for table in tables:
@@ -132,7 +127,7 @@ def find_newest(
 
 
 def find_keys(keys: pa.Table, events: pa.Table) -> Ints:
-    """The place of each event's key among these; -1: it is none of them."""
+    """The index of each event's key in `keys`; -1: none."""
     known, codes = encode_keys(keys, events)
     place = np.full(int(max(known.max(initial=-1), codes.max(initial=-1))) + 2, -1)
     place[known] = np.arange(len(known))
@@ -142,7 +137,7 @@ def find_keys(keys: pa.Table, events: pa.Table) -> Ints:
 def build_shed_table(
     keys: pa.Table, since: float | None, until: Ints, dropped: Ints, shape: StreamSchema
 ) -> pa.Table:
-    """Keys with the interval in which matches may have been lost, and the events that were."""
+    """Keys with the interval in which matches may be lost, and the number of dropped events."""
     moment = _moment(shape)
     begin = np.full(keys.num_rows, 0 if since is None else int(since))
     begun = pa.array(begin, pa.int64(), mask=np.full(keys.num_rows, since is None)).cast(moment)
@@ -152,7 +147,7 @@ def build_shed_table(
 
 
 def build_shed_schema(key: Sequence[str], shape: StreamSchema) -> pa.Schema:
-    """The columns of what is listed."""
+    """The columns of the list of shed keys."""
     columns = [shape.arrow.field(name) for name in key]
     moment = _moment(shape)
     more = [pa.field(FROM, moment), pa.field(TO, moment), pa.field(DROPPED, pa.int64())]

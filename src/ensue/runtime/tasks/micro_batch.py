@@ -1,4 +1,4 @@
-"""What happens to a task in a micro-batch, whoever calls it."""
+"""Runs a task for one micro-batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,60 +28,55 @@ from ensue.runtime.tasks.wire_format import (
 
 
 def write_archive_files(task: Task, stage: PipelineStage) -> list[AddedFile]:
-    """Writes the events that a task has released, if they are enough; none, if they are not."""
-    asked = stage.archiving if isinstance(stage, ArchiveWritingStage) else None
-    if asked is None or task.watermark is None or not isinstance(task.matcher, ArchiveBuffer):
+    """Writes the recent events of a task to the stream's archive, if there are enough."""
+    sink = stage.archiving if isinstance(stage, ArchiveWritingStage) else None
+    if sink is None or task.watermark is None or not isinstance(task.matcher, ArchiveBuffer):
         return []
-    given = task.matcher.hand_over(task.watermark, asked.rows, asked.age)
-    return (
-        [] if given is None else write_files(asked.archive, given.events, given.first, "key_group")
-    )
+    batch = task.matcher.hand_over(task.watermark, sink.rows, sink.age)
+    if batch is None:
+        return []
+    return write_files(sink.archive, batch.events, batch.first, "key_group")
 
 
 def get_lookup_counters(task: Task) -> LookupCounters:
-    """What a task has read of archives so far, and what it keeps."""
-    return (
-        task.matcher.looked_up() if isinstance(task.matcher, ArchiveBuffer) else LookupCounters()
-    )
-
-
-# ----------------------------------------------------------------------
-# What happens to a task in a micro-batch, whoever calls it.
+    """The archive reads of a task so far, and its recent events."""
+    matcher = task.matcher
+    return matcher.looked_up() if isinstance(matcher, ArchiveBuffer) else LookupCounters()
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounters:
-    """What a task did, and how large it is now."""
+    """The counters of a task in a micro-batch, and its current size."""
 
     events: int
     late: int
-    before_cut: int  # the history, or the stream's own archive, had them
+    before_cut: int  # part of the history, or of the stream's own archive
     matches: int
     partial_matches: int
-    waiting: int  # events that the watermark has not passed
+    waiting: int  # events after the watermark
     state_bytes: int
     written_bytes: int
-    rebuilt: int  # tasks that had to be built from the store
+    rebuilt: int  # tasks that were rebuilt from the store
     probes: int  # reads of archives
     files_read: int
     rows_read: int
     recent: int  # events that are not in the stream's own archive yet
-    archived: int  # events that are there from now on
-    misses: int  # keys that were not in memory when an event of theirs came
-    stored_keys: int  # that are not in memory
+    archived: int  # events that were archived now
+    misses: int  # spilled keys that an event arrived for
+    stored_keys: int  # spilled keys
     stored_bytes: int  # of their events
-    shed_events: int  # of keys that were given up, since the stream is behind
+    shed_events: int
     shed_keys: int
-    shed_partial_matches: int  # that went with them
+    shed_partial_matches: int
     matching_us: int
     busy_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task delivers, and at which watermark (in milliseconds) it wants to be called."""
+    """The output of a task, and the watermark (in milliseconds) of its next timer."""
 
-    sent: list[PackedTable]  # what it found, for those it goes to
+    sent: list[PackedTable]
     timer_before: int | None
     timer: int | None
     counters: TaskCounters
@@ -103,55 +98,54 @@ def run_task(
     place: int = 0,
     version: SubscriptionVersion | None = None,
 ) -> TaskResult:
-    """Gives a task of a stage its events, lets its time pass, and keeps it in its store.
+    """Feeds events to a task, advances its watermark, and stores it.
 
-    `watermark_ms` is the watermark of the micro-batch. `next_ms` is the one that it brings about:
-    what is late is not measured by it yet, but no event that is not late will come before it, so
-    the task need not wait for the next micro-batch to match up to it. None: it is not known.
+    `watermark_ms` is the watermark of the micro-batch, which decides which events are late.
+    `next_ms` is the watermark after it: later events will not be earlier, so the task can match up
+    to it already. None: it is unknown.
 
-    `oldest` is the time of the oldest event of the micro-batch on any task, where the task is the
-    one that has to `require_no_gap` between a history and the stream.
+    `oldest` and `newest_ms` are the times of the oldest and newest events of the micro-batch on
+    any task. The first is for the task that has to `require_no_gap` between history and stream,
+    the second decides, compared with `wall_ms`, whether keys are shed.
 
-    `newest_ms` is that of the newest one. How far it is behind the clock, `wall_ms`, says whether
-    keys are given up; once it is decided which, that is kept with the task.
-
-    `place` is that of the task among those of its stage, `version` what is asked of it in this
-    micro-batch, where that changes.
+    `place` is the number of the task in its stage, `version` that of the subscriptions.
     """
     begun = perf_counter_ns()
     clock = chain.clock
     late_before = clock.watermark(watermark_ms)
     now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
-    kept = StoredTask(store, chain, number, shelf, place)
-    task, timer_before = kept.task, kept.head.timer
+    stored = StoredTask(store, chain, number, shelf, place)
+    task, timer_before = stored.task, stored.head.timer
     opened = perf_counter_ns()
-    waited, told, known = task.waiting_events, task.oldest, get_lookup_counters(task)
-    asked = task.version
+    before = task.waiting_events, task.oldest, task.version
+    lookups, misses = get_lookup_counters(task), task.spilled.misses
     if version is not None:
         task.renew(version)
-    missed = task.spilled.misses
     if oldest is not None:
         task.tell_oldest(oldest)
     if require_no_gap:
         task.require_no_gap(now)
-    behind = _share(task.limits.shed_ms, newest_ms, wall_ms)
-    accepted = task.accept(blobs, late_before, behind)
+    share = 0.0
+    if task.limits.shed_ms is not None and newest_ms is not None:
+        wall_ms = time_ns() // 1_000_000 if wall_ms is None else wall_ms
+        share = compute_share(wall_ms - newest_ms, task.limits.shed_ms)
+    accepted = task.accept(blobs, late_before, share)
     shed = accepted.shed
     found = task.release(now) if now is not None else []
-    looked = get_lookup_counters(task).since(known)
+    looked = get_lookup_counters(task).since(lookups)
     files = write_archive_files(task, chain.stages[number])
     matched = perf_counter_ns()
     due = task.due()
     timer = None if due is None else clock.timer(due)
-    changed = blobs or any(t.num_rows for t in found) or task.waiting_events != waited
-    changed = changed or task.oldest != told or task.version != asked
-    # what only tasks and tasks know of the time is not in Spark's checkpoint
-    changed = changed or (next_ms is not None and not fits_spark_watermark(next_ms))
+    changed = bool(blobs) or any(t.num_rows for t in found)
+    changed |= (task.waiting_events, task.oldest, task.version) != before
+    # a watermark beyond Spark's is not in Spark's checkpoint
+    changed |= next_ms is not None and not fits_spark_watermark(next_ms)
     keys = None if shed.listed is None else shed.listed.drop_columns([FROM, TO, DROPPED])
-    if changed or files or kept.fresh or timer != timer_before:
-        written = kept.keep(late_before, blobs, timer, whole=bool(files), shed=keys)
+    if changed or files or stored.fresh or timer != timer_before:
+        written = stored.keep(late_before, blobs, timer, whole=bool(files), shed=keys)
     else:
-        kept.remember()
+        stored.remember()
         written = 0
     spilled = task.spilled
     counters = TaskCounters(
@@ -163,13 +157,13 @@ def run_task(
         waiting=task.waiting_events,
         state_bytes=task.state_bytes,
         written_bytes=written,
-        rebuilt=int(kept.rebuilt),
+        rebuilt=int(stored.rebuilt),
         probes=looked.probes,
         files_read=looked.files,
         rows_read=looked.rows,
         recent=get_lookup_counters(task).recent,
         archived=sum(file.rows for file in files),
-        misses=spilled.misses - missed,
+        misses=spilled.misses - misses,
         stored_keys=spilled.keys,
         stored_bytes=spilled.bytes,
         shed_events=shed.events,
@@ -183,11 +177,3 @@ def run_task(
     sent += pack_files(chain, files)
     sent += pack_shed_keys(chain, shed.listed)
     return TaskResult(sent, timer_before, timer, counters)
-
-
-def _share(shed_ms: int | None, newest_ms: int | None, wall_ms: int | None) -> float:
-    """The share of keys that a task gives up now."""
-    if shed_ms is None or newest_ms is None:
-        return 0.0
-    wall = time_ns() // 1_000_000 if wall_ms is None else wall_ms
-    return compute_share(wall - newest_ms, shed_ms)

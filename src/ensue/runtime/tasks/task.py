@@ -1,9 +1,8 @@
-"""A task of a stream: what comes waits for the watermark, is put in order and matched.
+"""A task of a stream: it buffers events until the watermark, sorts and matches them.
 
-Events that came in and complex events of earlier stages wait until no earlier one can come: those
-that came in until the watermark has passed them, complex ones also until the layers below them
-have decided all that is before it. Then the stage's time passes, behind the stream's by as much
-as these layers may take.
+Complex events of earlier stages wait, too, until these stages have decided everything before
+them. So the watermark of a stage is behind that of the stream by the maximum delay of the earlier
+stages.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,20 +47,19 @@ from ensue.vector.take import create_empty_table
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEvents:
-    """What became of events that were sent to a task. Those that a stage before has do not count
-    again."""
+    """The counts of a micro-batch's input events; an event counts in its first stage only."""
 
     events: int
     late: pa.Table
-    before_cut: int  # the history had them
+    before_cut: int  # part of the history
     shed: ShedKeys = ShedKeys()  # noqa: RUF009  it is frozen
 
 
 class Task:
-    """The events of some partitions, matched as far as the watermark has come.
+    """Matches the events of some keys up to the watermark.
 
-    The order of arrival within the allowed lateness does not change the matches, nor does the cut
-    into batches.
+    The matches do not depend on the order of arrival within the allowed lateness, nor on the
+    batches.
     """
 
     def __init__(self, chain: Pipeline, number: int = 0, place: int = 0) -> None:
@@ -71,14 +69,14 @@ class Task:
         self.matcher = create_task_matcher(self.stage, place, chain.count_key_groups(number))
         self._sortable = chain.source.sortable(self.stage.arrival)
         self.waiting = create_empty_table(get_input_schema(chain, number, self.stage.arrival))
-        self.made: dict[str, pa.Table] = {}  # complex events that wait
-        self.arrived = 0  # events so far, where the task itself counts them
-        self.watermark: float | None = None  # of the stream, up to which it has matched
-        self.cut: float | None = None  # up to where it was matched by a history, not by the stream
-        self.oldest: float | None = None  # of all events of the stream, as far as it is told
-        self.version: SubscriptionVersion | None = None  # of what is asked, where that changes
+        self.made: dict[str, pa.Table] = {}  # buffered complex events
+        self.arrived = 0  # number of events, where the task itself counts them
+        self.watermark: float | None = None  # of the stream
+        self.cut: float | None = None  # end of the history that was backfilled
+        self.oldest: float | None = None  # event of the stream
+        self.version: SubscriptionVersion | None = None
         self.given_up = SuspendedKeys(chain.source.shape)
-        self.kept: dict[str, list[int]] = {}  # segments that a store has, by the parts they are in
+        self.kept: dict[str, list[int]] = {}  # by segment: its parts in the store
 
     @property
     def stage(self) -> PipelineStage:
@@ -94,45 +92,42 @@ class Task:
         watermark: float | None = None,
         shed: float | pa.Table = 0.0,
     ) -> AcceptedEvents:
-        """Lets what was sent wait.
+        """Buffers events.
 
-        An event is late if it ends before the watermark, or before the one that the task has come
-        to already, if it is further. One before the cut is not late: the history had it.
+        An event is late if it ends before the watermark, or before that of the task if it is
+        later. Events before the cut are part of the history, not late.
 
-        `shed` is the share of their keys to give up, or which ones, where that was decided
-        before.
+        `shed` is the share of keys to shed, or a table of keys that were shed before.
         """
-        events = self._taken(blobs)
-        others = self.chain.read_before(self.number)
-        counted = self._unseen(events)
-        before_cut = 0
+        events = self._unpack(blobs)
+        counted = int(self._is_first(events).sum())
+        late = before = events.slice(0, 0)
         if self.cut is not None:
-            known_before = get_end_times(events, self.chain.source.shape) < self.cut
-            if known_before.any():
-                before_cut = self._unseen(events.filter(pa.array(known_before)))
-                events = events.filter(pa.array(~known_before))
-        late = events.slice(0, 0)
-        known = [w for w in (watermark, self.watermark) if w is not None]
-        if known:
-            behind = get_end_times(events, self.chain.source.shape) < max(known)
-            if behind.any():
-                late = events.filter(pa.array(behind))
-                events = events.filter(pa.array(~behind))
+            before, events = self._split_at(events, self.cut)
+        watermarks = [w for w in (watermark, self.watermark) if w is not None]
+        if watermarks:
+            late, events = self._split_at(events, max(watermarks))
         events, lost = self._shed(events, shed)
         if events.num_rows:
-            self.waiting = pa.concat_tables([self.waiting, self._numbered(events)])
-        if others and late.num_rows:
-            late = late.filter(pa.array(filter_unseen(late, self.chain.source, others)))
-        if COPY in late.column_names:  # of several tasks one gives it back
-            late = late.filter(pa.array(late.column(COPY).to_numpy() == 0))
+            self.waiting = pa.concat_tables([self.waiting, self._number(events)])
+        if late.num_rows:  # one of several tasks delivers it
+            late = late.filter(pa.array(self._is_first(late)))
+        before_cut = int(self._is_first(before).sum())
         return AcceptedEvents(counted, late.select(self.chain.source.came.names), before_cut, lost)
 
+    def _split_at(self, events: pa.Table, time: float) -> tuple[pa.Table, pa.Table]:
+        """The events that end before `time`, and the others."""
+        before = get_end_times(events, self.chain.source.shape) < time
+        if not before.any():
+            return events.slice(0, 0), events
+        return events.filter(pa.array(before)), events.filter(pa.array(~before))
+
     def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
-        """The events without those of keys that are given up, and what was lost of these."""
-        behind = self.given_up.of(events)
-        count = int(behind.sum())
+        """The events without those of shed keys, and the counts of these."""
+        suspended = self.given_up.of(events)
+        count = int(suspended.sum())
         if count:
-            events = events.filter(pa.array(~behind))
+            events = events.filter(pa.array(~suspended))
         matcher, shape = self.matcher, self.chain.source.shape
         if not isinstance(matcher, SheddingMatcher) or (isinstance(shed, float) and not shed):
             return events, ShedKeys(count)
@@ -150,17 +145,14 @@ class Task:
         lost = build_shed_table(shed, since, until, dropped, shape)
         return events, ShedKeys(count + int(dropped.sum()), partial, lost)
 
-    def _unseen(self, events: pa.Table) -> int:
-        """How many events no stage before has."""
-        others = self.chain.read_before(self.number)
+    def _is_first(self, events: pa.Table) -> npt.NDArray[np.bool_]:
+        """A mask of the events that no earlier stage reads, or of their first copies."""
         if COPY in events.column_names:
-            return int((events.column(COPY).to_numpy() == 0).sum())
-        return (
-            int(filter_unseen(events, self.chain.source, others).sum()) if others else len(events)
-        )
+            return np.asarray(events.column(COPY).to_numpy() == 0)
+        return filter_unseen(events, self.chain.source, self.chain.read_before(self.number))
 
-    def _taken(self, blobs: Iterable[bytes]) -> pa.Table:
-        """The events among what was sent; complex ones wait already."""
+    def _unpack(self, blobs: Iterable[bytes]) -> pa.Table:
+        """The input events in a batch; buffers its complex events."""
         schema = self.waiting.schema
         if self._counts:
             schema = self.chain.source.arrow
@@ -175,7 +167,7 @@ class Task:
         return pa.concat_tables(raw)
 
     def renew(self, version: SubscriptionVersion) -> None:
-        """What is asked of it from now on."""
+        """Switches to a version of the subscriptions."""
         if self.version is None or version.number > self.version.number:
             assert isinstance(self.matcher, VersionedMatcher)
             self.matcher.renew(version)
@@ -183,10 +175,10 @@ class Task:
 
     @property
     def _counts(self) -> bool:
-        """Whether the task itself counts the events that come."""
+        """Whether the task itself numbers its events."""
         return self.stage.arrival == (ARRIVAL,)
 
-    def _numbered(self, events: pa.Table) -> pa.Table:
+    def _number(self, events: pa.Table) -> pa.Table:
         if not self._counts:
             return events
         numbers = np.arange(self.arrived, self.arrived + events.num_rows)
@@ -194,9 +186,8 @@ class Task:
         return events.append_column(ARRIVAL, pa.array(numbers, pa.int64()))
 
     def release(self, watermark: float) -> list[pa.Table]:
-        """What is certain once the stream's watermark has come so far."""
-        if self.watermark is not None and watermark < self.watermark:
-            watermark = self.watermark
+        """The matches up to a watermark of the stream."""
+        watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         self.watermark = watermark
         self.given_up.forget_before(watermark)
         now = watermark - self.stage.hold
@@ -210,24 +201,24 @@ class Task:
             made |= {name: done} if done.num_rows else {}
             left |= {name: later} if later.num_rows else {}
         self.made = left
-        found = self._fed(released, made)
+        found = self._feed(released, made)
         passed = self.matcher.advance(now)
         return [pa.concat_tables(pair) for pair in zip(found, passed, strict=True)]
 
     def finish(self) -> list[pa.Table]:
-        """What is left when the stream is over."""
+        """The remaining matches at the end of the stream."""
         released, self.waiting = self.waiting, self.waiting.slice(0, 0)
         made, self.made = self.made, {}
-        found = self._fed(released, made)
+        found = self._feed(released, made)
         left = self.matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(found, left, strict=True)]
 
-    def _fed(self, released: pa.Table, made: dict[str, pa.Table]) -> list[pa.Table]:
+    def _feed(self, released: pa.Table, made: dict[str, pa.Table]) -> list[pa.Table]:
         ordered = sort_events(released, self._sortable)
         return self.matcher.feed(StageInput(ordered, made, self.stage.arrival))
 
     def due(self) -> float | None:
-        """The time behind which the watermark lets something happen, without further events."""
+        """The watermark after which `release` has an effect without further events."""
         times = [] if (due := self.matcher.deadline()) is None else [due]
         if self.waiting.num_rows:
             times.append(get_end_times(self.waiting, self._sortable).min().item())
@@ -244,18 +235,15 @@ class Task:
 
     @property
     def spilled(self) -> SpillCounters:
-        """What is not in memory."""
         return get_spill_counters(self.matcher)
 
     @property
     def waiting_events(self) -> int:
-        """How many events the watermark has not passed."""
+        """The number of buffered events."""
         return sum(int(t.num_rows) for t in (self.waiting, *self.made.values()))
 
-    # ---------------------------------------------------------------------------- the seam
-
     def tell_oldest(self, oldest: float) -> None:
-        """The oldest event of the stream that anybody has seen, on whichever task."""
+        """Notes the oldest event of the stream on any task."""
         if self.cut is not None and not self._joined:
             self.oldest = oldest if self.oldest is None else min(oldest, self.oldest)
 
@@ -264,9 +252,9 @@ class Task:
         return self.oldest is not None and self.cut is not None and self.oldest <= self.cut
 
     def require_no_gap(self, now: float | None) -> None:
-        """Raises StateError if time has passed the cut, and the stream began behind it.
+        """Raises a StateError if the watermark has passed the cut, and the stream began after it.
 
-        Before, an event that closes the gap may still come: events are not in order.
+        Until then, an event that closes the gap may arrive out of order.
         """
         if now is None or self.cut is None or self.oldest is None or self._joined:
             return
@@ -279,32 +267,28 @@ class Task:
                 'a new checkpoint; gap="allow" says that nothing happened in between'
             )
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def state_bytes(self) -> int:
-        """About as many bytes as `save` gives."""
         waiting = int(self.waiting.nbytes) + sum(int(t.nbytes) for t in self.made.values())
         return waiting + self.matcher.state_bytes
 
     @property
     def segments(self) -> Mapping[str, Path]:
-        """Files that are part of its state and never change, by name."""
+        """Immutable files that are part of its state, by name."""
         return self.matcher.segments if isinstance(self.matcher, SpillingState) else {}
 
     def save(self) -> bytes:
-        """Everything needed to go on elsewhere."""
-        return self._saved({}, self.matcher.save())
+        """Serialized state."""
+        return self._pack({}, self.matcher.save())
 
     def save_apart(self) -> bytes:
-        """The same without its segments: it says where on this machine they are, and in which
-        parts of a store."""
+        """Serialized state without its segments, but with their local paths and parts."""
         if not isinstance(self.matcher, SpillingState):
             return self.save()
         paths = {name: str(path) for name, path in self.segments.items()}
-        return self._saved({"paths": paths, "kept": self.kept}, self.matcher.save_apart())
+        return self._pack({"paths": paths, "kept": self.kept}, self.matcher.save_apart())
 
-    def _saved(self, more: dict[str, Any], matcher: bytes) -> bytes:
+    def _pack(self, more: dict[str, Any], matcher: bytes) -> bytes:
         header = {"arrived": self.arrived, "watermark": self.watermark} | more
         if self.cut is not None:
             header |= {"cut": self.cut, "oldest": self.oldest}
@@ -325,7 +309,7 @@ class Task:
         part: Callable[[int], bytes] | None = None,
         place: int = 0,
     ) -> "Task":
-        """A task that goes on where the saved one stopped; `part` reads parts of its store."""
+        """Restores a serialized task; `part` reads parts of its state store."""
         header, _, blobs = unpack_state(data)
         task = cls(chain, number, place)
         task.arrived = int(header["arrived"])
@@ -344,16 +328,25 @@ class Task:
         if "paths" not in header:
             task.matcher.restore(saved)
             return task
-        find = _found(header["paths"], task.kept, part)
+        paths = header["paths"]
+
+        def find(name: str) -> Path | bytes:
+            path = Path(paths[name])
+            if path.exists():
+                return path
+            if part is None or name not in task.kept:
+                raise FileNotFoundError(paths[name])
+            return b"".join(map(part, task.kept[name]))
+
         if isinstance(task.matcher, SpillingState):
             task.matcher.restore(saved, find)
-        else:  # it has no limit any more
+        else:  # it is not limited any more
             task.matcher.restore(embed_segments(saved, chain.source.arrow, find))
         return task
 
 
 def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
-    """The columns of events that come to a task of a stage; `arrival`: which say when."""
+    """The input columns of a task, including the columns `arrival` of the arrival order."""
     stage = chain.stages[number]
     schema = chain.source.arriving(arrival)
     if isinstance(stage, RoutingStage):
@@ -361,26 +354,8 @@ def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa
     return schema
 
 
-def _found(
-    paths: Mapping[str, str],
-    kept: Mapping[str, Sequence[int]],
-    part: Callable[[int], bytes] | None,
-) -> Callable[[str], Path | bytes]:
-    """Finds segments: on this machine, or in a store."""
-
-    def find(name: str) -> Path | bytes:
-        path = Path(paths[name])
-        if path.exists():
-            return path
-        if part is None or name not in kept:
-            raise FileNotFoundError(paths[name])
-        return b"".join(map(part, kept[name]))
-
-    return find
-
-
 def _split(table: pa.Table, done: npt.NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
-    """The rows that are done, and the others."""
+    """The rows in the mask, and the others."""
     if done.all():
         return table, table.slice(0, 0)
     if not done.any():

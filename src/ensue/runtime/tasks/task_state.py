@@ -1,13 +1,11 @@
-"""A task in a state store: a snapshot, and the log of what it was given since.
+"""The state of a task in a state store: a snapshot, and a log of its input since then.
 
-A task is deterministic, so what it was given is its state. A micro-batch appends its events to
-the log; when the log is longer than the task itself, a new snapshot takes the log's place. What
-is written in the long run is at most about twice what comes in, however large the task is, and a
-task smaller than its input is written instead of it.
+A task is deterministic, so its input is its state. A micro-batch appends its events to the log;
+when the log is larger than the task, a new snapshot replaces the log. So the store writes at most
+about twice the input, however large the task is.
 
-A process that has the task of the store's stamp, in memory or as a copy on the machine's shelf,
-goes on with it. Any other, after a crash or on another machine, builds the task anew from the
-store.
+A process that has the task of the store's stamp, in memory or as a file in the task cache, uses
+it. Other processes, after a crash or on another machine, rebuild the task from the store.
 """
 
 import contextlib
@@ -32,13 +30,13 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.stage import SubscriptionVersion
 from ensue.runtime.tasks.task import Task
 
-MAX_CACHED_TASKS = 256  # tasks kept in the memory of a process
-MAX_CACHED_BYTES = 1 << 30  # of their states; the task of the last call is kept whatever its size
-MIN_CACHED_BYTES = 64 << 10  # bytes from which on a task is worth a file
-MAX_AGE_SECONDS = 3_600  # seconds after which a copy is taken for one of a stream that has ended
+MAX_CACHED_TASKS = 256  # in the memory of a process
+MAX_CACHED_BYTES = 1 << 30  # of their states; the last task is cached whatever its size
+MIN_CACHED_BYTES = 64 << 10  # state size from which on a task gets a file
+MAX_AGE_SECONDS = 3_600  # after which a file is considered abandoned
 _SWEEP_EVERY = 600  # seconds
-_LOOKED_AT = 8  # tasks in memory, of those not used for longest, that a call looks at
-_OF_TASK = 8  # bytes of a stamp that all stamps of a task have in common
+_CHECKED = 8  # least recently used tasks that each call checks
+_OF_TASK = 8  # bytes that all stamps of a task share
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,11 @@ class CachedTask:
     stamp: bytes
     task: Task
     bytes: int
-    copy: Path | None  # where other processes find it
+    copy: Path | None  # file for other processes
 
 
-_live: OrderedDict[bytes, CachedTask] = (
-    OrderedDict()
-)  # by what the stamps of a task have in common
-_swept = float("-inf")  # when old copies were looked for
+_live: OrderedDict[bytes, CachedTask] = OrderedDict()  # by the common part of a task's stamps
+_swept = float("-inf")  # time of the last sweep
 
 
 def next_stamp(before: bytes) -> bytes:
@@ -63,21 +59,18 @@ def next_stamp(before: bytes) -> bytes:
 
 
 class TaskCache:
-    """Live tasks by stamp: in the memory of the process, and as files beside it."""
+    """Tasks by stamp: in the memory of the process, and as files for other processes."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
     def take(self, stamp: bytes) -> Task | None:
-        """The live task, which the caller now changes: it is no longer on the shelf.
-
-        Nor is one with another stamp of the task: the store has gone another way.
-        """
-        found = _live.pop(stamp[:_OF_TASK], None)
-        return None if found is None or found.stamp != stamp else found.task
+        """Removes a task from the cache and returns it, unless it has another stamp."""
+        cached = _live.pop(stamp[:_OF_TASK], None)
+        return None if cached is None or cached.stamp != stamp else cached.task
 
     def copy(self, stamp: bytes) -> bytes | None:
-        """The bytes of a task that another process left."""
+        """The file of a task that another process wrote."""
         if self.folder is None:
             return None
         try:
@@ -86,11 +79,11 @@ class TaskCache:
             return None
 
     def put(self, stamp: bytes, task: Task) -> None:
-        """Keeps a task in memory, and lets go of what is stale or too much."""
+        """Caches a task in memory, and evicts stale and surplus tasks."""
         path = None if self.folder is None else self._path(stamp)
         copy = path if path is not None and path.exists() else None
         _live.pop(stamp[:_OF_TASK], None)
-        for key, live in list(islice(_live.items(), _LOOKED_AT)):
+        for key, live in list(islice(_live.items(), _CHECKED)):
             if live.copy is not None and not live.copy.exists():
                 del _live[key]
         _live[stamp[:_OF_TASK]] = CachedTask(stamp, task, task.state_bytes, copy)
@@ -99,9 +92,9 @@ class TaskCache:
             size -= _live.popitem(last=False)[1].bytes
 
     def leave(self, stamp: bytes, task: Task, before: bytes, saved: bytes | None = None) -> None:
-        """Leaves a copy for other processes, in place of the one of the stamp `before`.
+        """Writes a file for other processes, and removes that of the stamp `before`.
 
-        `saved` are the bytes of the task where they are known already.
+        `saved` is the serialized task if it is known already.
         """
         if self.folder is None:
             return
@@ -116,7 +109,7 @@ class TaskCache:
             self._path(before).unlink(missing_ok=True)
 
     def drop_others(self, stamp: bytes) -> None:
-        """Removes copies of the task that no store has come to: its micro-batch was repeated."""
+        """Removes the task's files of other stamps: their micro-batch was repeated."""
         if self.folder is None or not self.folder.exists():
             return
         for path in self.folder.glob(stamp[:_OF_TASK].hex() + "*"):
@@ -124,10 +117,7 @@ class TaskCache:
                 path.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Removes what streams that have ended and workers that were killed have left.
-
-        A task that has only been quiet so long is built from the store again.
-        """
+        """Removes abandoned files, of ended streams and killed workers."""
         global _swept  # noqa: PLW0603
         assert self.folder is not None
         if time.monotonic() - _swept < _SWEEP_EVERY:
@@ -143,22 +133,19 @@ class TaskCache:
         return self.folder / stamp.hex()
 
 
-# ----------------------------------------------------------------------
-# A task in a state store: a snapshot, and the log of what it was given since.
-
 FORMAT = 1
 PART = 4 << 20  # bytes of a snapshot in one entry of the store
-SEGMENTS = 1 << 20  # parts from this number on are pieces of segments: written once
-_SHED = "shed"  # in an entry: the keys that were given up
-SMALL = 256 << 10  # a log up to this size is never worth a snapshot
+SEGMENTS = 1 << 20  # parts from this number on belong to segments and are written once
+_SHED = "shed"  # in a log entry: the shed keys
+SMALL = 256 << 10  # log size up to which no snapshot is written
 
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """The little that is read and written with each micro-batch."""
+    """The metadata that each micro-batch reads and writes."""
 
     format: int
-    job: bytes  # a digest of the job: which query over which events, in how many tasks
+    job: bytes  # a digest of the job's queries, input schema and parallelism
     stamp: bytes
     parts: int  # of the snapshot
     entries: int  # of the log
@@ -167,7 +154,7 @@ class StateHeader:
 
 
 class SnapshotReader(Protocol):
-    """What a task can be built from."""
+    """The stored snapshot and log of a task."""
 
     def parts(self, count: int) -> Iterator[bytes]: ...
     def part(self, number: int) -> bytes: ...
@@ -175,14 +162,14 @@ class SnapshotReader(Protocol):
 
 
 class TaskStateStore(SnapshotReader, Protocol):
-    """Where the parts of one task are kept."""
+    """The state store of one task."""
 
     def job(self) -> str: ...
     def put_job(self, job: str) -> None: ...
     def head(self) -> StateHeader | None: ...
     def put_head(self, head: StateHeader) -> None: ...
     def put_parts(self, parts: Sequence[bytes], kept: Collection[int] = ()) -> None:
-        """The parts from 0 on; of all others only those stay that are kept."""
+        """Replaces the parts of the snapshot; of the others, only `kept` remain."""
 
     def put_part(self, number: int, part: bytes) -> None: ...
     def put_entry(self, number: int, entry: bytes) -> None: ...
@@ -190,7 +177,7 @@ class TaskStateStore(SnapshotReader, Protocol):
 
 
 class StoredTask:
-    """A task as it stands in the store, ready to go on."""
+    """Opens the task of a state store, and writes it back."""
 
     def __init__(
         self, store: TaskStateStore, chain: Pipeline, number: int, shelf: TaskCache, place: int = 0
@@ -199,30 +186,35 @@ class StoredTask:
         self.store = store
         self.shelf = shelf
         self.rebuilt = False
-        found = store.head()
-        if found is None:
+        head = store.head()
+        self.fresh = head is None
+        if head is None:
             store.put_job(job)
             self.head = StateHeader(FORMAT, hash_job(job), b"", 0, 0, 0, None)
             self.task = Task(chain, number, place)
-            self.fresh = True
             return
-        _check_format(found)
-        if found.job != hash_job(job):
+        if head.format != FORMAT:
+            raise StateError(
+                f"the checkpoint was written in format {head.format}, this release reads "
+                f"{FORMAT}\n"
+                "  hint: use the release that wrote it, or start with a new checkpoint"
+            )
+        if head.job != hash_job(job):
             require_same_job(store.job(), job)
-            store.put_job(job)  # it was only written in another way
-        self.head = replace(found, job=hash_job(job))
-        self.fresh = False
-        live = shelf.take(found.stamp)
-        if live is None and (copy := shelf.copy(found.stamp)) is not None:
-            with contextlib.suppress(FileNotFoundError):  # a file of its is gone with its owner
-                live = Task.restore(chain, number, copy, store.part, place)
-        elif live is not None and live.limits != chain.stages[number].limits:
-            # the stream was started anew
-            live = Task.restore(chain, number, live.save_apart(), place=place)
-        self.rebuilt = live is None
-        if live is None:
-            shelf.drop_others(found.stamp)
-        self.task = rebuild_task(store, found, chain, number, place) if live is None else live
+            store.put_job(job)  # an equal job with another text
+        self.head = replace(head, job=hash_job(job))
+        task = shelf.take(head.stamp)
+        if task is None and (copy := shelf.copy(head.stamp)) is not None:
+            with contextlib.suppress(FileNotFoundError):  # a segment was removed by its owner
+                task = Task.restore(chain, number, copy, store.part, place)
+        elif task is not None and task.limits != chain.stages[number].limits:
+            # the stream was restarted with other limits
+            task = Task.restore(chain, number, task.save_apart(), place=place)
+        self.rebuilt = task is None
+        if task is None:
+            shelf.drop_others(head.stamp)
+            task = rebuild_task(store, head, chain, number, place)
+        self.task = task
 
     def keep(
         self,
@@ -233,12 +225,11 @@ class StoredTask:
         whole: bool = False,
         shed: pa.Table | None = None,
     ) -> int:
-        """Writes down what the task was given and has done since it was opened.
+        """Writes the input of the micro-batch, or a snapshot; returns the bytes written.
 
-        `watermark` is the one by which its events were late or not; the task knows how far it has
-        come. `whole`: the task has given away what a log would bring back, so it is written as it
-        is. `shed` are the keys that it has given up: a clock said so, which cannot be asked again.
-        Gives the number of bytes written.
+        `watermark` is the one that decided which events were late. `whole`: the task has archived
+        events, which a replay would archive again, so a snapshot is written. `shed` are the keys
+        that were shed: wall-clock time decided, which a replay cannot repeat.
         """
         header: dict[str, Any] = {"late_before": watermark, "watermark": self.task.watermark}
         if self.task.oldest is not None:
@@ -268,11 +259,11 @@ class StoredTask:
         self.store.put_head(head)
         self.shelf.leave(stamp, self.task, self.head.stamp, snapshot)
         self.head = head
-        self._hold()
+        self.shelf.put(stamp, self.task)
         return written
 
     def _keep_segments(self) -> int:
-        """Puts segments into the store that it has not yet; gives the number of bytes written."""
+        """Writes new segments to the store; returns the bytes written."""
         task, written = self.task, 0
         task.kept = {name: used for name, used in task.kept.items() if name in task.segments}
         number = max((n for used in task.kept.values() for n in used), default=SEGMENTS - 1)
@@ -289,34 +280,30 @@ class StoredTask:
         return written
 
     def remember(self) -> None:
-        """Leaves the task in memory for the next micro-batch, as it was found."""
-        if self.rebuilt:  # no other process has to build it again
+        """Caches the unchanged task for the next micro-batch."""
+        if self.rebuilt:  # spares other processes the work
             self.shelf.leave(self.head.stamp, self.task, b"")
-        self._hold()
-
-    def _hold(self) -> None:
         self.shelf.put(self.head.stamp, self.task)
 
 
 def rebuild_task(
     store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0
 ) -> Task:
-    """The task of a stage that the store describes."""
-    parts = b"".join(store.parts(head.parts))
+    """Restores the snapshot of a task, and replays its log."""
     if head.parts:
-        task = Task.restore(chain, number, parts, store.part, place)
+        snapshot = b"".join(store.parts(head.parts))
+        task = Task.restore(chain, number, snapshot, store.part, place)
     else:
         task = Task(chain, number, place)
     for entry in store.entries(head.entries):
         header, _, blobs = unpack_state(entry)
         shed = deserialize_table(blobs.pop(_SHED)) if _SHED in blobs else 0.0
-        given = [blobs[str(k)] for k in range(len(blobs))]
         task.oldest = header.get("oldest")
         if "version" in header:
             task.renew(SubscriptionVersion(**header["version"]))
-        task.accept(given, header["late_before"], shed)
+        task.accept([blobs[str(k)] for k in range(len(blobs))], header["late_before"], shed)
         if header["watermark"] is not None:
-            task.release(header["watermark"])  # what it finds was delivered before
+            task.release(header["watermark"])  # its matches were delivered before
     return task
 
 
@@ -328,7 +315,7 @@ def import_part(
     data: bytes,
     timer: int | None,
 ) -> None:
-    """Puts a part of a task that was saved elsewhere into a new store: which one, of how many."""
+    """Writes one part of a saved task to a new store; `part` is its number, and the count."""
     if store.head() is None:
         job = chain.stage_text(number)
         store.put_job(job)
@@ -340,27 +327,20 @@ def hash_job(job: str) -> bytes:
     return hashlib.sha256(job.encode()).digest()[:16]
 
 
-def _check_format(head: StateHeader) -> None:
-    if head.format != FORMAT:
-        raise StateError(
-            f"the checkpoint was written in format {head.format}, this release reads {FORMAT}\n"
-            "  hint: use the release that wrote it, or start with a new checkpoint"
-        )
-
-
 def require_same_job(then_: str, now_: str, what: str = "checkpoint") -> None:
-    """Refuses what was written for another workload, and says what is different."""
-    written, given = _compared(parse_stage(then_)), _compared(json.loads(now_))
-    if _kind(written) != _kind(given):
+    """Raises a StateError that names the difference, if the state is of another job."""
+    old, new = _split_job(parse_stage(then_)), _split_job(json.loads(now_))
+    (old_kind, old_queries), (new_kind, new_queries) = _describe_job(old), _describe_job(new)
+    if old_kind != new_kind:
         raise StateError(
-            f"the {what} is that of {_kind(written)}, and this is {_kind(given)}:\n"
-            f"  then: {_short(_queries(written))}\n"
-            f"  now:  {_short(_queries(given))}\n"
+            f"the {what} is that of {old_kind}, and this is {new_kind}:\n"
+            f"  then: {_format_value(old_queries)}\n"
+            f"  now:  {_format_value(new_queries)}\n"
             f"  hint: {_RESTART}"
         )
-    for name in {**given, **written}:
-        if written.get(name) != given.get(name):
-            then, now = _short(written.get(name)), _short(given.get(name))
+    for name in {**new, **old}:
+        if old.get(name) != new.get(name):
+            then, now = _format_value(old.get(name)), _format_value(new.get(name))
             shown = "" if name == "arrow" else f":\n  then: {then}\n  now:  {now}"
             raise StateError(
                 f"the {what} was written with another {_WORDS.get(name, name)}{shown}\n"
@@ -368,40 +348,33 @@ def require_same_job(then_: str, now_: str, what: str = "checkpoint") -> None:
             )
 
 
-def _compared(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job in the parts that an error speaks of."""
-    asked, rest = job["asked"], {name: v for name, v in job.items() if name != "asked"}
-    below = {name: text for one in asked for name, text in one.get("definitions", {}).items()}
-    emit = [name for one in asked for name in one.get("emit", ())]
-    found = {"definitions": below, "emit": emit} if below else {}
-    if "subscriptions" in asked[0]:
-        return {"subscriptions": asked[0]["subscriptions"], **rest}
-    if asked[0]["name"] is None:
-        return {**found, "query": asked[0]["query"], **rest}
+def _split_job(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a job that error messages name."""
+    queries, rest = job["asked"], {name: v for name, v in job.items() if name != "asked"}
+    definitions = {n: text for q in queries for n, text in q.get("definitions", {}).items()}
+    emit = [name for query in queries for name in query.get("emit", ())]
+    parts = {"definitions": definitions, "emit": emit} if definitions else {}
+    if "subscriptions" in queries[0]:
+        return {"subscriptions": queries[0]["subscriptions"], **rest}
+    texts = [query.get("query", query.get("joined")) for query in queries]
+    if queries[0]["name"] is None:
+        return {**parts, "query": texts[0], **rest}
     return {
-        **found,
-        "queries": [one["query"] for one in asked],
-        "names": [one["name"] for one in asked],
-        "numbers": [one["number"] for one in asked],
+        **parts,
+        "queries": texts,
+        "names": [query["name"] for query in queries],
+        "numbers": [query["number"] for query in queries],
         **rest,
     }
 
 
-def _kind(job: Mapping[str, Any]) -> str:
-    """What a job is, in a word: each kind has parts of its own."""
+def _describe_job(job: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of a job, and the text of its queries."""
     if "subscriptions" in job:
-        return "a set of subscriptions"
-    if "queries" in job:
-        return "several queries"
-    return "a query with definitions" if "definitions" in job else "one query"
-
-
-def _queries(job: Mapping[str, Any]) -> str:
-    """The queries of a job, whatever its kind."""
-    if "subscriptions" in job:
-        return str(job["subscriptions"])
-    queries = [*job.get("definitions", {}).values(), *job.get("queries", ())]
-    return "; ".join([*queries, *([job["query"]] if "query" in job else ())])
+        return "a set of subscriptions", str(job["subscriptions"])
+    kind = "a query with definitions" if "definitions" in job else "one query"
+    queries = [*job.get("definitions", {}).values(), *job.get("queries", (job.get("query"),))]
+    return "several queries" if "queries" in job else kind, "; ".join(queries)
 
 
 _RESTART = "go on with what it was written with, or start with a new checkpoint"
@@ -446,6 +419,6 @@ _REMEDY = {
 }
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return " ".join(text.split())

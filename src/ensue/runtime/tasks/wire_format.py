@@ -1,4 +1,4 @@
-"""What goes from stage to stage and out of the last: tables packed for the key groups they are for."""
+"""Serializes tables between stages, addressed to key groups, and reads the input of tasks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _NAME = b"made"  # where a packed table says whose events these are
 
 @dataclass(frozen=True, slots=True)
 class PackedTable:
-    """A packed table on its way to a key group of a stage; behind the last stage it is delivered."""
+    """A serialized table for a key group of a stage; after the last stage it is delivered."""
 
     stage: int
     key_group: int  # from 0
@@ -40,9 +40,9 @@ def pack_events(
     first: int = 0,
     key_groups: npt.NDArray[np.integer] | None = None,
 ) -> Iterator[PackedTable]:
-    """Events that came in, for the stages from `first` on that read such events.
+    """Input events for the stages from `first` on that read them.
 
-    `key_groups`: to which key group of the only stage each event goes, if somebody has found out already.
+    `key_groups` are those of the events in the only stage, if they are known.
     """
     for number in range(first, len(chain.stages)):
         reads = chain.stages[number].reads
@@ -59,7 +59,7 @@ def pack_events(
 def pack_routed_events(
     chain: Pipeline, events: pa.Table, spread: RoutedEvents
 ) -> Iterator[PackedTable]:
-    """Events for the key groups of a stage that says itself where they go."""
+    """Events for the key groups of a routing stage."""
     rows, before = spread.rows, np.arange(len(spread.rows))
     copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
     going = events.take(pa.array(rows))
@@ -70,7 +70,7 @@ def pack_routed_events(
 
 
 def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Iterator[PackedTable]:
-    """What a stage gives: tables that are delivered, and complex events for later stages."""
+    """The output of a stage: delivered tables, and complex events for later stages."""
     stage = chain.stages[number]
     outputs = {output.number: output for output in stage.outputs}
     for output, table in stage.delivered(found):
@@ -95,19 +95,19 @@ def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[PackedTable]:
 
 
 def pack_files(chain: Pipeline, files: Iterable[AddedFile]) -> Iterator[PackedTable]:
-    """Files of the stream's archive, for whoever commits them."""
+    """Files of the stream's archive, to be committed."""
     for file in files:
         yield PackedTable(len(chain.stages), 0, ARCHIVED, file.text().encode())
 
 
 def pack_shed_keys(chain: Pipeline, shed: pa.Table | None) -> Iterator[PackedTable]:
-    """Keys that a key group has given up, to be listed."""
+    """Shed keys, to be listed."""
     for piece in () if shed is None else _pieces(shed):
         yield PackedTable(len(chain.stages), 0, SHED, serialize_table(piece))
 
 
 def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
-    """A table that was packed for a stage, and whose events it has; None: they came in."""
+    """Deserializes a table, with the name of its complex events; None: input events."""
     table = deserialize_table(blob)
     metadata = table.schema.metadata or {}
     if _NAME not in metadata:
@@ -145,28 +145,25 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(begin, MAX_ROWS)
 
 
-# ----------------------------------------------------------------------
-# What a task reads of a stream: its events sorted out before they go to their key groups.
-
 KEY_GROUP = "__key_group"  # the column that says where an event goes
 PASSING, AHEAD = -1, -2  # in the place of a key group: it only tells the time; it is too far ahead
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The events of a task, with the key group of each, and what became of the others."""
+    """The input events of a task with their key groups, and counts of dropped events."""
 
     events: pa.Table
-    dropped: int  # without usable time
-    ahead: int  # further ahead of the clock than is allowed
-    newest_ms: int | None  # of all that were not left out; None: there are none
-    oldest: float | None  # of them, in the matcher's time
+    dropped: int  # without a usable time
+    ahead: int  # too far ahead of the clock
+    newest_ms: int | None  # None: no events
+    oldest: float | None  # in ticks
 
 
 def read_task_input(
     batches: Iterable[pa.RecordBatch], chain: Pipeline, bad_events: str
 ) -> TaskInput:
-    """Sorts out what a task has read."""
+    """Drops unusable events from the input of a task."""
     schema = chain.source.arrow.append(pa.field(KEY_GROUP, pa.int32()))
     kept = [batch for batch in batches if batch.num_rows]
     whole = pa.Table.from_batches(kept).cast(schema) if kept else schema.empty_table()
@@ -190,14 +187,10 @@ def _key_groups(events: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
 def compute_watermark(newest: Iterable[int | None], delay_ms: int | None) -> int | None:
-    """The watermark that the newest events of all tasks bring about; None: it is not known.
+    """The watermark after the newest events of all tasks; None: it is unknown.
 
-    >>> (
-    ...     compute_watermark([None, -7, 5], 10),
-    ...     compute_watermark([None], 10),
-    ...     compute_watermark([5], None),
-    ... )
-    (-5, None, None)
+    >>> compute_watermark([None, -7, 5], 10), compute_watermark([None], 10)
+    (-5, None)
     """
     known = [ms for ms in newest if ms is not None]
     return max(known) - delay_ms if known and delay_ms is not None else None
