@@ -1,4 +1,4 @@
-"""What is known of events before any is seen: types, fields, and the columns that carry time."""
+"""The schema of events: types, fields, and the columns of their times."""
 
 import copyreg
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from types import MappingProxyType
 from ensue.errors import QueryError, Span, did_you_mean
 
 
-def _frozen(fields: dict[str, object]) -> "MappingProxyType[str, object]":
+def _freeze(fields: dict[str, object]) -> "MappingProxyType[str, object]":
     return MappingProxyType(fields)
 
 
-# plans travel to other processes, and schemas with them
-copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
+# schemas are parts of plans, which are sent to other processes
+copyreg.pickle(MappingProxyType, lambda mapping: (_freeze, (dict(mapping),)))
 
 
 class ValueKind(Enum):
-    """What a value is, as far as predicates care."""
+    """The kinds of values that predicates distinguish."""
 
     INTEGER = "integer"
     FLOAT = "float"
@@ -28,8 +28,8 @@ class ValueKind(Enum):
     TIMESTAMP = "timestamp"
     DATE = "date"
     DURATION = "duration"
-    PLACE = "place"  # a point, a segment, a region: computed, never a column as it stands
-    OTHER = "other"  # binary and nested values: carried through, tested only for NULL
+    PLACE = "place"  # a point, a segment or a region, which is computed
+    OTHER = "other"  # binary and nested values, tested only for NULL
     NULL = "null"
 
     @property
@@ -39,17 +39,17 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TypeUnion:
-    """Several types of events, `(A|B) x`; without names every type there is, `ANY x`."""
+    """Several event types, `(A|B) x`; without names all types, `ANY x`."""
 
     names: tuple[str, ...] = ()
 
 
 ANY = TypeUnion()
-Types = str | TypeUnion  # which events a variable takes: those of one type, or of one of several
+Types = str | TypeUnion  # the events that a variable takes
 
 
 def get_type_names(types: Types) -> tuple[str, ...]:
-    """The types that are named.
+    """Returns the names of types.
 
     >>> get_type_names("A"), get_type_names(TypeUnion(("A", "B"))), get_type_names(ANY)
     (('A',), ('A', 'B'), ())
@@ -58,7 +58,7 @@ def get_type_names(types: Types) -> tuple[str, ...]:
 
 
 def accepts_type(types: Types, name: str) -> bool:
-    """Whether events of a type are meant.
+    """Returns whether events of a type are accepted.
 
     >>> accepts_type("A", "B"), accepts_type(TypeUnion(("A", "B")), "B"), accepts_type(ANY, "B")
     (False, True, True)
@@ -67,7 +67,7 @@ def accepts_type(types: Types, name: str) -> bool:
 
 
 def types_overlap(left: Types, right: Types) -> bool:
-    """Whether both may take the same event.
+    """Returns whether both accept the same event.
 
     >>> types_overlap("A", "B"), types_overlap("A", TypeUnion(("A", "B"))), types_overlap(ANY, "A")
     (False, True, True)
@@ -77,15 +77,11 @@ def types_overlap(left: Types, right: Types) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """A named type of events and the fields each of them has.
-
-    Of several types: the fields that some of them have. `unlike` are those that are not of the
-    same kind in all of them.
-    """
+    """An event type and its fields; for several types the fields that some of them have."""
 
     name: str
     fields: Mapping[str, ValueKind]
-    unlike: frozenset[str] = frozenset()
+    unlike: frozenset[str] = frozenset()  # fields whose kind differs among several types
 
     def kind_of(self, field: str, span: Span | None, owner: str) -> ValueKind:
         if field in self.unlike:
@@ -109,28 +105,28 @@ class EventType:
 class Schema:
     """The event types of a stream.
 
-    `types` lists them by name. Where one table holds events of every type (`common` is set),
-    any name is a type: which ones occur is only known from the data.
+    If one table has the events of all types (`common` is set), any name is a type: only the data
+    tell which ones occur.
     """
 
     types: Mapping[str, EventType]
-    start: str  # the column an event's start time is in
-    end: str  # the column of its end time: the same one for simple events
+    start: str  # the column of start times
+    end: str  # the column of end times; the same one for simple events
     time_kind: ValueKind
     common: Mapping[str, ValueKind] | None = None
     typed: bool = True  # False: no type column, all events are of one type
     order: tuple[str, ...] = ()  # tie-breaker columns, after time
     type_column: str | None = None
-    location: str | tuple[str, str] | None = None  # the column of where it happened, or x and y
+    location: str | tuple[str, str] | None = None  # the column of locations, or those of x and y
     space: str = "plane"  # or "earth": x and y are degrees, lengths metres
-    # of the fields whose times have one
+    # time zones by field
     zones: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    session: str | None = None  # the zone of all of them, where a session says it and not a type
+    session: str | None = None  # the session's time zone, for types without one
 
     def event_type(self, name: Types, span: Span | None) -> EventType:
-        """The type of that name; of several types, what their events have."""
+        """Returns the type of a name, or the fields of several types."""
         if isinstance(name, TypeUnion):
-            return self._one_of(name, span)
+            return self._combine_types(name, span)
         if name in self.types:
             return self.types[name]
         if self.common is not None:
@@ -139,19 +135,16 @@ class Schema:
             f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span
         )
 
-    def _one_of(self, several: TypeUnion, span: Span | None) -> EventType:
+    def _combine_types(self, several: TypeUnion, span: Span | None) -> EventType:
         if several == ANY and self.common is not None:
             return EventType("ANY", self.common)
-        found = [self.event_type(name, span) for name in several.names or self.types]
-        fields: dict[str, ValueKind] = {}
-        unlike = set()
-        for one in found:
-            for name, kind in one.fields.items():
-                if fields.setdefault(name, kind) is not kind:
-                    unlike.add(name)
-        shown = "|".join(several.names) or "ANY"
-        kept = {name: kind for name, kind in fields.items() if name not in unlike}
-        return EventType(shown, MappingProxyType(kept), frozenset(unlike))
+        kinds: dict[str, set[ValueKind]] = {}
+        for type_name in several.names or self.types:
+            for name, kind in self.event_type(type_name, span).fields.items():
+                kinds.setdefault(name, set()).add(kind)
+        fields = {name: next(iter(same)) for name, same in kinds.items() if len(same) == 1}
+        unlike = frozenset(kinds.keys() - fields.keys())
+        return EventType("|".join(several.names) or "ANY", MappingProxyType(fields), unlike)
 
     @property
     def intervals(self) -> bool:
@@ -166,15 +159,14 @@ def build_table_schema(
     order: tuple[str, ...] = (),
     zones: Mapping[str, str] = MappingProxyType({}),
 ) -> Schema:
-    """The schema of a single table of events, typed by a column or all of one type."""
+    """Builds the schema of one table of events, typed by a column or all of one type."""
     start, end = (time, time) if isinstance(time, str) else time
-    frozen = MappingProxyType(dict(fields))
     return Schema(
         types=MappingProxyType({}),
         start=start,
         end=end,
         time_kind=fields[end],
-        common=frozen,
+        common=MappingProxyType(dict(fields)),
         typed=type_column is not None,
         order=order,
         type_column=type_column,

@@ -25,18 +25,13 @@ Point = tuple[float, float]
 
 
 def measure_text(text: str, *, size: float = SIZE, mono: bool = False) -> float:
-    """Estimates the width of a text, rather too wide.
-
-    >>> measure_text("iii") < measure_text("mmm")
-    True
-    """
+    """Estimates the width of a text, rather too wide."""
     if mono:
         return len(text) * size * 0.61
     return size * sum(0.36 if c in _NARROW else 0.9 if c in _WIDE else 0.66 for c in text)
 
 
 def measure_pill(text: str) -> float:
-    """Returns the width of the dark mark of a negated event."""
     return max(34.0, measure_text(text, size=12) * 1.08 + 18)
 
 
@@ -79,19 +74,12 @@ def format_element(tag: str, **attributes: Any) -> str:
     >>> format_element("circle", r=4.25, stroke_width=None, fill="#fff")
     '<circle r="4.2" fill="#fff"/>'
     """
-    shown = (
-        f"{name.replace('_', '-')}={quoteattr(_format_number(value))}"
-        for name, value in attributes.items()
-        if value is not None
-    )
+    shown = []
+    for name, value in attributes.items():
+        if value is not None:
+            text = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+            shown.append(f"{name.replace('_', '-')}={quoteattr(text)}")
     return f"<{tag} {' '.join(shown)}/>"
-
-
-def _format_number(value: Any) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-# ----------------------------------------------------------------------------------- canvas
 
 
 @dataclass
@@ -105,7 +93,6 @@ class Canvas:
     bottom: float = 0
 
     def extend(self, *points: Point) -> None:
-        """Extends the picture to some points."""
         for x, y in points:
             self.left, self.top = min(self.left, x), min(self.top, y)
             self.right, self.bottom = max(self.right, x), max(self.bottom, y)
@@ -153,7 +140,6 @@ class Canvas:
     def circle(
         self, at: Point, radius: float, *, fill: str = PAPER, stroke: str = INK, hint: str = ""
     ) -> None:
-        """Draws a circle around a point."""
         x, y = map(float, at)
         self.extend((x - radius, y - radius), (x + radius, y + radius))
         self.add("circle", hint, cx=x, cy=y, r=radius, fill=fill, stroke=stroke, stroke_width=1.6)
@@ -170,7 +156,6 @@ class Canvas:
         opacity: str | None = None,
         hint: str = "",
     ) -> None:
-        """Draws a box around its middle."""
         x, y = at[0] - width / 2, at[1] - height / 2
         self.extend((x, y), (x + width, y + height))
         self.add(
@@ -211,7 +196,7 @@ class Canvas:
         head: bool = False,
         opacity: str | None = None,
     ) -> None:
-        """Draws a line through points, with an arrow's head if asked."""
+        """Draws a line through points; `head` adds an arrow's head."""
         self.extend(*points)
         path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.path(path, dashed=dashed, color=color, opacity=opacity)
@@ -276,23 +261,18 @@ class Canvas:
         self.text((x, y), subtitle, color=DIM)
 
     def to_svg(self, title: str) -> str:
-        """Returns the SVG of the picture, with a margin."""
         left, top = self.left - MARGIN, self.top - MARGIN
         width, height = self.right + MARGIN - left, self.bottom + MARGIN - top
         size = f'width="{width:.0f}" height="{height:.0f}"'
         view = f'viewBox="{left:.0f} {top:.0f} {width:.0f} {height:.0f}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {view} {size} font-family="{FONT}"'
-        lines = [
-            f'{head} role="img">',
+        return "\n".join([
+            f'<svg xmlns="http://www.w3.org/2000/svg" {view} {size} font-family="{FONT}" role="img">',
             f"<title>{escape_xml(title)}</title>",
             f'<rect x="{left:.0f}" y="{top:.0f}" {size} fill="{PAPER}"/>',
             *self.shapes,
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
+            "</svg>\n",
+        ])  # fmt: skip
 
-
-# ------------------------------------------------------------------------------------- trees
 
 _BETWEEN = 22  # from one leaf to the next
 _ABOVE = 44  # between two levels

@@ -32,7 +32,7 @@ class MemberNode:
             yield from member.walk()
 
     def height(self) -> int:
-        """Returns 0 for an input event, 1 for an event made of input events, and so on."""
+        """Returns 0 for an input event, 1 for an event with input events as members, and so on."""
         return 1 + max(m.height() for m in self.members) if self.members else 0
 
 
@@ -47,21 +47,16 @@ def read_members(match: Any) -> MemberNode:
     ['', 'a', 'b[1]']
     """
     row = _read_row(match)
-    if not isinstance(row.get("members"), Mapping):
-        row = {**row, "members": _find_events(row)}
+    if not isinstance(row.get("members"), Mapping):  # without RETURN each variable is a column
+        events = {n: v for n, v in row.items() if n not in OWN_COLUMNS and _has_events(v)}
+        if not events:
+            raise EnsueError(
+                "this match does not contain its members\n"
+                "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
+                "flat=True"
+            )
+        row = {**row, "members": events}
     return _build_complex("", row, ())
-
-
-def _find_events(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Finds the events of a match without RETURN, where each variable is a column."""
-    events = {n: v for n, v in row.items() if n not in OWN_COLUMNS and _has_events(v)}
-    if not events:
-        raise EnsueError(
-            "this match does not contain its members\n"
-            "  hint: ensue.match(..., trace=True) gives matches a column 'members', without "
-            "flat=True"
-        )
-    return events
 
 
 def _has_events(value: Any) -> bool:
@@ -69,9 +64,8 @@ def _has_events(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
     items = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(items, list | tuple) or not items:
-        return False
-    return all(isinstance(item, Mapping) for item in items)
+    is_list = isinstance(items, list | tuple) and len(items) > 0
+    return is_list and all(isinstance(item, Mapping) for item in items)
 
 
 def _read_row(match: Any) -> dict[str, Any]:
@@ -161,10 +155,8 @@ def _find_time_columns(root: MemberNode) -> tuple[str | None, str | None]:
     names = [n for n in events[0].fields if all(n in e.fields for e in events)] if events else []
     starts = [n for n in names if _find_extreme(min, events, n) == root.start is not None]
     ends = [n for n in names if _find_extreme(max, events, n) == root.end is not None]
-    both = next((name for name in starts if name in ends), None)
-    if both is not None:
-        return both, both
-    return next(iter(starts), None), next(iter(ends), None)
+    both = [name for name in starts if name in ends]
+    return next(iter(both or starts), None), next(iter(both or ends), None)
 
 
 def _find_extreme(function: Any, events: list[MemberNode], name: str) -> Any:

@@ -166,11 +166,9 @@ def _list_rows(node: MemberNode, depth: int, known: Mapping[str, Any]) -> Iterat
 
 def _build_variable_row(events: list[MemberNode], known: Mapping[str, Any]) -> _LineageRow:
     first = events[0]
-    several = len(events) > 1 or "[" in first.variable
-    variable = f"{first.path[-1]}[]" if several else first.variable
-    fields = format_fields(select_fields(first, known), 44)
-    if several:
-        fields = f"{len(events)} events"
+    variable, fields = first.variable, format_fields(select_fields(first, known), 44)
+    if len(events) > 1 or "[" in variable:
+        variable, fields = f"{first.path[-1]}[]", f"{len(events)} events"
     name = " ".join(filter(None, (variable, first.type)))
     return _LineageRow(name, 1, fields, dots=tuple(sort_by_time(events)))
 
@@ -255,7 +253,11 @@ def draw_plot(data: PlotData) -> str:
     if data.matches:
         canvas.text((0, below + _STEP), "matches", bold=True)
     when = f"{format_time(first, day=True)} to {format_time(last, day=True)}"
-    _draw_head(canvas, _describe_plot(data, hidden), when if data.events else "")
+    title = _format_share(len(data.matches), data.total_matches, "match", "matches")
+    title += f", {_format_share(len(data.events), data.total_events, 'event', 'events')}"
+    if hidden:
+        title += f", {format_more(hidden)} groups are not shown"
+    _draw_head(canvas, title, when if data.events else "")
     canvas.extend((0, bottom))
     return canvas.to_svg("matches over their events")
 
@@ -271,8 +273,8 @@ def _select_groups(
 
 
 def _find_extent(data: PlotData) -> tuple[Any, Any]:
-    starts = [*(e.start for e in data.events), *(m.start for m in data.matches)]
-    ends = [*(e.end for e in data.events), *(m.end for m in data.matches)]
+    drawn: list[PlottedEvent | MemberNode] = [*data.events, *data.matches]
+    starts, ends = [item.start for item in drawn], [item.end for item in drawn]
     return (min(starts, key=to_number), max(ends, key=to_number)) if starts else (0, 1)
 
 
@@ -299,16 +301,6 @@ def _draw_dot(
     if end is not None and end != start:
         canvas.line((x, y), (axis.locate(end), y), color=colour)
     canvas.circle((x, y), 3.6, fill=colour, stroke=PAPER, hint=hint)
-
-
-def _describe_plot(data: PlotData, hidden: int) -> str:
-    texts = [
-        _format_share(len(data.matches), data.total_matches, "match", "matches"),
-        _format_share(len(data.events), data.total_events, "event", "events"),
-    ]
-    if hidden:
-        texts.append(f"{format_more(hidden)} groups are not shown")
-    return ", ".join(texts)
 
 
 def _format_share(drawn: int, total: int, noun: str, plural: str) -> str:

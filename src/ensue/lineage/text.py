@@ -6,6 +6,7 @@ from typing import Any
 
 from ensue.lineage.members import MemberNode, sort_by_time
 from ensue.lineage.time_axis import TimeAxis, format_time
+from ensue.svg import cut_text
 
 TREE_WIDTH, TIMELINE_WIDTH = 99, 80
 _MAX_LISTED = 8  # events of one variable
@@ -30,7 +31,7 @@ def format_value(value: Any) -> str:
             text = format_time(value)
         case _:
             text = " ".join(str(value).split())
-    return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 1] + "…"
+    return cut_text(text, _MAX_VALUE)
 
 
 def format_times(node: MemberNode, days: bool) -> str:
@@ -44,10 +45,8 @@ def format_times(node: MemberNode, days: bool) -> str:
 
 def spans_days(root: MemberNode) -> bool:
     """Returns whether a match spans several days, so that times need their day."""
-    first, last = root.start, root.end
-    return (
-        isinstance(first, datetime) and isinstance(last, datetime) and first.date() != last.date()
-    )
+    days = [time.date() for time in (root.start, root.end) if isinstance(time, datetime)]
+    return len(set(days)) > 1
 
 
 def select_fields(node: MemberNode, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,11 +73,8 @@ def inherit_fields(node: MemberNode, known: Mapping[str, Any]) -> dict[str, Any]
     >>> inherit_fields(MemberNode("x", {"symbol": "X", "price": 4}, members=members), {})
     {'symbol': 'X'}
     """
-    return {
-        name: value
-        for name, value in {**known, **node.fields}.items()
-        if all(member.fields.get(name, value) == value for member in node.members)
-    }
+    fields = {**known, **node.fields}.items()
+    return {n: v for n, v in fields if all(m.fields.get(n, v) == v for m in node.members)}
 
 
 def format_fields(fields: Mapping[str, Any], room: int) -> str:
@@ -145,9 +141,6 @@ def name_node(node: MemberNode, separator: str = " ") -> str:
     return separator.join(filter(None, (node.variable, node.type))) or "match"
 
 
-# ------------------------------------------------------------------------------------- tree
-
-
 def format_tree(root: MemberNode, width: int = TREE_WIDTH) -> str:
     """Formats a match and its members as a tree, one line for each event."""
     days = spans_days(root)
@@ -185,9 +178,6 @@ def _list_tree_rows(
             yield from _list_tree_rows(member, indent + branch, indent + further, known)
 
 
-# --------------------------------------------------------------------------------- timeline
-
-
 def format_timeline(root: MemberNode, width: int = TIMELINE_WIDTH) -> str:
     """Formats bars for complex events and dots for input events over a time axis."""
     rows = list(_list_timeline_rows(root, 0))
@@ -196,11 +186,10 @@ def format_timeline(root: MemberNode, width: int = TIMELINE_WIDTH) -> str:
     room = min(_MAX_NAME, max(len(name) for name, _ in rows))
     length = max(20, width - room - 2)
     axis = TimeAxis(root.start, root.end, 0, length - 1)
-    lines = []
-    for name, node in rows:
-        if node is not None and len(name) > room:
-            name = name[: room - 1] + "…"
-        lines.append((name, "" if node is None else _format_bar(node, axis)))
+    lines = [
+        (name, "") if node is None else (cut_text(name, room), _format_bar(node, axis))
+        for name, node in rows
+    ]
     lines += [("", line) for line in _format_axis(axis, length)]
     return "\n".join(f"{name:<{room}}  {line}".rstrip() for name, line in lines)
 

@@ -60,7 +60,7 @@ def to_number(time: Any) -> float:
 
 
 def format_time(time: Any, day: bool = False) -> str:
-    """Formats a time of day, with the day if asked; a number as it is.
+    """Formats a time of day, with `day` also its date; a number stays as it is.
 
     >>> format_time(datetime(2026, 3, 2, 9, 5, 1, 250000))
     '09:05:01.25'

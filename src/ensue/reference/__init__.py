@@ -9,15 +9,7 @@ FIRST. Kernels, plans and backends must return exactly these results.
 """
 
 from ensue.reference.aggregation import build_event_rows, build_result_rows, sort_matches
-from ensue.reference.conditions import (
-    Binding,
-    Event,
-    compute_certain_time,
-    holds,
-    is_before,
-    members,
-    value_of,
-)
+from ensue.reference.conditions import Binding, Event, compute_certain_time, members, value_of
 from ensue.reference.hierarchy_matches import (
     build_complex_events,
     build_layer_stream,
@@ -25,9 +17,8 @@ from ensue.reference.hierarchy_matches import (
     match_hierarchy,
     nest_positions,
 )
-from ensue.reference.join import JoinedMatch, is_in_range, join_matches
+from ensue.reference.join import JoinedMatch, join_matches
 from ensue.reference.match_search import (
-    MatchSummary,
     compute_next_start,
     find_matches,
     is_absence_violated,
@@ -47,7 +38,6 @@ __all__ = [
     "Binding",
     "Event",
     "JoinedMatch",
-    "MatchSummary",
     "RepeatResults",
     "TooManyBindings",
     "add_operator_results",
@@ -62,11 +52,8 @@ __all__ = [
     "find_layer_timeouts",
     "find_matches",
     "find_timeouts",
-    "holds",
     "is_absence_violated",
-    "is_before",
     "is_decided_by_neighbour",
-    "is_in_range",
     "join_matches",
     "match_hierarchy",
     "members",

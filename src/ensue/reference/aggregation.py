@@ -30,18 +30,15 @@ def sort_matches(query: Query, matches: Iterable[Binding]) -> list[Binding]:
 
 
 def build_event_rows(query: Query, match: Binding) -> list[tuple[str, int, int, Event]]:
-    """Builds the rows of ALL EVENTS: a variable, the index of its event in the match and in the
-    variable, both from 1, and the event."""
-    unsorted = [
+    """Builds the rows of ALL EVENTS: a variable, the index in the match and in the variable, both
+    from 1, and the event."""
+    rows = [
         (event.position, number, atom.variable, index, event)
         for number, atom in enumerate(iterate_positive_atoms(query.pattern))
         for index, event in enumerate(match.get(atom.variable, ()), 1)
     ]
-    rows = sorted(unsorted, key=lambda row: row[:2])
-    return [
-        (name, index_in_match, index, event)
-        for index_in_match, (_, _, name, index, event) in enumerate(rows, 1)
-    ]
+    rows.sort(key=lambda row: row[:2])
+    return [(name, k, index, event) for k, (_, _, name, index, event) in enumerate(rows, 1)]
 
 
 def build_result_rows(query: Query, matches: Iterable[tuple[Binding, str]]) -> list[Row]:
@@ -70,14 +67,12 @@ def _times(match: Binding) -> tuple[Any, Any]:
 
 
 def _group(returns: Sequence[ReturnItem], matches: Sequence[Row]) -> list[Row]:
-    """Groups matches, ordered by the times of their first matches, then by keys; without a key,
-    there is always one group."""
+    """Groups matches, ordered by the times of first matches, then by keys; without keys, into one."""
     keys = [column.name for column in returns if column.over is None]
     groups: dict[tuple[Any, ...], list[Row]] = {} if keys else {(): []}
     for match in matches:
-        groups.setdefault(tuple(_comparison_key(match[f"\0{key}"]) for key in keys), []).append(
-            match
-        )
+        values = tuple(_comparison_key(match[f"\0{key}"]) for key in keys)
+        groups.setdefault(values, []).append(match)
     rows = []
 
     def sort_key(group: tuple[tuple[Any, ...], list[Row]]) -> tuple[Any, ...]:
@@ -88,19 +83,16 @@ def _group(returns: Sequence[ReturnItem], matches: Sequence[Row]) -> list[Row]:
     for _, members_ in sorted(groups.items(), key=sort_key):
         row: Row = {}
         for column in returns:
-            values = [match[f"\0{column.name}"] for match in members_]
-            if column.over is None:
-                row[column.name] = values[0]
+            inside, over = [match[f"\0{column.name}"] for match in members_], column.over
+            if over is None:
+                row[column.name] = inside[0]
             else:
-                row[column.name] = compute_aggregate(
-                    column.over.function, values, column.over.parameter
-                )
+                row[column.name] = compute_aggregate(over.function, inside, over.parameter)
         rows.append(row)
     return rows
 
 
 def _sort(key: SortKey, rows: Sequence[Row]) -> list[Row]:
-    """Sorts stably by one key."""
     values = [(_value(key.expr, row), row) for row in rows]
     known = [(value, row) for value, row in values if value is not None]
     known.sort(key=lambda pair: _comparison_key(pair[0]), reverse=key.descending)

@@ -1,7 +1,7 @@
 """Lists the bindings of a pattern's variables to events in the required order."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
 from ensue.ir.pattern import (
@@ -72,13 +72,12 @@ def _apply(applied: OperatorCall, partition: "Partition") -> list[Binding]:
     if applied.operator.over is OperatorInputs.REPEAT:
         atom = applied.inputs[0]
         assert is_event(atom)
-        results = partition.fires(
-            applied, [inputs_bound[atom.variable][0] for inputs_bound in input_bindings[0]]
-        )
+        events = [binding[atom.variable][0] for binding in input_bindings[0]]
+        results = partition.fires(applied, events)
         return [
-            inputs_bound | {applied.variable: (results[inputs_bound[atom.variable][0].position],)}
-            for inputs_bound in input_bindings[0]
-            if inputs_bound[atom.variable][0].position in results
+            binding | {applied.variable: (results[event.position],)}
+            for binding, event in zip(input_bindings[0], events, strict=True)
+            if event.position in results
         ]
     bindings: list[Binding] = []
     for combination in product(*input_bindings):
@@ -88,18 +87,16 @@ def _apply(applied: OperatorCall, partition: "Partition") -> list[Binding]:
         inputs = [inputs_bound[p.variable][0] for p in applied.inputs if is_input(p)]
         ordered = len(inputs) < 2 or not applied.operator.in_order or is_before(*inputs)
         if ordered and partition.near(inputs_bound):
-            result = apply_operator(
-                applied, inputs, tuple(e for es in inputs_bound.values() for e in es)
-            )
+            all_events = tuple(e for es in inputs_bound.values() for e in es)
+            result = apply_operator(applied, inputs, all_events)
             if result is not None:
                 bindings.append(inputs_bound | {applied.variable: (result,)})
     return bindings
 
 
 def _in_order(left: Binding, right: Binding) -> bool:
-    return all(
-        is_before(a, b) for a in select_outer_events(left) for b in select_outer_events(right)
-    )
+    pairs = product(select_outer_events(left), select_outer_events(right))
+    return all(is_before(a, b) for a, b in pairs)
 
 
 def _disjoint(left: Binding, right: Binding) -> bool:
@@ -168,25 +165,20 @@ def is_arranged(pattern: Pattern, binding: Binding) -> bool:
         case Kleene(atom=atom):
             return all(is_before(a, b) for a, b in pairwise(binding.get(atom.variable, ())))
         case Repeat():  # its parts are sequences: a later event follows all earlier ones
-            inside = [
-                e for a in iterate_positive_atoms(pattern) for e in binding.get(a.variable, ())
-            ]
-            return all(
-                is_before(a, b) for a, b in pairwise(sorted(inside, key=lambda e: e.position))
-            )
+            inside = sorted(_bound_events(pattern, binding), key=lambda e: e.position)
+            return all(is_before(a, b) for a, b in pairwise(inside))
         case Maybe(part=part) | Then(part=part):
             return is_arranged(part, binding)
         case And(parts=parts) | Or(parts=parts):
             return all(is_arranged(p, binding) for p in parts)
         case Seq(parts=parts):
-            groups = [
-                [e for a in iterate_positive_atoms(p) for e in binding.get(a.variable, ())]
-                for p in parts
-            ]
+            groups = [_bound_events(p, binding) for p in parts]
             return all(is_arranged(p, binding) for p in parts) and all(
                 is_before(a, b)
-                for k, left in enumerate(groups)
-                for right in groups[k + 1 :]
-                for a in left
-                for b in right
+                for left, right in combinations(groups, 2)
+                for a, b in product(left, right)
             )
+
+
+def _bound_events(pattern: Pattern, binding: Binding) -> list[Event]:
+    return [e for a in iterate_positive_atoms(pattern) for e in binding.get(a.variable, ())]

@@ -62,8 +62,6 @@ def select_outer_events(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]
     return [e for e in events if id(e) not in inputs] if inputs else events
 
 
-# ------------------------------------------------------------------ conditions
-
 INDEXED_POSITIONS = (
     EventPosition.CURRENT,
     EventPosition.PREVIOUS,
@@ -179,8 +177,6 @@ def compute_certain_time(
     pattern: Pattern, binding: Mapping[str, tuple[Event, ...]]
 ) -> TimeNumber | None:
     """Returns the time until which intervals keep a match uncertain."""
-    ends = [
-        compute_interval(interval, binding)
-        for _, interval in iterate_bound_interval_negations(pattern, binding)
-    ]
+    negations = iterate_bound_interval_negations(pattern, binding)
+    ends = [compute_interval(interval, binding) for _, interval in negations]
     return max((end[1] for end in ends if end is not None), default=None)

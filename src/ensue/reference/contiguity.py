@@ -4,7 +4,7 @@ A run is a prefix of a match. It advances by the steps of the remaining pattern 
 and each step restricts the gap before its event.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from ensue.ir.pattern import LoopExit, Pattern
 from ensue.ir.selection import CONTIGUOUS, ByTime, ByUnits, Strategy
 from ensue.ir.traits import is_optional
 from ensue.ir.traversal import (
-    get_variables,
     iterate_atoms,
     iterate_loop_exits,
     iterate_loops,
@@ -42,7 +41,7 @@ from ensue.reference.conditions import INDEXED_POSITIONS, Binding, Event, holds,
 from ensue.schema import accepts_type
 
 if TYPE_CHECKING:
-    from ensue.reference.partition import Partition
+    from ensue.reference.partition import NegationScope, Partition
 
 RunEvents = list[tuple[str, Event]]
 
@@ -56,9 +55,8 @@ class ReferenceRuns:
         pattern = self.query.pattern
         self.mixed = any(iterate_strategies(pattern))
         self.has_loop_policy = bool({*iterate_loop_exits(pattern)} - {LoopExit.FORK})
-        self.loop_negations = {
-            n for loop in iterate_loops(pattern) for n in iterate_negations(loop)
-        }
+        loops = iterate_loops(pattern)
+        self.loop_negations = {n for loop in loops for n in iterate_negations(loop)}
         self.guarded = bool(self.loop_negations) or any(iterate_untils(pattern))
         self._open_variables: dict[tuple[str, ...], set[str]] = {}  # by the variables bound so far
 
@@ -67,22 +65,12 @@ class ReferenceRuns:
 
         `whole`: the match is complete.
         """
-        by_runs = self.mixed or self.has_loop_policy or self.guarded
-        chain = members(binding)
-        match self.query.strategy:
-            case _ if self.mixed:
-                return self._has_run(binding, whole)
-            case Strategy.ANY:
-                return not by_runs or self._has_run(binding, whole)
-            case Strategy.STRICT:
-                adjacent = all(b.position - a.position == 1 for a, b in pairwise(chain))
-                return adjacent and (not by_runs or self._has_run(binding, whole))
-            case Strategy.PARTITION:
-                ranks = [self.partition.index[event.position] for event in chain]
-                adjacent = all(b - a == 1 for a, b in pairwise(ranks))
-                return adjacent and (not by_runs or self._has_run(binding, whole))
-            case Strategy.NEXT:
-                return self._has_run(binding, whole)
+        strategy, chain = self.query.strategy, pairwise(members(binding))
+        if self.mixed or strategy is Strategy.NEXT:
+            return self._has_run(binding, whole)
+        if strategy in CONTIGUOUS and not all(self._adjacent(strategy, a, b) for a, b in chain):
+            return False
+        return not (self.has_loop_policy or self.guarded) or self._has_run(binding, whole)
 
     def _has_run(self, binding: Binding, whole: bool) -> bool:
         """Whether a run could take exactly these events; each derivative is a separate run."""
@@ -123,7 +111,7 @@ class ReferenceRuns:
     def _continues_greedily(self, run: Pattern, taken: RunEvents) -> bool:
         """Whether a greedy loop at the end takes a later event."""
         return any(
-            continues_past_end(step, run) and self.can_begin([*taken, (step.variable, event)])
+            continues_past_end(step, run) and self._can_take(taken, step, event)
             for event in self._after(taken[-1][1])
             for step in self._steps(run, taken, event)
         )
@@ -137,7 +125,7 @@ class ReferenceRuns:
         return any(
             all(is_before(event, first) for event in members(negative))
             and self.partition.near_end(members(negative), events)
-            and all(holds(c, negative) for c in self._conditions_of(guard))
+            and all(holds(c, negative) for c in self.partition.conditions_on(guard.negation))
             for guard in self._guards(step)
             if guard.where is GuardScope.BETWEEN
             for negative in list_bindings(guard.negation.part, self.partition)
@@ -157,12 +145,9 @@ class ReferenceRuns:
     def _barred(self, step: PatternStep, run: Pattern, prefix: RunEvents, event: Event) -> bool:
         """Whether a loop prefers another step with a skipped or taken event."""
         rivals = [s for s in derive_steps(run) if is_step_preferred(s, step)]
-        return any(
-            s in self._allowed(run, prefix, event)
-            and not self._ends_first(run, prefix, s)
-            and self.can_begin([*prefix, (s.variable, event)])
-            for s in rivals
-        )
+        allowed = self._allowed(run, prefix, event) if rivals else []
+        rivals = [s for s in rivals if s in allowed and not self._ends_first(run, prefix, s)]
+        return any(self._can_take(prefix, s, event) for s in rivals)
 
     def _allowed(self, run: Pattern, prefix: RunEvents, event: Event) -> list[PatternStep]:
         """Returns the steps that the gap before the event allows."""
@@ -187,7 +172,7 @@ class ReferenceRuns:
                     if not usable:
                         allowed.append(step)
                 case Strategy.NEXT:  # it restricts only its own event
-                    if not any(self.can_begin([*prefix, (step.variable, e)]) for e in gap):
+                    if not any(self._can_take(prefix, step, e) for e in gap):
                         allowed.append(step)
                 case Strategy.STRICT | Strategy.PARTITION as how:
                     if self._adjacent(how, prefix[-1][1], event):
@@ -234,9 +219,7 @@ class ReferenceRuns:
                 return False  # the next event takes the step or ends the run
             case Strategy.PARTITION if gap:
                 return False
-            case Strategy.NEXT if any(
-                self.can_begin([*prefix, (step.variable, event)]) for event in gap
-            ):
+            case Strategy.NEXT if any(self._can_take(prefix, step, e) for e in gap):
                 return False
             case _:
                 pass
@@ -250,15 +233,12 @@ class ReferenceRuns:
         return self.partition.near(bind([*prefix, ("", event)]))
 
     def _takes(self, run: Pattern, prefix: RunEvents, event: Event) -> bool:
-        return any(
-            self.can_begin([*prefix, (step.variable, event)])
-            for step in self._steps(run, prefix, event)
-        )
+        return any(self._can_take(prefix, s, event) for s in self._steps(run, prefix, event))
 
     def _is_violated(self, guard: NegationGuard, prefix: RunEvents, gap: list[Event]) -> bool:
         """Whether a guard forbids one of these events, whatever the run takes next."""
         binding, positions = bind(prefix), {e.position for e in gap}
-        conditions = self._conditions_of(guard)
+        conditions = self.partition.conditions_on(guard.negation)
         return any(
             all(e.position in positions for e in members(negative))
             and self._forbids(guard.where, members(negative), prefix, None)
@@ -274,24 +254,17 @@ class ReferenceRuns:
             if guard.where is not GuardScope.BETWEEN or guard.negation in self.loop_negations:
                 yield guard
 
-    def _conditions_of(self, guard: NegationGuard) -> list[Expr]:
-        """Returns the conditions on the events that a guard forbids."""
-        named = {a.variable for a in iterate_atoms(guard.negation.part)}
-        return [c for c in self.partition.negative if get_variables(c) & named]
-
     def _is_allowed(self, guard: NegationGuard, prefix: RunEvents, event: Event | None) -> bool:
         """Whether a guard allows a run to take an event, or to end here (None).
 
         Its conditions are evaluated with the events before that one.
         """
-        binding, conditions = bind(prefix), self._conditions_of(guard)
-        for negative in list_bindings(guard.negation.part, self.partition):
-            events = members(negative)
-            if self._forbids(guard.where, events, prefix, event) and all(
-                holds(c, binding | negative) for c in conditions
-            ):
-                return False
-        return True
+        binding, conditions = bind(prefix), self.partition.conditions_on(guard.negation)
+        return not any(
+            self._forbids(guard.where, members(negative), prefix, event)
+            and all(holds(c, binding | negative) for c in conditions)
+            for negative in list_bindings(guard.negation.part, self.partition)
+        )
 
     def _forbids(
         self, where: GuardScope, events: list[Event], prefix: RunEvents, event: Event | None
@@ -322,17 +295,11 @@ class ReferenceRuns:
         reachable = [s for s in derive_steps(run) if self._reaches(s, prefix, event)]
         # a loop that needs the very next event ends once that is skipped
         continuing = {loop for step in reachable for loop in step.inside}
-        open_ = [loop for loop in find_open_loops(run) if not self._closes or loop in continuing]
+        closes = self.mixed or self.guarded  # a loop may end before it is left
+        open_ = [loop for loop in find_open_loops(run) if not closes or loop in continuing]
         reachable = [s for s in reachable if not self._ends_first(run, prefix, s)]
-        return any(
-            self.can_begin([*prefix, (step.variable, event)])
-            for step in get_mandatory_steps(reachable, open_)
-        )
-
-    @property
-    def _closes(self) -> bool:
-        """Whether a loop may end before it is left."""
-        return self.mixed or self.guarded
+        mandatory = get_mandatory_steps(reachable, open_)
+        return any(self._can_take(prefix, step, event) for step in mandatory)
 
     def _reaches(self, step: PatternStep, prefix: RunEvents, event: Event) -> bool:
         """Whether a step is possible with an event this late."""
@@ -347,13 +314,12 @@ class ReferenceRuns:
 
     def _ends_first(self, run: Pattern, prefix: RunEvents, step: PatternStep) -> bool:
         """Whether a run is already a match, and a reluctant loop takes no more."""
-        return (
-            is_optional(run)
-            and is_excluded_by_end(step, run)
-            and all(holds(condition, bind(prefix)) for condition in self.partition.positive)
-        )
+        if not is_optional(run) or not is_excluded_by_end(step, run):
+            return False
+        return all(holds(condition, bind(prefix)) for condition in self.partition.positive)
 
-    # ------------------------------------------------------------------------- conditions
+    def _can_take(self, prefix: RunEvents, step: PatternStep, event: Event) -> bool:
+        return self.can_begin([*prefix, (step.variable, event)])
 
     def can_begin(self, prefix: RunEvents) -> bool:
         """Whether these events may begin a match, by the conditions decided so far."""
@@ -362,33 +328,31 @@ class ReferenceRuns:
         open_ = self._open(tuple(v for v, _ in prefix))
         types = {a.variable: a.type for a in iterate_positive_atoms(pattern)}
         decided = [c for c in partition.positive if self.is_decided(c, binding, open_)]
-        closed = [
-            s
-            for s in partition.scopes(binding)
-            if s.after
-            and s.before
-            and not s.whole
-            and all(
-                self.is_decided(c, binding, open_, {a.variable for a in iterate_atoms(s.negation)})
-                for c in partition.negative
-                if get_variables(c) & {a.variable for a in iterate_atoms(s.negation)}
+
+        def is_closed(scope: "NegationScope") -> bool:
+            negated = {a.variable for a in iterate_atoms(scope.negation)}
+            bounded = bool(scope.after and scope.before) and not scope.whole
+            return bounded and all(
+                self.is_decided(condition, binding, open_, negated)
+                for condition in partition.conditions_on(scope.negation)
             )
-        ]
+
         return (
             all(accepts_type(types[v], e.type) for v, e in prefix)
             and is_arranged(pattern, binding)
             and partition.near(binding)
             and all(holds(c, binding) for c in decided)
-            and not any(partition.occurs(s, binding) for s in closed)
+            and not any(
+                is_closed(s) and partition.occurs(s, binding) for s in partition.scopes(binding)
+            )
         )
 
     def _open(self, taken: tuple[str, ...]) -> set[str]:
         """Returns the variables that may still get events; a loop is open until it is left."""
         if taken not in self._open_variables:
             rests = derive_all(remove_loop_bounds(self.query.pattern), taken)
-            self._open_variables[taken] = {
-                a.variable for rest in rests for a in iterate_positive_atoms(rest)
-            }
+            atoms = (atom for rest in rests for atom in iterate_positive_atoms(rest))
+            self._open_variables[taken] = {atom.variable for atom in atoms}
         return self._open_variables[taken]
 
     def is_decided(
@@ -396,7 +360,7 @@ class ReferenceRuns:
         condition: Expr,
         binding: Binding,
         open_: set[str],
-        negated: Iterable[str] = (),
+        negated: Collection[str] = (),
     ) -> bool:
         """Whether later events cannot change the value of a condition."""
         for ref in iterate_references(condition):

@@ -39,10 +39,7 @@ def match_hierarchy(
 ) -> dict[str, list[Binding]]:
     """Returns the sorted matches of every layer by name, over raw and complex events."""
     by_layer = build_complex_events(layers, events, schema)
-    return {
-        name: [dict(event.match) for event in layer_events]
-        for name, layer_events in by_layer.items()
-    }
+    return {name: [dict(event.match) for event in es] for name, es in by_layer.items()}
 
 
 def build_complex_events(
@@ -112,9 +109,8 @@ def build_layer_stream(
 
 def resolve_layer_query(layer: Layer, schema: Schema) -> Query:
     """Resolves a layer's query: `a.start` of a raw event is a column."""
-    raw = {
-        a.variable: a.type for a in iterate_atoms(layer.query.pattern) if a.type not in layer.uses
-    }
+    atoms = iterate_atoms(layer.query.pattern)
+    raw = {a.variable: a.type for a in atoms if a.type not in layer.uses}
 
     def resolve_time(node: Expr) -> Expr:
         match node:
@@ -125,25 +121,23 @@ def resolve_layer_query(layer: Layer, schema: Schema) -> Query:
             case _:
                 return node
 
-    query = layer.query
-    if any(iterate_operator_calls(query.pattern)):
-        query = replace(query, pattern=_resolved(layer, schema))
-    return add_inferred_equivalence(
-        replace(
-            query,
-            pattern=rewrite_interval_ends(
-                query.pattern, lambda end: rewrite_expr(end, resolve_time)
-            ),
-            where=tuple(rewrite_expr(c, resolve_time) for c in query.where),
-            returns=tuple(
-                replace(r, expr=rewrite_expr(r.expr, resolve_time)) for r in query.returns
-            ),
-            having=None if query.having is None else rewrite_expr(query.having, resolve_time),
-        )
+    def resolve(expr: Expr) -> Expr:
+        return rewrite_expr(expr, resolve_time)
+
+    query, pattern = layer.query, layer.query.pattern
+    if any(iterate_operator_calls(pattern)):
+        pattern = _resolve_operators(layer, schema)
+    resolved = replace(
+        query,
+        pattern=rewrite_interval_ends(pattern, resolve),
+        where=tuple(map(resolve, query.where)),
+        returns=tuple(replace(r, expr=resolve(r.expr)) for r in query.returns),
+        having=None if query.having is None else resolve(query.having),
     )
+    return add_inferred_equivalence(resolved)
 
 
-def _resolved(layer: Layer, schema: Schema) -> Pattern:
+def _resolve_operators(layer: Layer, schema: Schema) -> Pattern:
     """Resolves the operators of a layer's pattern to the fields they read."""
     pattern = layer.query.pattern
     types = {
@@ -192,10 +186,8 @@ def iterate_raw_events(match: Mapping[str, tuple[Event, ...]]) -> Iterator[Event
 
 def nest_positions(match: Mapping[str, tuple[Event, ...]]) -> NestedPositions:
     """Returns the positions of a match's members, nested for complex events."""
-    return tuple(
-        (
-            variable,
-            tuple(nest_positions(e.match) if e.match else e.position for e in match[variable]),
-        )
-        for variable in sorted(match)
-    )
+
+    def nest(event: Event) -> "int | NestedPositions":
+        return nest_positions(event.match) if event.match else event.position
+
+    return tuple((variable, tuple(map(nest, match[variable]))) for variable in sorted(match))

@@ -31,7 +31,6 @@ class JoinedMatch:
 
     @property
     def binding(self) -> Binding:
-        """All events by variable."""
         return self.live | {v: es for match in self.past if match for v, es in match.items()}
 
 
@@ -80,9 +79,8 @@ def _clause_matches(side: RowPatternSide, events: Sequence[Event]) -> Iterator[E
             first, last = rows[match.start], rows[match.start + len(match.labels) - 1]
             fields = dict(zip((key.name for key in clause.partition), values, strict=True))
             fields |= dict(zip((m.name for m in clause.measures), measures, strict=True))
-            yield Event(
-                last.position, side.alias, first.start, last.end, fields, first=first.position
-            )
+            at, begin = last.position, first.position
+            yield Event(at, side.alias, first.start, last.end, fields, first=begin)
 
 
 def _join(

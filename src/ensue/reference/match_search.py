@@ -48,11 +48,8 @@ def find_matches(
 
 def is_absence_violated(query: Query, events: Sequence[Event]) -> bool:
     """Whether an event occurred that a pattern of only an absence forbids."""
-    partition = Partition(query, events)
-    return any(
-        partition.within(negation, interval, {})
-        for negation, interval in iterate_interval_negations(query.pattern)
-    )
+    partition, absences = Partition(query, events), iterate_interval_negations(query.pattern)
+    return any(partition.within(negation, interval, {}) for negation, interval in absences)
 
 
 def _limit(limit: Limit, matches_: Iterable[Binding]) -> Iterator[Binding]:

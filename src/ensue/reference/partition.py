@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ensue.analyzer.interval_negation import iterate_bound_interval_negations
-from ensue.ir.expression import EventPosition, FieldRef
+from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import Atom, Interval, Not, OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
@@ -66,9 +66,8 @@ class Partition:
         self.query = query
         self.events = events
         self.index = {event.position: k for k, event in enumerate(events)}
-        negated = {a.variable for a in iterate_atoms(query.pattern)} - {
-            a.variable for a in iterate_positive_atoms(query.pattern)
-        }
+        positive = {a.variable for a in iterate_positive_atoms(query.pattern)}
+        negated = {a.variable for a in iterate_atoms(query.pattern)} - positive
         self.positive = [c for c in query.where if not get_variables(c) & negated]
         self.negative = [c for c in query.where if get_variables(c) & negated]
         self.kleenes = get_kleene_variables(query.pattern)
@@ -89,20 +88,9 @@ class Partition:
         """Returns the events of an atom's type that satisfy the conditions on it alone."""
         alone = [c for c in self.query.where if get_variables(c) == {atom.variable}]
         if atom.variable in self.kleenes:
-            alone = [
-                c
-                for c in alone
-                if all(
-                    isinstance(r, FieldRef) and r.at is EventPosition.CURRENT
-                    for r in iterate_references(c)
-                )
-            ]
-        return [
-            e
-            for e in self.events
-            if accepts_type(atom.type, e.type)
-            and all(holds(c, {atom.variable: (e,)}) for c in alone)
-        ]
+            alone = [c for c in alone if _reads_current_only(c)]
+        events = (e for e in self.events if accepts_type(atom.type, e.type))
+        return [e for e in events if all(holds(c, {atom.variable: (e,)}) for c in alone)]
 
     def fires(self, applied: OperatorCall, candidates: Sequence[Event]) -> Mapping[int, Event]:
         """Returns the results of a repeat by the position of their event."""
@@ -112,16 +100,14 @@ class Partition:
 
     def accepts(self, binding: Binding) -> bool:
         """Whether a binding is a match."""
+        intervals = iterate_bound_interval_negations(self.query.pattern, binding)
         return (
             bool(binding)
             and self.near(binding)
             and all(holds(c, binding) for c in self.positive)
-            and all(not self.occurs(scope, binding) for scope in self.scopes(binding))
+            and not any(self.occurs(scope, binding) for scope in self.scopes(binding))
             and not any(
-                self.within(negation, interval, binding)
-                for negation, interval in iterate_bound_interval_negations(
-                    self.query.pattern, binding
-                )
+                self.within(negation, interval, binding) for negation, interval in intervals
             )
             and self.contiguity.allows(binding, whole=True)
         )
@@ -129,9 +115,10 @@ class Partition:
     def near(self, binding: Binding) -> bool:
         """Whether the events are inside one window."""
         events = members(binding)
-        return not events or self._in_window(
-            min(events, key=lambda e: e.start), max(events, key=lambda e: e.end), events
-        )
+        if not events:
+            return True
+        first, last = min(events, key=lambda e: e.start), max(events, key=lambda e: e.end)
+        return self._in_window(first, last, events)
 
     def _in_window(self, first: Event, last: Event, events: Sequence[Event]) -> bool:
         match self.query.within:
@@ -149,21 +136,22 @@ class Partition:
         """Yields the scope of every negation whose SEQ or AND is bound."""
         return find_scopes(self.query.pattern, binding)
 
+    def conditions_on(self, negation: Not) -> list[Expr]:
+        """Returns the conditions on the events that a negation forbids."""
+        named = {a.variable for a in iterate_atoms(negation.part)}
+        return [c for c in self.negative if get_variables(c) & named]
+
     def occurs(self, scope: NegationScope, binding: Binding) -> bool:
         """Whether a forbidden event occurred in the scope of a negation."""
-        conditions = [
-            c
-            for c in self.negative
-            if get_variables(c) & {a.variable for a in iterate_atoms(scope.negation.part)}
-        ]
-        positions = {e.position for e in members(binding)}
+        conditions, match = self.conditions_on(scope.negation), members(binding)
+        positions = {e.position for e in match}
         for negative in list_bindings(scope.negation.part, self):
             events = members(negative)
             if (
                 all(is_before(a, n) for a in scope.after for n in events)
                 and all(is_before(n, b) for b in scope.before for n in events)
-                and (scope.after or self.near_end(events, members(binding)))
-                and (scope.before or self.near_start(events, members(binding)))
+                and (scope.after or self.near_end(events, match))
+                and (scope.before or self.near_start(events, match))
                 and not positions & {n.position for n in events}
                 and all(holds(c, binding | negative) for c in conditions)
             ):
@@ -180,8 +168,7 @@ class Partition:
             return False
         after, until = ends
         positions = {e.position for e in members(binding)}
-        named = {a.variable for a in iterate_atoms(negation.part)}
-        conditions = [c for c in self.negative if get_variables(c) & named]
+        conditions = self.conditions_on(negation)
         return any(
             after < n.start and n.end <= until and n.position not in positions
             for negative in list_bindings(negation.part, self)
@@ -198,6 +185,11 @@ class Partition:
         """Whether events are inside the window that begins with the match."""
         first = min(match, key=lambda e: e.start)
         return all(self._in_window(first, n, [match[0], n]) for n in events)
+
+
+def _reads_current_only(condition: Expr) -> bool:
+    refs = iterate_references(condition)
+    return all(isinstance(r, FieldRef) and r.at is EventPosition.CURRENT for r in refs)
 
 
 def split_partitions(query: Query, events: Sequence[Event]) -> Iterator[Partition]:
@@ -226,11 +218,9 @@ def find_scopes(pattern: Pattern, binding: Binding) -> Iterator[NegationScope]:
         return
 
     def bound(parts: Iterable[Pattern]) -> list[Event]:
-        inside = {v for p in parts for v in iterate_bound_variables(p)}
-        return sorted(
-            select_outer_events({v: es for v, es in binding.items() if v in inside}),
-            key=lambda e: e.position,
-        )
+        names = {v for p in parts for v in iterate_bound_variables(p)}
+        inside = {v: events for v, events in binding.items() if v in names}
+        return sorted(select_outer_events(inside), key=lambda e: e.position)
 
     inner = parts_of(pattern)
     inside = bound(inner) if any(map(is_negation, inner)) else []

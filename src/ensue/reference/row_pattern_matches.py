@@ -73,15 +73,14 @@ def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
     if skip.to is RowSkipTarget.PAST_LAST:
         return match.start + len(match.labels)
     indices = [k for k, label in enumerate(match.labels) if label in skip.variables]
+    clause = f"AFTER MATCH SKIP {skip.to.value} {skip.name}"
     if not indices:
-        raise SkipError(
-            f"AFTER MATCH SKIP {skip.to.value} {skip.name}: match {match.number} has no such row"
-        )
+        raise SkipError(f"{clause}: match {match.number} has no such row")
     index = indices[0] if skip.to is RowSkipTarget.FIRST else indices[-1]
     if index == 0:
         raise SkipError(
-            f"AFTER MATCH SKIP {skip.to.value} {skip.name}: in match {match.number} this is its "
-            "first row, and the same match would repeat forever"
+            f"{clause}: in match {match.number} this is its first row, and the same match would "
+            "repeat forever"
         )
     return match.start + index
 
@@ -214,10 +213,8 @@ class MatchView:
                 return compute_row_aggregate(function, order_and_deduplicate(reach, values, keys))
 
     def _places(self, variables: tuple[str, ...], *, final: bool) -> list[int]:
-        labels = self.labels if final else self.labels[: self.upto]
-        return [
-            self.start + k for k, label in enumerate(labels) if not variables or label in variables
-        ]
+        labels = enumerate(self.labels if final else self.labels[: self.upto], self.start)
+        return [k for k, label in labels if not variables or label in variables]
 
     def _at(self, place: int, expr: Expr) -> object:
         if not 0 <= place < len(self.rows):
@@ -236,9 +233,6 @@ class MatchView:
         return evaluate(expr, column)
 
 
-# ------------------------------------------------------------------------------------- results
-
-
 def build_output_rows(
     row_pattern: RowPatternQuery, rows: Sequence[TableRow]
 ) -> Iterator[tuple[int, list[object]]]:
@@ -246,15 +240,15 @@ def build_output_rows(
 
     With ONE ROW PER MATCH this is the first row of the match.
     """
-    covered: set[int] = set()
     matches = match_rows(row_pattern, rows)
-    by_start: dict[int, RowMatch] = {match.start: match for match in matches}
-    for match in matches:
-        covered.update(range(match.start, match.start + max(1, len(match.labels))))
     if row_pattern.rows is not RowsPerMatch.ALL_AND_UNMATCHED:
         for match in matches:
             yield from _rows_of(row_pattern, rows, match)
         return
+    by_start = {match.start: match for match in matches}
+    covered: set[int] = set()
+    for match in matches:
+        covered.update(range(match.start, match.start + len(match.labels)))
     for at in range(len(rows)):
         if at in by_start:
             yield from _rows_of(row_pattern, rows, by_start[at])

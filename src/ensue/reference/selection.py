@@ -1,6 +1,7 @@
 """Evaluates CHOOSE: selects among the matches with the same last event."""
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from itertools import groupby
 from math import inf
 
@@ -34,10 +35,8 @@ def choose_matches(query: Query, candidates: Iterable[Binding], used: int = -1) 
     assert query.choose is not None
     once = query.choose.choice is MatchChoice.ONCE
     selected: list[Binding] = []
-    ordered = sorted(candidates, key=lambda binding: compute_certainty(query, binding))
-    for (_, _, last), group in groupby(
-        ordered, key=lambda binding: compute_certainty(query, binding)
-    ):
+    certainty = partial(compute_certainty, query)
+    for (_, _, last), group in groupby(sorted(candidates, key=certainty), key=certainty):
         remaining = [b for b in group if not once or members(b)[0].position > used]
         if remaining:
             selected.append(max(remaining, key=compute_newness))
@@ -56,10 +55,8 @@ def compute_certainty(query: Query, binding: Binding) -> CertaintyKey:
     last = events[-1]
     moments = [(last.end, False)]
     interval_end = compute_certain_time(query.pattern, binding)
-    if (
-        interval_end is not None and interval_end >= last.end
-    ):  # an event of that time may still arrive
-        moments.append((interval_end, True))
+    if interval_end is not None and interval_end >= last.end:
+        moments.append((interval_end, True))  # an event of that time may still arrive
     if query.unfinished or must_wait(query.pattern, binding):
         match query.within:
             case ByTime(nanoseconds=length) | ByUnits(amount=length):
@@ -72,14 +69,7 @@ def compute_certainty(query: Query, binding: Binding) -> CertaintyKey:
 
 
 def must_wait(pattern: Pattern, bound: Collection[str]) -> bool:
-    """Whether a match of these variables is decided only at the end of its window.
-
-    >>> from ensue.ir.pattern import Atom, Not, Or, Seq
-    >>> absence = Seq((Atom("A", "a"), Not(Atom("B", "b"))))
-    >>> pattern = Or((absence, Atom("C", "c")))
-    >>> must_wait(pattern, {"a"}), must_wait(pattern, {"c"})
-    (True, False)
-    """
+    """Whether a match of these variables is decided only at the end of its window."""
     return _absent_at_the_end(pattern, bound) or ends_greedily(pattern, bound)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from ensue.analyzer.key_inference import find_common_key
@@ -146,14 +147,13 @@ class SelectionResult:
     """The delivered matches, and the matches that superseded the others."""
 
     delivered: list[SubscriptionMatch] = field(default_factory=list)
-    used: dict[SubscriptionMatch, SubscriptionMatch] = field(
-        default_factory=dict
-    )  # by an earlier match
+    # matches whose events an earlier match used
+    used: dict[SubscriptionMatch, SubscriptionMatch] = field(default_factory=dict)
     outdone: dict[SubscriptionMatch, SubscriptionMatch] = field(default_factory=dict)
 
 
 def select_matches(keys: Mapping[SubscriptionMatch, object], select: Select) -> SelectionResult:
-    """Selects among all matches, given with their keys."""
+    """Selects among all matches, by their keys."""
     ordered = sorted(keys, key=lambda m: (m.known, m.last, m.newness))
     if select is Select.ALL:
         return SelectionResult(ordered)
@@ -184,9 +184,8 @@ class _Evaluator:
     def __init__(self, subscription: Subscription, stream: ReferenceStream) -> None:
         self.subscription = subscription
         self.stream = stream
-        self.tied = all(
-            find_common_key(way) is not None for way in build_alternatives(subscription)
-        )
+        keys = map(find_common_key, build_alternatives(subscription))
+        self.tied = all(key is not None for key in keys)
         self._values: dict[Expression, list[FilledExpression]] = {}
 
     def whole(self) -> Iterator[FilledExpression]:
@@ -205,12 +204,9 @@ class _Evaluator:
 
     def match(self, value: FilledExpression) -> SubscriptionMatch:
         members = tuple(sorted(value.members))
-        times = [value.members[p].end for p in members]
-        untils = [absence.until for absence in value.absences]
-        last = (times[-1], 0) if times else None
-        until = (max(untils), 1) if untils else None
-        known = max(k for k in (last, until) if k is not None)
-        return SubscriptionMatch(members, value.start, value.end, known)
+        known = [(value.members[members[-1]].end, 0)] if members else []
+        known += [(absence.until, 1) for absence in value.absences]
+        return SubscriptionMatch(members, value.start, value.end, max(known))
 
     def key(self, value: FilledExpression) -> object:
         """Returns the value of the key that equates all members, if every alternative has one."""
@@ -230,8 +226,6 @@ class _Evaluator:
                 position, name = min(group)
                 return self.stream.value(value.members[position], name)
         return None
-
-    # ---------------------------------------------------------------------------- values
 
     def values(self, expression: Expression) -> list[FilledExpression]:
         if expression not in self._values:
@@ -277,14 +271,13 @@ class _Evaluator:
                             yield combined
 
     def _events(self, predicates: Sequence[Predicate]) -> Iterator[FilledExpression]:
+        open_ = [p for p in predicates if isinstance(p.value, VariableField)]
+        rest = [p for p in predicates if not isinstance(p.value, VariableField)]
         for event in self.stream.events:
-            open_ = [p for p in predicates if isinstance(p.value, VariableField)]
-            rest = [p for p in predicates if not isinstance(p.value, VariableField)]
             if all(self.stream.holds(event, p.name, p.operator, p.value) for p in rest):
                 asked = tuple(FieldRequirement(event, p) for p in open_)
-                yield FilledExpression(
-                    {event.position: event}, event.start, event.end, asked=asked
-                )
+                members = {event.position: event}
+                yield FilledExpression(members, event.start, event.end, asked=asked)
 
     def _all(self, parts: Sequence[Expression]) -> Iterator[FilledExpression]:
         combined = self.values(parts[0])
@@ -322,16 +315,10 @@ class _Evaluator:
         self, interval: IntervalSince | IntervalBetween, part: Expression
     ) -> Iterator[FilledExpression]:
         for base, since, until, _ in self._bases(interval):
-            if base is None:
-                yield FilledExpression(
-                    {}, since, until, absences=(AbsenceInterval(since, until, frozenset(), part),)
-                )
-                continue
+            base = FilledExpression({}, since, until) if base is None else base
             absence = AbsenceInterval(since, until, base.positions, part)
             end = until if isinstance(interval, IntervalSince) else base.end
             yield replace(base, end=end, absences=(*base.absences, absence))
-
-    # ---------------------------------------------------------------------------- conditions
 
     def _is_violated(self, absence: AbsenceInterval, bound: VariableBindings) -> bool:
         return any(
@@ -356,28 +343,17 @@ class _Evaluator:
                 return False
         return True
 
-    # ---------------------------------------------------------------------------- places
-
     def _fits(
         self,
         test: SpatialCondition,
         place: places.ConvexHull | places.Shape | None,
         q: FilledExpression,
     ) -> bool:
-        subscription = self.subscription
-        number = test.number
+        subscription, number = self.subscription, test.number
         if number is None:
             number = subscription.same_place if test.where is SpatialRelation.SAME else 0.0
-        other_place = self.stream.place(q.members)
-        return places.evaluate_relation(
-            test.where,
-            place,
-            other_place,
-            test.comparison,
-            number,
-            subscription.equal,
-            self.stream.space,
-        )
+        relation = test.comparison, number, subscription.equal, self.stream.space
+        return places.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
 
 
 def _unwrap_longitude(x: float, origin: float) -> float:
@@ -399,14 +375,10 @@ def _combine(a: FilledExpression, b: FilledExpression) -> FilledExpression | Non
     if (a.positions & b.positions) - shared:
         return None
     absences = (*a.absences, *(x for x in b.absences if x not in a.absences))
-    return FilledExpression(
-        {**a.members, **b.members},
-        min(a.start, b.start),
-        max(a.end, b.end),
-        {**a.bound, **b.bound},
-        (*a.asked, *(x for x in b.asked if x not in a.asked)),
-        absences,
-    )
+    asked = (*a.asked, *(x for x in b.asked if x not in a.asked))
+    members, bound = {**a.members, **b.members}, {**a.bound, **b.bound}
+    start, end = min(a.start, b.start), max(a.end, b.end)
+    return FilledExpression(members, start, end, bound, asked, absences)
 
 
 def _same(a: FilledExpression, b: FilledExpression) -> bool:
@@ -437,27 +409,17 @@ def compare_values(operator: str, value: Any, operand: Any) -> bool:
     (True, True, False)
     """
     value = normalize_value(value)
-    operand = (
-        tuple(map(normalize_value, operand)) if operator == "IN" else normalize_value(operand)
-    )
-    match operator:
-        case "=":
-            return bool(value == operand)
-        case "!=":
-            return bool(value != operand)
-        case "<":
-            return bool(value < operand)
-        case "<=":
-            return bool(value <= operand)
-        case ">":
-            return bool(value > operand)
-        case ">=":
-            return bool(value >= operand)
-        case "IN":
-            return any(value == option for option in operand)
-        case _:
-            pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in operand)
-            return re.fullmatch(pattern, value, re.DOTALL) is not None
+    if operator == "IN":
+        return any(value == normalize_value(option) for option in operand)
+    if operator in _COMPARISONS:
+        return bool(_COMPARISONS[operator](value, normalize_value(operand)))
+    pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in operand)
+    return re.fullmatch(pattern, value, re.DOTALL) is not None
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge
+}  # fmt: skip
 
 
 def normalize_value(value: Any) -> Any:

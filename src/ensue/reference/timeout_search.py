@@ -71,10 +71,8 @@ def _waits(partition: Partition, run: Pattern, steps: RunEvents) -> bool:
     if is_optional(run) or _starts_after_negation(partition, run, bind(steps)):
         return False
     forbidden = _forbidden(partition, run, bind(steps))
-    return any(
-        partition.contiguity.can_wait(run, steps, step) and not (forbidden and step.how is None)
-        for step in steps_of(run)
-    )
+    possible = (step for step in steps_of(run) if not (forbidden and step.how is None))
+    return any(partition.contiguity.can_wait(run, steps, step) for step in possible)
 
 
 def _forbidden(partition: Partition, rest: Pattern, binding: Binding) -> bool:
@@ -104,6 +102,5 @@ def _starts_after_negation(partition: Partition, rest: Pattern, binding: Binding
 def _known(partition: Partition, scope: NegationScope, missing: set[str]) -> bool:
     """Whether no missing variable affects which events a negation forbids."""
     negated = {a.variable for a in iterate_atoms(scope.negation)}
-    return not any(
-        get_variables(c) & negated and get_variables(c) & missing for c in partition.query.where
-    )
+    used = map(get_variables, partition.query.where)
+    return not any(variables & negated and variables & missing for variables in used)

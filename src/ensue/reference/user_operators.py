@@ -99,12 +99,8 @@ def build_view(applied: OperatorCall, k: int, event: Event) -> Any:
 def list_last_fields(applied: OperatorCall) -> tuple[str, ...]:
     """Returns the fields of a repeat's last event: times, fields, and its result's attributes."""
     attributes = [name for name, _ in applied.operator.z]
-    return (
-        "start",
-        "end",
-        *(r.field for r in applied.reads[0] if r.field not in attributes),
-        *attributes,
-    )
+    fields = [r.field for r in applied.reads[0] if r.field not in attributes]
+    return ("start", "end", *fields, *attributes)
 
 
 def _read(event: Event, reading: OperatorField) -> object:
@@ -138,11 +134,9 @@ def _evaluate_q(applied: OperatorCall, views: Sequence[Any]) -> bool:
 
 def _call(applied: OperatorCall, function: Any, which: str, views: Sequence[Any]) -> Any:
     operator = applied.operator
-    constants = (
-        get_constant_arguments(applied)
-        if function is operator.q or operator.constants_for_f
-        else ()
-    )
+    constants: tuple[object, ...] = ()
+    if function is operator.q or operator.constants_for_f:
+        constants = get_constant_arguments(applied)
     try:
         return function(*views, *constants)
     except Exception as error:
@@ -201,11 +195,8 @@ def _check_result(operator: UserOperator, returned: object) -> tuple[Any, ...]:
 
 def _time(applied: OperatorCall, value: Any) -> Any:
     assert applied.time is not None
-    return (
-        float(value)
-        if applied.time is ValueKind.FLOAT
-        else _to_integer(applied, applied.time, value)
-    )
+    is_float = applied.time is ValueKind.FLOAT
+    return float(value) if is_float else _to_integer(applied, applied.time, value)
 
 
 def _to_integer(applied: OperatorCall, kind: ValueKind, value: Any) -> int:

@@ -20,9 +20,6 @@ from ensue.reference.subscription_matches import ReferenceStream, Time, compute_
 _SLACK = 1e-9  # floats: events near a border are tried one by one
 
 
-# ----------------------------------------------------------------------------------- levels
-
-
 @dataclass(frozen=True, slots=True)
 class PartLevel:
     """A part, and the conditions and absences to test once it is filled, in this order."""
@@ -65,16 +62,18 @@ def _plan_level(way: SubscriptionAlternative, part: int, bound: Group) -> PartLe
     for number, condition in enumerate(way.conditions):
         if not is_due(condition.group):
             continue
-        if isinstance(condition, TimeConstraint):
-            if is_decided(condition):
-                times.append(number)
-        elif is_bound(condition.group):
-            if not isinstance(condition, FieldComparison):
-                locations.append(number)
-            elif condition.operator == "=" and condition.part != condition.other:
+        match condition:
+            case TimeConstraint():
+                if is_decided(condition):
+                    times.append(number)
+            case _ if not is_bound(condition.group):
+                continue
+            case FieldComparison(operator="=") if condition.part != condition.other:
                 equal.append(number)
-            else:
+            case FieldComparison():
                 fields.append(number)
+            case _:
+                locations.append(number)
     absences = (
         n
         for n, gone in enumerate(way.parts)
@@ -85,9 +84,6 @@ def _plan_level(way: SubscriptionAlternative, part: int, bound: Group) -> PartLe
 
 def _select_events(way: SubscriptionAlternative, group: Group) -> Group:
     return frozenset(n for n in group if isinstance(way.parts[n], EventTest))
-
-
-# ------------------------------------------------------------------------------- assignment
 
 
 class Assignment:
@@ -126,21 +122,15 @@ class Assignment:
         return [self.events[n] for n in self._split(group)[0] if n in self.events]
 
     def get_positions(self, group: Group) -> frozenset[int]:
-        """Returns the positions of the events of a group."""
         return frozenset(event.position for event in self._list_events(group))
 
     def get_start(self, group: Group) -> Time | None:
-        """Returns the start of a group so far."""
         times: list[Time] = [event.start for event in self._list_events(group)]
-        times += [
-            self.stream.moment(gone.since.of.at)
-            for gone in self._split(group)[1]
-            if isinstance(gone.since.of, TimePoint)
-        ]
+        anchors = (gone.since.of for gone in self._split(group)[1])
+        times += [self.stream.moment(a.at) for a in anchors if isinstance(a, TimePoint)]
         return min(times, default=None)
 
     def get_end(self, group: Group) -> Time | None:
-        """Returns the end of a group so far."""
         times: list[Time] = [event.end for event in self._list_events(group)]
         times += [
             self.get_until(gone)
@@ -154,12 +144,6 @@ class Assignment:
         if isinstance(point.of, TimePoint):
             return self.stream.moment(point.of.at)
         return self.get_end(point.of) if point.end else self.get_start(point.of)
-
-    def get_since(self, gone: AbsentPart) -> Time:
-        """Returns the start of an absence, whose group is complete."""
-        time = self.get_time(gone.since)
-        assert time is not None
-        return time
 
     def get_until(self, gone: AbsentPart) -> Time:
         """Returns the end of an absence, whose group is complete."""
@@ -176,9 +160,6 @@ class Assignment:
         if later.most:
             return time <= border
         return time > border if later.strict else time >= border
-
-
-# ---------------------------------------------------------------------------------- windows
 
 
 @dataclass

@@ -53,9 +53,6 @@ _KINDS = {
 }
 
 
-# --------------------------------------------------------------------------------- attempts
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """An event that did not fit, with how far it got and how narrowly it failed."""
@@ -175,9 +172,6 @@ def _find_near_miss(
     return None
 
 
-# ------------------------------------------------------------------------------- statistics
-
-
 class TopCandidates:
     """Keeps the greatest candidates by a key; only these are built."""
 
@@ -208,7 +202,7 @@ class BlockerStats:
         self.whole = whole
         self.messages = ConditionMessages(way, events)
         self.counts: Counter[Blocker] = Counter()
-        self._furthest, self._waiting = TopCandidates(limit), TopCandidates(limit)
+        self._furthest, self.waiting = TopCandidates(limit), TopCandidates(limit)
         absences = [n for n, part in enumerate(way.parts) if isinstance(part, AbsentPart)]
         atoms = [n for n, part in enumerate(way.parts) if isinstance(part, EventTest)]
         self._blockers: list[Blocker] = [
@@ -219,7 +213,6 @@ class BlockerStats:
         ]
 
     def count(self, blocker: Blocker, combinations: int = 1) -> None:
-        """Counts combinations that were stopped."""
         if combinations:
             self.counts[blocker] += combinations
 
@@ -234,10 +227,8 @@ class BlockerStats:
                 return self._build_failed(events, blocker[1])
             condition = self._get_condition(blocker)
             span = None if condition is None else self._find_span(condition)
-            number = self._blockers.index(blocker)
-            return MatchCandidate(
-                self.show_events(events), self._explain(search, blocker), number, span
-            )
+            number, why = self._blockers.index(blocker), self._explain(search, blocker)
+            return MatchCandidate(self.show_events(events), why, number, span)
 
         self._furthest.offer((*rank, _order_by_newness(events)), build)
 
@@ -249,32 +240,24 @@ class BlockerStats:
             why = self.messages.describe_wait(part, until)
             return MatchCandidate(self.show_events(events), why, until=at)
 
-        self._waiting.offer(_order_by_newness(events), build)
+        self.waiting.offer(_order_by_newness(events), build)
 
     def show_events(self, events: dict[int, Event]) -> tuple[SeenEvent, ...]:
-        """Returns events with the names of their parts."""
-        messages = self.messages
-        return tuple(
-            messages.events.show_event(e, messages.name_part(n)) for n, e in events.items()
-        )
+        show, name_part = self.messages.events.show_event, self.messages.name_part
+        return tuple(show(event, name_part(part)) for part, event in events.items())
 
     def build_candidate(self, events: dict[int, Event], why: str) -> MatchCandidate:
         """Builds a candidate without a requirement that stopped it."""
         return MatchCandidate(self.show_events(events), why)
 
-    def list_waiting(self) -> MatchCandidates:
-        """Returns the newest assignments that wait."""
-        return self._waiting.to_candidates()
-
     def list_stuck(self) -> MatchCandidates:
         """Returns the furthest assignments, with the numbers of their requirements."""
         stuck = self._furthest.to_candidates()
-        numbers = {self._blockers.index(b): n for n, b in enumerate(self._list_reported())}
-        shown = (
-            one if one.demand is None else replace(one, demand=numbers.get(one.demand))
-            for one in stuck.shown
-        )
-        return replace(stuck, shown=tuple(shown))
+        numbers: dict[int | None, int] = {
+            self._blockers.index(b): n for n, b in enumerate(self._list_reported())
+        }
+        shown = tuple(replace(c, demand=numbers.get(c.demand)) for c in stuck.shown)
+        return replace(stuck, shown=shown)
 
     def list_requirements(self) -> tuple[Requirement, ...]:
         """Returns the requirements with the number of combinations each stopped."""
@@ -349,10 +332,11 @@ class BlockerStats:
             expression = expressions.pop(0)
             expressions += get_subexpressions(expression)
             for p in expression.predicates if isinstance(expression, EventAtom) else ():
+                value = p.value
                 if (
-                    isinstance(p.value, VariableField)
-                    and (p.name, p.operator, p.value.name) == target
-                    and self.way.group_of(p.value.variable) == frozenset((compared.other,))
+                    isinstance(value, VariableField)
+                    and (p.name, p.operator, value.name) == target
+                    and self.way.group_of(value.variable) == frozenset((compared.other,))
                 ):
                     yield p.span
 

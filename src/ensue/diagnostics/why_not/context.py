@@ -1,14 +1,16 @@
-"""What the searches in one stream share: the budget, the filters of atoms, candidate indexes."""
+"""The shared context of searches: the step budget, atom filters and candidate indexes."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import hypot, radians
 
 from ensue.analyzer.normal_form import SubscriptionAlternative
 from ensue.diagnostics.why_not.assignment import PartLevel, plan_levels
-from ensue.diagnostics.why_not.region_boxes import RegionBox, build_region_box
 from ensue.geo import geometry as places
-from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest
+from ensue.geo.geometry import RADIUS
+from ensue.geo.wkt import Circle
+from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, normalize_value
 
@@ -19,6 +21,7 @@ CONDITION = 3
 TRIED = 5  # an event, for a part
 FOUND = 10  # a match
 
+_SLACK = 1e-9  # sums are rounded, so places near a border are tested exactly
 MAX_OTHERS = 50  # events of another id or type that are tried by all other tests
 
 AtomTest = Predicate | RegionTest
@@ -29,14 +32,7 @@ class BudgetExceeded(Exception):  # noqa: N818  the search ends early, nothing w
 
 
 class StepBudget:
-    """Counts tests of events and of combinations, up to a limit.
-
-    >>> budget = StepBudget(2)
-    >>> budget.spend(2)
-    >>> budget.spend()
-    Traceback (most recent call last):
-    ensue.diagnostics.why_not.context.BudgetExceeded
-    """
+    """Counts tests of events and of combinations, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -78,6 +74,69 @@ class FilterStats:
         return counts
 
 
+@dataclass(frozen=True, slots=True)
+class RegionBox:
+    """A region, the number of its edges, and its box; a circle on the earth has no box."""
+
+    shape: places.Shape
+    edges: int
+    box: tuple[float, float, float, float] | None  # least x, least y, greatest x, greatest y
+    space: str
+
+    def decide(self, test: RegionTest, place: places.ConvexHull) -> bool | None:
+        """Returns whether a test holds for a place, or None if the box does not tell."""
+        if self.box is None:
+            return None
+        match test.where:
+            case SpatialRelation.INSIDE | SpatialRelation.OVERLAP:
+                return False if self.is_clear_of(place) else None
+            case SpatialRelation.DISTANCE:
+                far = self.is_farther(place, test.number + test.tolerance)
+                return test.comparison == ">" if far else None
+            case SpatialRelation.SAME:
+                return None
+
+    def is_clear_of(self, place: places.ConvexHull) -> bool:
+        """Returns whether a place is outside of the box, so that it shares no point with it."""
+        across, along = self._measure_gaps(place)
+        return along > 0 or across > (0 if self.space == places.PLANE else _SLACK)
+
+    def is_farther(self, place: places.ConvexHull, distance: float) -> bool:
+        """Returns whether the box, and so the region, is farther from a place than `distance`."""
+        across, along = self._measure_gaps(place)
+        least = hypot(across, along)
+        if self.space == places.EARTH:  # a degree of latitude is as long everywhere
+            least = radians(along) * RADIUS
+        return least * (1 - _SLACK) > distance * (1 + _SLACK)
+
+    def _measure_gaps(self, place: places.ConvexHull) -> tuple[float, float]:
+        """Returns the gaps between a place and the box in x and y; on the earth in degrees."""
+        assert self.box is not None
+        west, south, east, north = self.box
+        xs, ys = zip(*place.corners, strict=True)
+        along = max(0.0, south - max(ys), min(ys) - north)
+        if self.space == places.PLANE:
+            return max(0.0, west - max(xs), min(xs) - east), along
+        turned = (west - max(xs)) % 360  # eastwards, to where the box begins
+        width = (east - west) + (max(xs) - min(xs))
+        return max(0.0, min(turned, 360 - turned - width)), along
+
+
+def build_region_box(text: str, space: str) -> RegionBox:
+    """Builds the region that a text describes."""
+    shape = places.parse_region(text, space)
+    if isinstance(shape, Circle):
+        x, y = shape.x, shape.y
+        r = shape.radius + _SLACK * max(shape.radius, abs(x), abs(y))
+        box = None if space == places.EARTH else (x - r, y - r, x + r, y + r)
+        return RegionBox(shape, 1, box, space)
+    corners = [corner for ring in shape.rings for corner in ring]
+    if not corners:
+        return RegionBox(shape, 0, None, space)
+    xs, ys = zip(*corners, strict=True)
+    return RegionBox(shape, len(corners), (min(xs), min(ys), max(xs), max(ys)), space)
+
+
 class AtomFilter:
     """Tries the tests of atoms on the events of a stream."""
 
@@ -114,9 +173,8 @@ class AtomFilter:
         self, tests: Sequence[AtomTest], event: Event, budget: StepBudget
     ) -> int | None:
         budget.spend()
-        return next(
-            (n for n, test in enumerate(tests) if not self._holds(test, event, budget)), None
-        )
+        failed = (n for n, test in enumerate(tests) if not self._holds(test, event, budget))
+        return next(failed, None)
 
     def _holds(self, test: AtomTest, event: Event, budget: StepBudget) -> bool:
         budget.spend()
@@ -130,13 +188,10 @@ class AtomFilter:
         if decided is not None:
             return decided
         budget.spend(EDGE * region.edges)
-        relation = test.comparison, test.number, test.tolerance
-        return places.evaluate_relation(
-            test.where, region.shape, place, *relation, self.stream.space
-        )
+        relation = test.comparison, test.number, test.tolerance, self.stream.space
+        return places.evaluate_relation(test.where, region.shape, place, *relation)
 
     def get_region(self, region: Region) -> RegionBox:
-        """Returns a region with its box, built once."""
         if region.text not in self._regions:
             self._regions[region.text] = build_region_box(region.text, self.stream.space)
         return self._regions[region.text]
@@ -169,9 +224,10 @@ class CandidateIndex:
                 key = normalize_value(self._stream.value(event, name))
                 if key is not None:
                     groups.setdefault(key, []).append(event)
-            self._by_value[name] = {
-                key: CandidateIndex(events, self._stream) for key, events in groups.items()
-            }
+            indexes = (
+                (key, CandidateIndex(events, self._stream)) for key, events in groups.items()
+            )
+            self._by_value[name] = dict(indexes)
         return self._by_value[name].get(normalize_value(value)) or CandidateIndex((), self._stream)
 
 
@@ -189,7 +245,6 @@ class SearchContext:
     _levels: dict[int, list[PartLevel]] = field(default_factory=dict)
 
     def get_levels(self, way: SubscriptionAlternative) -> list[PartLevel]:
-        """Returns the levels of an alternative, planned once."""
         if id(way) not in self._levels:
             self._levels[id(way)] = plan_levels(way)
         return self._levels[id(way)]

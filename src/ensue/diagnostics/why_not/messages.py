@@ -91,7 +91,6 @@ class ReportUnits:
         return f"{time} ns" if at is None else at.replace(tzinfo=None).isoformat(sep=" ")
 
     def to_json(self, time: Time) -> str | int | float:
-        """Converts a point in time to JSON."""
         at = _to_datetime(time) if self.timestamps else None
         return convert_value(time) if at is None else at.isoformat()
 
@@ -184,7 +183,6 @@ class EventMessages:
         self.fields = tuple(dict.fromkeys(fields))[:_MAX_FIELDS]
 
     def show_event(self, event: Event, name: str) -> SeenEvent:
-        """Returns an event for the report."""
         start, end = self.units.to_json(event.start), self.units.to_json(event.end)
         values = {str(field): convert_value(value) for field, value in event.values.items()}
         corners = tuple(self.stream.corners.get(event.position, ()))
@@ -214,10 +212,8 @@ class EventMessages:
             field = test.name if name == "it" else f"{test.name} of {name}"
             if value is None:
                 return f"{field} is NULL, which satisfies nothing", None
-            return (
-                f"{field} is {format_value(value)}, {self.describe_test(test)} is required",
-                None,
-            )
+            required = f"{self.describe_test(test)} is required"
+            return f"{field} is {format_value(value)}, {required}", None
         place = self.stream.place((event.position,))
         if place is None:
             return f"{name} has no place", None
@@ -250,13 +246,9 @@ class EventMessages:
         space, units = self.stream.space, self.units
         was = "were" if " and " in name else "was"
         if test.where is SpatialRelation.SAME:
-            centres = (
-                places.compute_centroid(expected, space),
-                places.compute_centroid(actual, space),
-            )
-            apart = units.format_distance(
-                places.compute_point_distance(*centres, space), test.number
-            )
+            there, here = (places.compute_centroid(p, space) for p in (expected, actual))
+            distance = places.compute_point_distance(there, here, space)
+            apart = units.format_distance(distance, test.number)
             centre = "its centre" if name == "it" else f"the centre of {name}"
             limit = units.format_distance(test.number)
             return f"{centre} was {apart} away from that of {other}, less than {limit} is required"
@@ -280,13 +272,10 @@ class EventMessages:
 
 def _name_region(region: Region) -> str:
     """Returns the name of a region, or the start of its text."""
-    text = region.text if region.name is None else region.name
-    if region.name is not None or len(text) <= _MAX_REGION:
-        return text
-    return f"{text[: _MAX_REGION - 3]}..."
-
-
-# ------------------------------------------------------------------------------- conditions
+    if region.name is not None:
+        return region.name
+    text = region.text
+    return text if len(text) <= _MAX_REGION else f"{text[: _MAX_REGION - 3]}..."
 
 
 class PartNames:
@@ -304,9 +293,8 @@ class PartNames:
     def __init__(self, way: SubscriptionAlternative) -> None:
         self._variables = {group: f"${variable};" for variable, group in way.bound}
         events = [n for n, part in enumerate(way.parts) if isinstance(part, EventTest)]
-        self._events = {
-            n: self._variables.get(frozenset((n,)), f"e{k}") for k, n in enumerate(events, 1)
-        }
+        names = enumerate(events, 1)
+        self._events = {n: self._variables.get(frozenset((n,)), f"e{k}") for k, n in names}
 
     def name_part(self, part: int) -> str:
         return self._events[part]
@@ -329,7 +317,6 @@ class ConditionMessages(PartNames):
         self.units = events.units
 
     def describe(self, condition: Condition | AbsentPart) -> str:
-        """Describes the requirement."""
         match condition:
             case TimeConstraint():
                 return self._describe_order(condition)
@@ -343,7 +330,6 @@ class ConditionMessages(PartNames):
                 return self._describe_absence(condition)
 
     def explain(self, condition: Condition, assignment: Assignment) -> str:
-        """Explains how events violate a condition."""
         match condition:
             case TimeConstraint():
                 return self._explain_order(condition, assignment)
@@ -353,7 +339,6 @@ class ConditionMessages(PartNames):
                 return self._explain_comparison(condition, assignment)
 
     def explain_violation(self, events: Sequence[Event]) -> str:
-        """Explains which events violate an absence."""
         if not events:
             return "the absence that must not occur did: nothing came"
         shown = " and ".join(self.events.locate_event(event) for event in events)
@@ -380,14 +365,11 @@ class ConditionMessages(PartNames):
         assert earlier is not None
         assert time is not None
         by = compute_length(later.by)
-        limit, apart = (
-            self.units.format_length(by),
-            self.units.format_length(abs(time - earlier), by),
-        )
+        limit = self.units.format_length(by)
+        apart = self.units.format_length(abs(time - earlier), by)
         are = "are" if limit.endswith("s") else "is"  # 25 minutes are, 1 minute is, 25 is
-        required = (
-            f"{_name_relation(later)} {limit} {are} {'allowed' if later.most else 'required'}"
-        )
+        needed = "allowed" if later.most else "required"
+        required = f"{_name_relation(later)} {limit} {are} {needed}"
         if _limits_duration(later):
             return f"from the first to the last event it is {apart}, {required}"
         lasting = any(event.start != event.end for event in assignment.events.values())
@@ -448,12 +430,11 @@ class ConditionMessages(PartNames):
         subject, since = f"no {absent or 'nothing'}", self._name_point(gone.since)
         if gone.length is None:
             return f"{subject} between {since} and {self._name_point(gone.until)}"
-        return (
-            f"{subject} for {self.units.format_length(compute_length(gone.length))} after {since}"
-        )
+        length = self.units.format_length(compute_length(gone.length))
+        return f"{subject} for {length} after {since}"
 
     def _describe_absent(self, gone: AbsentPart, index: int) -> str:
-        """Describes one alternative of what must not happen."""
+        """Describes one alternative of an absence."""
         atoms = []
         for number, part in enumerate(gone.absent[index].parts):
             if isinstance(part, EventTest):

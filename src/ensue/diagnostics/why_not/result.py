@@ -115,10 +115,9 @@ class WhyNot:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns a JSON-compatible dict; spans are `{"start": .., "end": ..}`."""
-        return {one.name: _to_json(getattr(self, one.name)) for one in fields(self)}
+        return {f.name: _to_json(getattr(self, f.name)) for f in fields(self)}
 
     def text(self) -> str:
-        """Returns the report as lines of text."""
         return "\n".join(_format_report(self)) + "\n"
 
 
@@ -131,7 +130,7 @@ def _to_json(value: Any) -> Any:
         case None | str() | int() | float():
             return value
         case _:
-            return {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
+            return {f.name: _to_json(getattr(value, f.name)) for f in fields(value)}
 
 
 def _format_report(result: WhyNot) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Searches a stream for the reasons why a subscription has no more matches in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -95,9 +95,7 @@ class _Diagnosis:
         max_steps: int,
         max_candidates: int,
     ) -> None:
-        self.subscription = subscription
-        self.stream = stream
-        self.now = now
+        self.subscription, self.stream, self.now = subscription, stream, now
         self.max_candidates = max_candidates
         self.steps_left = self.max_steps = max_steps
         self.cut = False
@@ -106,13 +104,10 @@ class _Diagnosis:
         self.filter = AtomFilter(stream)
         self.ways = build_alternatives(subscription)
         self.filtered: dict[EventTest, FilterStats] = {}
-        self.stats = [
-            BlockerStats(way, subscription, self.messages, max_candidates) for way in self.ways
-        ]
+        context = subscription, self.messages, max_candidates
+        self.stats = [BlockerStats(way, *context) for way in self.ways]
         self.matches: list[dict[SubscriptionMatch, dict[int, Event]]] = [{} for _ in self.ways]
         self.keys: dict[SubscriptionMatch, object] = {}
-
-    # ------------------------------------------------------------------------------ atoms
 
     def filter_atoms(self) -> None:
         """Tries each atom on the events, with at most half of the steps."""
@@ -138,8 +133,6 @@ class _Diagnosis:
             yield task, budget
             limit -= budget.spent
             self.steps_left -= budget.spent
-
-    # -------------------------------------------------------------------------- combinations
 
     def search_combinations(self) -> None:
         """Searches each alternative; events that one atom did not examine are left out of all."""
@@ -173,8 +166,6 @@ class _Diagnosis:
         numbered = enumerate(zip(found.tests, found.near, strict=False))
         return [(n, self._index(near)) for n, (test, near) in numbered if is_graded(test)][::-1]
 
-    # ------------------------------------------------------------------------------- result
-
     def build_result(self) -> WhyNot:
         chosen = select_matches(self.keys, self.subscription.select)
         ways = tuple(self._report_alternative(number, chosen) for number in range(len(self.ways)))
@@ -195,19 +186,17 @@ class _Diagnosis:
         for match, events in matches.items():
             why = self._explain_choice(match, chosen)
             if why is not None:
-                undelivered.offer(match.newness, partial(stats.build_candidate, events, why))
-        return AlternativeReport(
-            tuple(
-                self._report_atom(part, stats.messages.name_part(n))
-                for n, part in enumerate(self.ways[number].parts)
-                if isinstance(part, EventTest)
-            ),
-            stats.list_requirements(),
-            len(matches),
-            stats.list_stuck(),
-            stats.list_waiting(),
-            undelivered.to_candidates(),
+                build = partial(stats.build_candidate, events, why)
+                undelivered.offer(match.newness, build)
+        atoms = tuple(
+            self._report_atom(part, stats.messages.name_part(n))
+            for n, part in enumerate(self.ways[number].parts)
+            if isinstance(part, EventTest)
         )
+        return AlternativeReport(
+            atoms, stats.list_requirements(), len(matches),
+            stats.list_stuck(), stats.waiting.to_candidates(), undelivered.to_candidates(),
+        )  # fmt: skip
 
     def _report_atom(self, atom: EventTest, name: str) -> AtomReport:
         found, messages = self.filtered[atom], self.messages
@@ -259,14 +248,10 @@ def _build_match(assignment: Assignment) -> SubscriptionMatch:
     start, end = assignment.get_start(way.root), assignment.get_end(way.root)
     assert start is not None
     assert end is not None
+    absences = (part for part in way.parts if isinstance(part, AbsentPart))
     known = [(events[-1].end, 0)] if events else []
-    known += [
-        (assignment.get_until(part), 1) for part in way.parts if isinstance(part, AbsentPart)
-    ]
+    known += [(assignment.get_until(absence), 1) for absence in absences]
     return SubscriptionMatch(tuple(e.position for e in events), start, end, max(known))
-
-
-# ----------------------------------------------------------------------------------- search
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +281,8 @@ class CombinationSearch:
         self.way = way
         self.context = context
         self.scope = scope
+        self.base = frozenset[int]() if scope is None else scope.base
+        self.tests: Mapping[int, list[FieldTest]] = {} if scope is None else scope.tests
         self.stats = stats
         self.levels = context.get_levels(way)
         self.assignment = Assignment(way, context.stream)
@@ -332,8 +319,6 @@ class CombinationSearch:
         if self.stats is not None:
             report_part(self, self.stats, depth, attempts)
 
-    # ------------------------------------------------------------------------------ events
-
     def _find_candidates(self, level: PartLevel) -> Attempts:
         """Finds the events that may fill a part, by fields and times."""
         atom = self.way.parts[level.part]
@@ -357,33 +342,27 @@ class CombinationSearch:
                 mine, other, theirs = compared.other_name, compared.part, compared.name
             value = self.context.stream.value(self.assignment.events[other], theirs)
             return candidates.select_equal(mine, value)
-        for name, operator, value in self._list_field_tests(level):
+        for name, operator, value in self.tests.get(level.part, ()):
             if operator == "=":
                 return candidates.select_equal(name, value)
         return candidates
-
-    def _list_field_tests(self, level: PartLevel) -> list[FieldTest]:
-        return [] if self.scope is None else self.scope.tests.get(level.part, [])
 
     def try_event(self, level: PartLevel, event: Event) -> tuple[Blocker | None, int]:
         """Returns what blocks the event of a part, and how many conditions held before."""
         self.context.budget.spend(TRIED)
         if self.is_used(event, ignored=level.part):
             return ("role", level.part), 0
-        for name, operator, value in self._list_field_tests(level):
+        for name, operator, value in self.tests.get(level.part, ()):
             if not self.context.stream.holds(event, name, operator, value):
                 return ("condition", -1), 0  # in an absence, which reports no reasons
         return self._find_blocker(level)
 
     def is_used(self, event: Event, *, ignored: int = -1) -> bool:
         """Returns whether an event fills a part already, other than the ignored one."""
-        base = frozenset() if self.scope is None else self.scope.base
-        return event.position in base or any(
+        return event.position in self.base or any(
             part != ignored and event.position == other.position
             for part, other in self.assignment.events.items()
         )
-
-    # -------------------------------------------------------------------------- conditions
 
     def _find_blocker(self, level: PartLevel) -> tuple[Blocker | None, int]:
         for held, number in enumerate(level.conditions):
@@ -423,17 +402,14 @@ class CombinationSearch:
         context.budget.spend(EDGE * region.edges)
         return region.shape, second
 
-    # ---------------------------------------------------------------------------- absences
-
     def find_violation(self, number: int) -> tuple[Event, ...] | None:
         """Finds events that violate an absence; None if there are none."""
         gone, assignment, stream = self.way.parts[number], self.assignment, self.context.stream
         assert isinstance(gone, AbsentPart)
-        since, until = assignment.get_since(gone), assignment.get_until(gone)
-        base = assignment.get_positions(gone.base)
-        values = tuple(
-            stream.value(assignment.events[c.other], c.other_name) for _, c in gone.asks
-        )
+        since, until = assignment.get_time(gone.since), assignment.get_until(gone)
+        assert since is not None
+        base, events = assignment.get_positions(gone.base), assignment.events
+        values = tuple(stream.value(events[c.other], c.other_name) for _, c in gone.asks)
         key, violations = (id(gone), since, until, base, values), self.context.violations
         if key not in violations:
             violations[key] = self._search_absent(gone, AbsenceScope(since, until, base), values)
@@ -447,10 +423,9 @@ class CombinationSearch:
             for (which, c), value in zip(gone.asks, values, strict=True):
                 if which == index:
                     tests.setdefault(c.part, []).append((c.name, c.operator, value))
-            scoped = AbsenceScope(scope.since, scope.until, scope.base, tests)
-            for assignment in CombinationSearch(
-                way, self.context, scope=scoped
-            ).find_combinations():
+            scoped = replace(scope, tests=tests)
+            search = CombinationSearch(way, self.context, scope=scoped)
+            for assignment in search.find_combinations():
                 return tuple(assignment.events.values())
         return None
 

@@ -3,7 +3,7 @@
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ CACHE_BYTES = 64 << 20  # cached archived matches
 
 @dataclass(frozen=True)
 class ArchiveLookup:
-    """A pattern over an archive, and what must be read to find its matches in a range."""
+    """A pattern over an archive, and the events to read for its matches in a range."""
 
     archive: str
     prepared: CompiledSide
@@ -37,19 +37,18 @@ class ArchiveLookup:
         return self.prepared.side.schema
 
     def matches(self, events: pa.Table) -> pa.Table:
-        """Returns the matches in ordered events."""
         return self.prepared.matches(events)
 
 
-class ArchiveAccess(Protocol):
-    """Finds archived matches."""
+class GroupedAccess:
+    """Reads the archive for all requested ranges at once and stores nothing (SLLAA)."""
 
-    lookup: ArchiveLookup
-    total: int  # archived matches found so far
+    def __init__(self, lookup: ArchiveLookup, past: ArchivedEvents) -> None:
+        self.lookup, self.past = lookup, past
+        self.total = 0  # archived matches found so far
 
     def begin(self, first: float) -> None:
-        """Sets the time of the stream's first event, in the archive's unit: no live match starts
-        earlier."""
+        """Sets the time of the stream's first event: no live match starts earlier."""
 
     def feed(self, events: pa.Table) -> None:
         """Adds the next archived events."""
@@ -60,35 +59,17 @@ class ArchiveAccess(Protocol):
     def forget(self, now: float) -> None:
         """Drops matches that no later live match can need."""
 
-    def instances(self, asked: ArchiveRanges) -> pa.Table:
-        """Returns archived matches, among them all in the requested ranges."""
-
     @property
     def kept(self) -> int:
         """The number of stored archived matches."""
+        return 0
 
     @property
-    def nbytes(self) -> int: ...
-    def save(self) -> bytes: ...
-    def restore(self, data: bytes) -> None: ...
-
-
-class GroupedAccess:
-    """Reads the archive for all requested ranges at once and stores nothing (SLLAA)."""
-
-    kept = 0
-    nbytes = 0
-
-    def __init__(self, lookup: ArchiveLookup, past: ArchivedEvents) -> None:
-        self.lookup, self.past = lookup, past
-        self.total = 0
-
-    def begin(self, first: float) -> None: ...
-    def feed(self, events: pa.Table) -> None: ...
-    def advance(self, now: float) -> None: ...
-    def forget(self, now: float) -> None: ...
+    def nbytes(self) -> int:
+        return 0
 
     def instances(self, ranges: ArchiveRanges) -> pa.Table:
+        """Returns archived matches, among them all in the requested ranges."""
         widened = ranges.wider(self.lookup.before, self.lookup.behind)
         events = self.past.read(widened, self.lookup.field, self.lookup.types)
         matches = self.lookup.matches(events)
@@ -120,11 +101,11 @@ class LazyAccess(GroupedAccess):
         self._most = CACHE_BYTES if memory is None else min(CACHE_BYTES, memory / 4)
 
     @property
-    def kept(self) -> int:  # type: ignore[override]
+    def kept(self) -> int:
         return sum(cached.matches.num_rows for cached in self._kept.values())
 
     @property
-    def nbytes(self) -> int:  # type: ignore[override]
+    def nbytes(self) -> int:
         return self._bytes
 
     def instances(self, ranges: ArchiveRanges) -> pa.Table:
@@ -141,9 +122,8 @@ class LazyAccess(GroupedAccess):
             self._bytes -= _size(cached.matches)
             cached = self._extend(cached, range_, since, until)
         if cached is None:
-            cached = _CachedMatches(
-                since, until, self._filter_range(super().instances(range_), since, until)
-            )
+            matches = self._filter_range(super().instances(range_), since, until)
+            cached = _CachedMatches(since, until, matches)
         self._kept[key] = cached
         self._bytes += _size(cached.matches)
         while self._bytes > self._most and len(self._kept) > 1:
@@ -154,8 +134,7 @@ class LazyAccess(GroupedAccess):
     def _extend(
         self, cached: _CachedMatches, range_: ArchiveRanges, since: float, until: float
     ) -> _CachedMatches | None:
-        """Extends the cached range of a key to the requested one; None if it must be
-        read again."""
+        """Extends the cached range of a key; None if it must be read again."""
         if since < cached.since:
             return None
         if until <= cached.until:
@@ -163,12 +142,10 @@ class LazyAccess(GroupedAccess):
         if self.lookup.window is None or since > cached.until:
             return None
         # matches that end after the cached range start at most a window before its end
-        read_from = cached.until - self.lookup.window
-        later_matches = super().instances(
-            ArchiveRanges(range_.keys, np.array([read_from]), range_.until)
-        )
-        is_new = get_match_times(later_matches, "end", self.past.unit) > cached.until
-        matches = pa.concat_tables([cached.matches, later_matches.filter(pa.array(is_new))])
+        read_from = np.array([cached.until - self.lookup.window])
+        later = super().instances(ArchiveRanges(range_.keys, read_from, range_.until))
+        is_new = get_match_times(later, "end", self.past.unit) > cached.until
+        matches = pa.concat_tables([cached.matches, later.filter(pa.array(is_new))])
         return _CachedMatches(since, until, self._filter_range(matches, since, until))
 
     def _filter_range(self, matches: pa.Table, since: float, until: float) -> pa.Table:
@@ -178,18 +155,17 @@ class LazyAccess(GroupedAccess):
         return matches.filter(pa.array(is_inside)).combine_chunks()
 
 
-class EagerAccess:
+class EagerAccess(GroupedAccess):
     """Finds all archived matches as soon as they are complete, and stores them (ALAA)."""
 
     def __init__(
         self, lookup: ArchiveLookup, past: ArchivedEvents, far: float, keeps: float | None
     ) -> None:
-        self.lookup, self.past = lookup, past
+        super().__init__(lookup, past)
         self.far = far  # how far back ranges reach
         self.keeps = keeps  # how long a live match may need an archived one; None: forever
         self.matcher = lookup.prepared.ranked_matcher()
-        self.found: list[pa.Table] = []
-        self.total = 0
+        self.stored: list[pa.Table] = []
         self.begun = False
         self._dropped: float | None = None
 
@@ -198,12 +174,12 @@ class EagerAccess:
         if self.begun:
             return
         self.begun = True
-        since = first - self.far - self.lookup.before
-        kind = np.dtype(type(first)).kind
-        if kind != "f":
+        since, until = first - self.far - self.lookup.before, math.inf
+        if np.dtype(type(first)).kind != "f":
             bounds = np.iinfo(np.int64)
             since = bounds.min if since == -math.inf else max(int(since), bounds.min)
-        range_ = ArchiveRanges(None, np.array([since]), _open_end(since))
+            until = bounds.max
+        range_ = ArchiveRanges(None, np.array([since]), np.array([until]))
         events = self.past.read(range_, None, self.lookup.types)
         if events.num_rows:
             self._add(self.matcher.feed(events))
@@ -231,7 +207,7 @@ class EagerAccess:
     def _add(self, matches: pa.Table) -> None:
         if not matches.num_rows:
             return
-        self.found.append(matches)
+        self.stored.append(matches)
         self.total += matches.num_rows
         limits = self.lookup.prepared.limits
         if limits.memory is not None and self.nbytes > limits.memory:
@@ -247,7 +223,7 @@ class EagerAccess:
         self.keeps = None if self.keeps is None or keeps is None else max(self.keeps, keeps)
 
     def forget(self, now: float) -> None:
-        if self.keeps is None or not self.found:
+        if self.keeps is None or not self.stored:
             return
         oldest = now - self.keeps
         if self._dropped is not None and oldest - self._dropped < self.far / 16:
@@ -256,23 +232,23 @@ class EagerAccess:
         matches = self._concat()
         needed = get_match_times(matches, "start", self.past.unit) >= oldest
         if not needed.all():
-            self.found = [matches.filter(pa.array(needed)).combine_chunks()]
+            self.stored = [matches.filter(pa.array(needed)).combine_chunks()]
 
     def _concat(self) -> pa.Table:
-        if len(self.found) > 1:
-            self.found = [pa.concat_tables(self.found).combine_chunks()]
-        return self.found[0] if self.found else create_empty_table(self.lookup.prepared.ranked)
+        if len(self.stored) > 1:
+            self.stored = [pa.concat_tables(self.stored).combine_chunks()]
+        return self.stored[0] if self.stored else create_empty_table(self.lookup.prepared.ranked)
 
     def instances(self, ranges: ArchiveRanges) -> pa.Table:  # noqa: ARG002
         return self._concat()
 
     @property
     def kept(self) -> int:
-        return sum(table.num_rows for table in self.found)
+        return sum(table.num_rows for table in self.stored)
 
     @property
     def nbytes(self) -> int:
-        return sum(_size(table) for table in self.found) + self.matcher.state_bytes
+        return sum(_size(table) for table in self.stored) + self.matcher.state_bytes
 
     def save(self) -> bytes:
         blobs = {"found": serialize_table(self._concat()), "matcher": self.matcher.save()}
@@ -284,14 +260,8 @@ class EagerAccess:
         header, _, blobs = unpack_state(data)
         self.begun = bool(header["begun"])
         matches = deserialize_table(blobs["found"]).cast(self.lookup.prepared.ranked)
-        self.found = [matches] if matches.num_rows else []
+        self.stored = [matches] if matches.num_rows else []
         self.matcher.restore(blobs["matcher"])
-
-
-def _open_end(since: Any) -> Any:
-    if isinstance(since, float):
-        return np.array([np.inf])
-    return np.array([np.iinfo(np.int64).max])
 
 
 def _size(table: pa.Table) -> int:

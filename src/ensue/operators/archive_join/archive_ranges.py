@@ -33,15 +33,11 @@ class ArchiveRanges:
         return ArchiveRanges(keys, self.since[places], self.until[places])
 
     def and_(self, other: "ArchiveRanges") -> "ArchiveRanges":
-        """Concatenates two sets of ranges."""
         keys = None
         if self.keys is not None and other.keys is not None:
             keys = pa.concat_arrays([self.keys, other.keys.cast(self.keys.type)])
-        return ArchiveRanges(
-            keys,
-            np.concatenate([self.since, other.since]),
-            np.concatenate([self.until, other.until]),
-        )
+        since = np.concatenate([self.since, other.since])
+        return ArchiveRanges(keys, since, np.concatenate([self.until, other.until]))
 
     def wider(self, before: float, behind: float) -> "ArchiveRanges":
         """Widens the ranges on both sides; `math.inf` leaves a side open."""

@@ -1,11 +1,10 @@
-"""Past events of a stream: those in an archive, and recent ones that are not written yet.
+"""Past events of a stream: archived events, and recent ones that are not written yet.
 
 One moment, the cut, separates them: the archive has the events that end before it, the recent
 events all others. So every event is seen once, even if a failed writer has written a file with
 recent events: these are after the cut that is known here.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +25,7 @@ from ensue.vector.take import create_empty_table
 
 @dataclass
 class ReadCounters:
-    """Counts what was read from an archive."""
+    """Counts the reads of an archive, with their files, rows and events."""
 
     reads: int = 0
     files: int = 0
@@ -66,8 +65,7 @@ class ArchivedEvents:
         return convert_time_unit(now, self.archive.shape, self.unit, self.archive.shape.unit)
 
     def add(self, events: pa.Table) -> pa.Table:
-        """Adds the next events of the stream; returns those that the archive does not have, with
-        its columns."""
+        """Adds the next events of the stream; returns the ones that the archive lacks."""
         events = events.select(self.arrow.names).cast(self.arrow)
         if self.first_cut is not None and events.num_rows:
             fresh = self._ends(events) >= self.first_cut
@@ -84,7 +82,7 @@ class ArchivedEvents:
         ranges = ranges.merged()
         tables = [create_empty_table(self.arrow)]
         if len(ranges) and not (self.own and self.cut is None):
-            before = self._before_cut(ranges)
+            before = self._end_at_cut(ranges) if self.own else ranges
             if len(before):
                 time = self.arrow.field(self.archive.shape.schema.end).type
                 read = self.archive.read(ArchiveRead(before.table(time, self.unit), field, types))
@@ -94,42 +92,36 @@ class ArchivedEvents:
             tables += [t for e in self.recent if (t := self._within(e, ranges, field)).num_rows]
         return pa.concat_tables(tables)
 
-    def _before_cut(self, ranges: ArchiveRanges) -> ArchiveRanges:
-        if not self.own:
-            return ranges
+    def _end_at_cut(self, ranges: ArchiveRanges) -> ArchiveRanges:
         assert self.cut is not None
         last = np.nextafter(self.cut, -np.inf) if ranges.until.dtype.kind == "f" else self.cut - 1
         return ArchiveRanges(ranges.keys, ranges.since, np.minimum(ranges.until, last)).merged()
 
     def _within(self, events: pa.Table, ranges: ArchiveRanges, field: str | None) -> pa.Table:
-        """Filters recent events by the ranges."""
-        starts, ends = self._starts(events), self._ends(events)
+        starts, ends = self._times(events, self.archive.shape.schema.start), self._ends(events)
         near = (ends >= ranges.since.min()) & (starts <= ranges.until.max())
         if field is None or ranges.keys is None:
             return events.filter(pa.array(_lie_in_ranges(near, starts, ends, ranges)))
         codes = ColumnCodes()
         range_codes = codes.encode(ranges.keys).astype(np.int64)
         event_codes = codes.encode(events.column(field)).astype(np.int64)
-        near &= (event_codes >= 0) & (event_codes < range_codes.max(initial=-1) + 1)
+        near &= (event_codes >= 0) & (event_codes <= range_codes.max(initial=-1))
         rows = np.flatnonzero(near)
         if not len(rows):
             return events.slice(0, 0)
         order = np.lexsort((ranges.since, range_codes))
-        places = _find_last_at(
-            range_codes[order], ranges.since[order], event_codes[rows], starts[rows]
-        )
+        codes_, since = range_codes[order], ranges.since[order]
+        places = _find_last_at(codes_, since, event_codes[rows], starts[rows])
         inside = places >= 0
         chosen = order[np.maximum(places, 0)]
         inside &= (range_codes[chosen] == event_codes[rows]) & (ends[rows] <= ranges.until[chosen])
         return events.take(pa.array(rows[inside]))
 
-    def _starts(self, events: pa.Table) -> Times:
-        name = self.archive.shape.schema.start
+    def _times(self, events: pa.Table, name: str) -> Times:
         return np.asarray(from_arrow(events.column(name), self.unit, name).values)
 
     def _ends(self, events: pa.Table) -> Times:
-        name = self.archive.shape.schema.end
-        return np.asarray(from_arrow(events.column(name), self.unit, name).values)
+        return self._times(events, self.archive.shape.schema.end)
 
     def forget(self, before: float) -> None:
         """Drops recent events that no match needs, unless they will be written to the archive."""
@@ -138,11 +130,8 @@ class ArchivedEvents:
         if self._ends(self.recent[0]).max() < before:
             self.recent = [t for t in self.recent if self._ends(t).max() >= before]
 
-    # ---------------------------------------------------------------------------- buffer
-
     @property
     def rows(self) -> int:
-        """The number of recent events."""
         return sum(table.num_rows for table in self.recent)
 
     @property
@@ -150,7 +139,6 @@ class ArchivedEvents:
         return sum(int(table.nbytes) for table in self.recent)
 
     def looked_up(self) -> LookupCounters:
-        """Returns the counts of reads and recent events."""
         read = self.reading
         return LookupCounters(read.reads, read.files, read.rows, self.rows, self.before_cut)
 
@@ -180,17 +168,6 @@ class ArchivedEvents:
         self.archived = int(header["archived"] or 0)
         table = deserialize_table(events).cast(self.arrow)
         self.recent = [table] if table.num_rows else []
-
-
-def sum_read_counters(pasts: Iterable[ArchivedEvents]) -> LookupCounters:
-    """Adds up the counts of several archives."""
-    total = LookupCounters()
-    for counts in (past.looked_up() for past in pasts):
-        total = LookupCounters(
-            total.probes + counts.probes, total.files + counts.files, total.rows + counts.rows,
-            total.recent + counts.recent, total.before_cut + counts.before_cut,
-        )  # fmt: skip
-    return total
 
 
 def convert_time_unit(time: float, shape: StreamSchema, of: Unit, to: Unit) -> float:

@@ -1,5 +1,6 @@
 """Compiled queries with JOIN ARCHIVE."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ensue.ir.archive_join import ArchiveJoinQuery, RowPatternSide
@@ -23,8 +24,7 @@ class CompiledJoin:
 
 @dataclass(frozen=True)
 class CompiledArchiveJoin:
-    """A compiled query with JOIN ARCHIVE: its live side, its lookups and the join of their
-    matches."""
+    """A compiled query with JOIN ARCHIVE: a live side, lookups, and the join of their matches."""
 
     archive_join: ArchiveJoinQuery  # checked
     live: CompiledSide
@@ -34,9 +34,7 @@ class CompiledArchiveJoin:
     decision: AccessDecision  # the access, and the reason
     latency: float = 0.0  # how long grouped access may delay a live match
     live_window: float | None = None  # the longest duration of live matches, if known
-    filter_field: str | None = (
-        None  # the live field by which keys without archived events are skipped
-    )
+    filter_field: str | None = None  # the live field by which keys without matches are skipped
     partition_key: tuple[str, ...] = ()  # splits the stream into key groups
     has_null_partition_keys: bool = False  # NULL keys count
     why_unpartitioned: str | None = None  # why no key splits the stream
@@ -55,18 +53,17 @@ class CompiledArchiveJoin:
 
         A live match starts at most its window before now, and may be delayed.
         """
-        if self.live_window is None:
-            return None
-        reached = (join.far + join.lookup.before + join.waits for join in self.joins)
-        return self.live_window + self.latency + max(reached, default=0)
+        return self._add_delay(join.far + join.lookup.before + join.waits for join in self.joins)
 
     @property
     def asks(self) -> float | None:
         """How long after its start an archived match may be needed; None: forever."""
+        return self._add_delay(join.far + join.waits for join in self.joins)
+
+    def _add_delay(self, distances: Iterable[float]) -> float | None:
         if self.live_window is None:
             return None
-        reached = (join.far + join.waits for join in self.joins)
-        return self.live_window + self.latency + max(reached, default=0)
+        return self.live_window + self.latency + max(distances, default=0)
 
     @property
     def access(self) -> str:

@@ -53,9 +53,8 @@ SCATTERED = 4  # times the expected duration: neighbouring rows are not ordered 
 ROW_COST = 20.0  # cost of a MATCH_RECOGNIZE row, in comparisons
 CACHED_SAMPLES = 64  # cached figures of archives and patterns
 
-_SAMPLE_CACHE: "OrderedDict[tuple[ArchiveLayout, bytes, str | None, int], SampleFigures]" = (
-    OrderedDict()
-)
+_SampleKey = tuple[ArchiveLayout, bytes, str | None, int]
+_SAMPLE_CACHE: "OrderedDict[_SampleKey, SampleFigures]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +78,12 @@ def estimate_sides(
     *,
     latency: float,
     window: float | None,
-    told: bool,
+    explain: bool,
     look: bool = True,
 ) -> tuple[LiveStatistics, tuple[ArchiveStatistics, ...]]:
     """Estimates both sides for the planner.
 
-    `told` samples even cheap queries, for EXPLAIN; without `look` no event is read.
+    `explain` samples even cheap queries, for EXPLAIN; without `look` no event is read.
     """
     layouts = [archive.layout() for _, _, archive in joins]
     samples = [
@@ -98,7 +97,7 @@ def estimate_sides(
     expected = _describe_live(live, coming, None, latency, window)
     if not look:
         return expected, tuple(pasts)
-    if coming.table is not None and not told:
+    if coming.table is not None and not explain:
         quick = choose_access_path(expected, pasts)
         if quick.candidate(quick.access).cost * expected.events < WORTH:
             return expected, tuple(pasts)
@@ -108,14 +107,12 @@ def estimate_sides(
         if pasts[k].own and coming.table is None:
             measured = sample.met(live, None)  # the stream resembles its archive
     if coming.table is not None:
-        measured = _measure(
-            live, _take_middle(coming.table, live.shape, _sample_size(coming)), None
-        )
+        middle = _take_middle(coming.table, live.shape, _sample_size(coming))
+        measured = _measure(live, middle, None)
     return _describe_live(live, coming, measured, latency, window), tuple(pasts)
 
 
 def _sample_size(coming: InputEvents) -> int:
-    """Returns the number of sampled events per side."""
     return min(MOST, max(SAMPLE, (coming.events or 0) // 100))
 
 
@@ -128,34 +125,22 @@ def _describe_live(
 ) -> LiveStatistics:
     live = side.prepared if isinstance(side, PatternSide) else None
     rate = None if live is None else live.plan.statistics.rate
-    side_figures = LiveStatistics(
-        rate=None if live is None or rate is None else rate / ticks_per_second(live),
-        window=window,
-        latency=latency,
-    )
-    changes: dict[str, float | bool | None] = {}
+    rate = None if live is None or rate is None else rate / ticks_per_second(live)
+    figures = LiveStatistics(rate=rate, window=window, latency=latency)
     if coming.events is not None:
-        changes |= {"events": float(coming.events)}
+        figures = replace(figures, events=float(coming.events))
     if coming.whole or coming.events is not None:
-        changes |= {"batch": float(SLICE_ROWS)}
+        figures = replace(figures, batch=float(SLICE_ROWS))
     if measured is not None:
-        rate = (
-            side_figures.rate
-            if measured.rate is None or not math.isfinite(measured.rate)
-            else measured.rate
-        )
-        changes |= {
-            "matches": measured.matches,
-            "cost": measured.cost,
-            "rate": rate,
-            "assumed": False,
-        }
-        changes |= {"share": measured.share}
-    elif live is not None and not live.plan.statistics.assumed:
+        if measured.rate is not None and math.isfinite(measured.rate):
+            figures = replace(figures, rate=measured.rate)
+        matches, cost = measured.matches, measured.cost
+        return replace(figures, matches=matches, cost=cost, share=measured.share, assumed=False)
+    if live is not None and not live.plan.statistics.assumed:
         load = Cardinalities.of(live.plan.query, live.plan.roles, live.plan.statistics)
         matches, cost = _estimate(live, load)
-        changes |= {"matches": matches, "cost": cost, "assumed": False}
-    return _replace_fields(side_figures, changes)
+        return replace(figures, matches=matches, cost=cost, assumed=False)
+    return figures
 
 
 def _describe_archive(
@@ -194,12 +179,6 @@ def _apply_sample(past: ArchiveStatistics, measured: SampleFigures | None) -> Ar
         matches=measured.matches,
         assumed=False,
     )
-
-
-def _replace_fields(
-    side: LiveStatistics, changes: dict[str, float | bool | None]
-) -> LiveStatistics:
-    return replace(side, **changes)  # type: ignore[arg-type]
 
 
 def _estimate(prepared: CompiledQuery, load: Cardinalities) -> tuple[float, float]:
@@ -275,10 +254,9 @@ class _ArchiveSample:
         if first is None or last is None or not layout.rows:
             return None
         since = last - (last - first) * min(1.0, self.count / layout.rows)
-        is_integer = archive.shape.schema.time_kind is not ValueKind.FLOAT
-        bounds = [
-            np.array([t]).astype(np.int64 if is_integer else np.float64) for t in (since, last)
-        ]
+        is_float = archive.shape.schema.time_kind is ValueKind.FLOAT
+        dtype = np.float64 if is_float else np.int64
+        bounds = [np.array([time]).astype(dtype) for time in (since, last)]
         events = ArchivedEvents(archive, self.unit).read(ArchiveRanges(None, *bounds), None, None)
         return events.slice(max(0, events.num_rows - 2 * self.count)) if events.num_rows else None
 
@@ -308,14 +286,7 @@ def _sort_by_time(table: pa.Table, shape: StreamSchema) -> pa.Table:
     return sort_events(usable, shape)
 
 
-def _count_matches(prepared: CompiledQuery, events: pa.Table) -> int:
-    """Counts the matches in events."""
-    engine = prepared.engine()
-    return engine.feed(events).count + engine.finish().count
-
-
 def _measure(side: CompiledSide, events: pa.Table, field: str | None) -> SampleFigures:
-    """Runs a pattern over ordered events and measures it."""
     rows = events.num_rows
     objects = None
     if field is not None and rows:
@@ -324,23 +295,20 @@ def _measure(side: CompiledSide, events: pa.Table, field: str | None) -> SampleF
         objects = len(codes)
     if not isinstance(side, PatternSide):
         return _measure_clause(side, events, objects)
-    prepared = side.prepared
-    plan = prepared.plan
+    prepared, plan = side.prepared, side.prepared.plan
     statistics = sample_statistics(prepared, events, sample=TESTED_EVENTS)
     load = Cardinalities.of(plan.query, plan.roles, statistics)
     matches, cost = _estimate(prepared, load)
     if rows and not isinstance(plan.structure, ReferencePlan) and not takes_subsets(prepared):
+        engine = prepared.engine()
         try:
-            counted = _count_matches(prepared, events) / rows
+            counted = (engine.feed(events).count + engine.finish().count) / rows
             matches = counted or min(matches, FEWEST / rows)  # without matches the formulas decide
         except LimitError:  # the query itself raises it later
             matches = max(matches, 1.0)
     share = min(1.0, sum(s for _, s in statistics.shares)) if statistics.shares else 1.0
-    rate = statistics.rate
-    return SampleFigures(
-        rows, share, objects, matches, cost,
-        None if rate is None else rate / ticks_per_second(prepared),
-    )  # fmt: skip
+    rate = None if statistics.rate is None else statistics.rate / ticks_per_second(prepared)
+    return SampleFigures(rows, share, objects, matches, cost, rate)
 
 
 def _measure_clause(side: CompiledSide, events: pa.Table, objects: int | None) -> SampleFigures:
@@ -352,6 +320,5 @@ def _measure_clause(side: CompiledSide, events: pa.Table, objects: int | None) -
         matches = 1.0
     times = get_end_times(events, side.shape)
     duration = float(times.max() - times.min()) if rows else 0.0
-    return SampleFigures(
-        rows, 1.0, objects, matches, ROW_COST, rows / duration if duration else None
-    )
+    rate = rows / duration if duration else None
+    return SampleFigures(rows, 1.0, objects, matches, ROW_COST, rate)

@@ -28,7 +28,6 @@ from ensue.runtime.grouping import describe_result_modifiers, strip_result_modif
 from ensue.runtime.options import AccessOptions, ArchiveSet, InputEvents
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import SLICE_ROWS, OutputTable, StageInput
-from ensue.vector.arrow_types import Unit
 from ensue.vector.event_table import split_table
 
 
@@ -48,7 +47,7 @@ class ArchiveJoinExplainer:
     def prepared(self) -> CompiledArchiveJoin:
         return compile_archive_join(
             strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, self.planning, self.wanted,
-            streaming=self.streaming, coming=self.coming, told=True,
+            streaming=self.streaming, coming=self.coming, explain=True,
         )  # fmt: skip
 
     @property
@@ -62,16 +61,11 @@ class ArchiveJoinExplainer:
         output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
         return ArchiveJoinOperator((compiled,), (output,), self.pasts, self.source)
 
-    def told(self) -> str:
+    def told(self, *more: str) -> str:
         """Returns the plan as text."""
-        return self._explain()
-
-    def _explain(self, *more: str) -> str:
         compiled = self.prepared
         joins = zip(compiled.archive_join.joins, compiled.joins, strict=True)
-        summaries = [
-            self._summarize_archive(definition.archive, join) for definition, join in joins
-        ]
+        summaries = [self._summarize_archive(join.archive, c) for join, c in joins]
         text = explain_archive_join(
             compiled.archive_join, compiled.decision, summaries, self._plans, self._latency, more
         )
@@ -84,26 +78,24 @@ class ArchiveJoinExplainer:
 
     @property
     def _plans(self) -> list[PhysicalPlan | None]:
-        return [
-            side.prepared.plan if isinstance(side, PatternSide) else None for side in self._sides
-        ]
+        return [s.prepared.plan if isinstance(s, PatternSide) else None for s in self._sides]
 
     @property
     def _latency(self) -> str:
         if self.prepared.access != "grouped" or not self.prepared.latency:
             return ""
-        return _length(self.prepared.latency, self._calendar, self.prepared.unit)
+        return self._format_length(self.prepared.latency)
 
-    @property
-    def _calendar(self) -> bool:
-        return not self.source.shape.schema.time_kind.numeric
+    def _format_length(self, length: float) -> str:
+        if self.source.shape.schema.time_kind.numeric:
+            return f"{length:g}"
+        if length == float("inf"):
+            return "to the end"
+        return format_duration(int(length) * (1 if self.prepared.unit == "ns" else 1_000))
 
     def _summarize_archive(self, name: str, join: CompiledJoin) -> ArchiveSummary:
-        archive = self.pasts.archives[name]
-        layout = archive.layout()
-        waits = ""
-        if join.waits:
-            waits = _length(join.waits - 1, self._calendar, self.prepared.unit)
+        layout = self.pasts.archives[name].layout()
+        waits = self._format_length(join.waits - 1) if join.waits else ""
         return ArchiveSummary(
             _kind(layout, own=name == self.pasts.own),
             _events(layout),
@@ -119,27 +111,22 @@ class ArchiveJoinExplainer:
         began = perf_counter()
         matcher = stage.matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
-        results = [
-            matcher.feed(StageInput.of(piece)) for piece in split_table(ordered, SLICE_ROWS)
-        ]
-        results.append(matcher.finish())
+        pieces = split_table(ordered, SLICE_ROWS)
+        results = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
         seconds = perf_counter() - began
         names = list(dict.fromkeys(join.archive for join in self.asked.joins))
         reading = {name: matcher.pasts[name].reading for name in names}
         read = [
-            ReadCounts(
-                counts.reads, counts.files, counts.rows, counts.events,
-                matcher.count_found(name), matcher.count_stored(name),
-            )
-            for name, counts in reading.items()
-        ]  # fmt: skip
+            ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name))
+            for name, c in reading.items()
+        ]
         reading_seconds = sum(counts.seconds for counts in reading.values())
         rows = sum(table.num_rows for tables in results for table in tables)
         figures = analyze_archive_join(
             self.prepared.decision, names, read, matcher.lookup_count, ordered.num_rows, rows,
             (("reading", reading_seconds), ("all", seconds)),
         )  # fmt: skip
-        return self._explain(figures)
+        return self.told(figures)
 
     def kernels(self) -> str:
         """Returns the source of the kernel of each side."""
@@ -151,14 +138,6 @@ class ArchiveJoinExplainer:
     def picture(self) -> str:
         """Draws the plans of all sides."""
         return draw_archive_join(self.prepared.archive_join, self._plans, self.prepared.access)
-
-
-def _length(length: float, calendar: bool, unit: Unit) -> str:
-    if not calendar:
-        return f"{length:g}"
-    if length == float("inf"):
-        return "to the end"
-    return format_duration(int(length) * (1 if unit == "ns" else 1_000))
 
 
 def _kind(layout: ArchiveLayout, *, own: bool) -> str:
@@ -179,10 +158,8 @@ def _layout(layout: ArchiveLayout) -> str:
     if layout.files:
         facts.append(f"{layout.files:,} {'file' if layout.files == 1 else 'files'}")
     if layout.partitioned_by or layout.buckets:
-        parts = [
-            *layout.partitioned_by,
-            *([f"{layout.buckets} buckets"] if layout.buckets else []),
-        ]
+        buckets = (f"{layout.buckets} buckets",) if layout.buckets else ()
+        parts = (*layout.partitioned_by, *buckets)
         facts.append(f"by {' and '.join(dict.fromkeys(parts))}")
     if layout.sorted_by:
         facts.append(f"sorted by {', '.join(layout.sorted_by)}")

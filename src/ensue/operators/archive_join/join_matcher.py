@@ -1,6 +1,7 @@
 """Matches live queries and joins each live match with its archived matches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +11,9 @@ import pyarrow.compute as pc
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
 from ensue.ir.archive_join import JoinKind
-from ensue.operators.archive_join.archive_access import (
-    ArchiveAccess,
-    EagerAccess,
-    GroupedAccess,
-    LazyAccess,
-)
+from ensue.operators.archive_join.archive_access import EagerAccess, GroupedAccess, LazyAccess
 from ensue.operators.archive_join.archive_ranges import ArchiveRanges, Times
-from ensue.operators.archive_join.archived_events import (
-    ArchivedEvents,
-    convert_time_unit,
-    sum_read_counters,
-)
+from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.projection.join_output import get_match_times
 from ensue.runtime.stage import ArchiveBatch, LookupCounters, StageInput, StageMatcher
@@ -54,17 +46,15 @@ class ArchiveJoinMatcher:
         self.shape = shape  # of the stream's events
         self.unit: Unit = next((query.unit for query in queries), shape.unit)  # of archived times
         self.waiting = [create_empty_table(query.joining.live.schema) for query in queries]
-        self._accesses: list[ArchiveAccess] = []  # without duplicates
+        self._accesses: list[GroupedAccess] = []  # without duplicates
         self._accesses_of = [[self._access(q, join) for join in q.joins] for q in queries]
-        keeps = [query.keeps for query in queries]
+        keeps = [keeps for query in queries if (keeps := query.keeps) is not None]
         # how long after its end an archived event may be needed; None: forever
-        self._keeps = (
-            None if None in keeps else max((k for k in keeps if k is not None), default=0)
-        )
+        self._keeps = max(keeps, default=0) if len(keeps) == len(queries) else None
         self._begun = False
         self.lookup_count = 0  # live matches that were looked up
 
-    def _access(self, query: CompiledArchiveJoin, join: CompiledJoin) -> ArchiveAccess:
+    def _access(self, query: CompiledArchiveJoin, join: CompiledJoin) -> GroupedAccess:
         """Creates the access of a join; joins with the same lookup and access method share one."""
         for known in self._accesses:
             if type(known) is _ACCESS_CLASSES[query.access] and known.lookup == join.lookup:
@@ -72,18 +62,12 @@ class ArchiveJoinMatcher:
                     known.share(join.far, query.asks)
                 return known
         past = self.pasts[join.lookup.archive]
-        access: ArchiveAccess
-        match query.access:
-            case "grouped":
-                access = GroupedAccess(join.lookup, past)
-            case "lazy":
-                access = LazyAccess(join.lookup, past)
-            case _:
-                access = EagerAccess(join.lookup, past, join.far, query.asks)
-        self._accesses.append(access)
-        return access
-
-    # ---------------------------------------------------------------------------- feeding
+        class_ = _ACCESS_CLASSES[query.access]
+        if class_ is EagerAccess:
+            self._accesses.append(EagerAccess(join.lookup, past, join.far, query.asks))
+        else:
+            self._accesses.append(class_(join.lookup, past))
+        return self._accesses[-1]
 
     def feed(self, batch: StageInput) -> list[pa.Table]:
         """Returns the rows of live matches whose archived matches are decided."""
@@ -92,10 +76,8 @@ class ArchiveJoinMatcher:
             return [query.joining.nothing() for query in self.queries]
         self._take(events)
         now = self._time(get_end_times(events, self.shape)[-1].item())
-        for access in self._accesses:
-            access.advance(
-                now
-            )  # archived matches that waited for time are decided before the lookup
+        for access in self._accesses:  # decide archived matches before the lookup
+            access.advance(now)
         return self._join_decided(self.live.feed(self._filter_events(batch)), now)
 
     def _time(self, now: float) -> float:
@@ -106,8 +88,7 @@ class ArchiveJoinMatcher:
         """Adds events to the archive that they belong to, before any lookup."""
         if not self._begun:
             self._begun = True
-            name = self.shape.schema.start
-            first = get_match_times(events, name, self.unit).min().item()
+            first = get_match_times(events, self.shape.schema.start, self.unit).min().item()
             for access in self._accesses:
                 access.begin(first)
         for name, past in self.pasts.items():
@@ -124,23 +105,22 @@ class ArchiveJoinMatcher:
         needed = np.zeros(batch.events.num_rows, np.bool_)
         for query, accesses in zip(self.queries, self._accesses_of, strict=True):
             needed |= self._has_archived_matches(query, accesses, batch.events)
-        return (
-            batch
-            if needed.all()
-            else StageInput(batch.events.filter(needed), batch.made, batch.arrival)
-        )
+        if needed.all():
+            return batch
+        return StageInput(batch.events.filter(needed), batch.made, batch.arrival)
 
     def _has_archived_matches(
-        self, query: CompiledArchiveJoin, accesses: Sequence[ArchiveAccess], events: pa.Table
+        self, query: CompiledArchiveJoin, accesses: Sequence[GroupedAccess], events: pa.Table
     ) -> npt.NDArray[np.bool_]:
         assert query.filter_field is not None
-        column = decode_column(events.column(query.filter_field))
+        column = decode_dictionary(events.column(query.filter_field).combine_chunks())
         has_all = np.ones(events.num_rows, np.bool_)
         for number, access in enumerate(accesses):
             if query.archive_join.joins[number].kind is not JoinKind.INNER:
                 continue
-            archived = access.instances(_NO_RANGES)
-            keys = query.joining.archived_keys(number, archived, query.joins[number].key)
+            archived, key = access.instances(_NO_RANGES), query.joins[number].key
+            assert key is not None
+            keys = query.joining.archived_keys(number, archived, key)
             has_key = pc.is_in(column, value_set=pc.unique(keys).cast(column.type))
             has_all &= has_key.to_numpy(zero_copy_only=False)
         return has_all
@@ -190,8 +170,7 @@ class ArchiveJoinMatcher:
     ) -> tuple[pa.Table, pa.Table]:
         if now is None or not live.num_rows:
             return live, live.slice(0, 0)
-        due = self._due(query, live)
-        late = np.asarray(due >= now)
+        late = np.asarray(self._due(query, live) >= now)
         if not late.any():
             return live, live.slice(0, 0)
         return live.filter(pa.array(~late)), live.filter(pa.array(late)).combine_chunks()
@@ -212,11 +191,10 @@ class ArchiveJoinMatcher:
         """Joins live matches, with one lookup per access for all of them."""
         self.lookup_count += sum(live.num_rows for live in ready)
         ranges: dict[int, ArchiveRanges] = {}
-        places = [k for k, q in enumerate(self.queries) if q.access != "lazy" and len(ready[k])]
-        for k in places:
-            for access, requested in zip(
-                self._accesses_of[k], self._requested_ranges(k, ready[k]), strict=True
-            ):
+        for k, query in enumerate(self.queries):
+            if query.access == "lazy" or not len(ready[k]):
+                continue
+            for access, requested in self._requested_ranges(k, ready[k]):
                 earlier = ranges.get(id(access))
                 ranges[id(access)] = requested if earlier is None else earlier.and_(requested)
         archived = {id(a): a.instances(ranges[id(a)]) for a in self._accesses if id(a) in ranges}
@@ -235,47 +213,34 @@ class ArchiveJoinMatcher:
         joining, rows = self.queries[number].joining, []
         for k in range(live.num_rows):
             match = live.slice(k, 1)
-            requests = zip(
-                self._accesses_of[number], self._requested_ranges(number, match), strict=True
-            )
-            rows.append(
-                joining.joined(match, [access.instances(range_) for access, range_ in requests])
-            )
+            requests = self._requested_ranges(number, match)
+            archived = [access.instances(ranges) for access, ranges in requests]
+            rows.append(joining.joined(match, archived))
         return pa.concat_tables(rows)
 
-    def _requested_ranges(self, number: int, live: pa.Table) -> list[ArchiveRanges]:
-        """Returns the ranges that live matches of a query request from each join."""
+    def _requested_ranges(
+        self, number: int, live: pa.Table
+    ) -> Iterator[tuple[GroupedAccess, ArchiveRanges]]:
+        """Yields the ranges that live matches of a query request from the access of each join."""
         query = self.queries[number]
-        return [
-            ArchiveRanges(
-                None if join.key is None else query.joining.live_keys(live, join.key),
-                *query.joining.ranges(k, live),
-            )
-            for k, join in enumerate(query.joins)
-        ]
+        for k, access in enumerate(self._accesses_of[number]):
+            join = query.joins[k]
+            keys = None if join.key is None else query.joining.live_keys(live, join.key)
+            yield access, ArchiveRanges(keys, *query.joining.ranges(k, live))
 
-    def count_found(self, archive: str) -> int:
-        """Counts the archived matches found so far."""
-        return sum(a.total for a in self._accesses if a.lookup.archive == archive)
-
-    def count_stored(self, archive: str) -> int:
-        """Counts the stored archived matches."""
-        return sum(a.kept for a in self._accesses if a.lookup.archive == archive)
+    def count_matches(self, archive: str) -> tuple[int, int]:
+        """Counts all archived matches so far, and the stored ones."""
+        accesses = [a for a in self._accesses if a.lookup.archive == archive]
+        return sum(a.total for a in accesses), sum(a.kept for a in accesses)
 
     def looked_up(self) -> LookupCounters:
-        """Returns the counts of reads and recent events."""
-        return sum_read_counters(self.pasts.values())
+        counters = [astuple(past.looked_up()) for past in self.pasts.values()]
+        return LookupCounters(*map(sum, zip(*counters, strict=True)))
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
-        """Removes the recent events before `now`, if there are enough, to write them to the
-        archive."""
         for past in self.pasts.values():
             if past.own:
-                age = (
-                    None
-                    if age is None
-                    else convert_time_unit(age, self.shape, self.shape.unit, self.unit)
-                )
+                age = None if age is None else self._time(age)
                 return past.hand_over(self._time(now), rows, age)
         return None
 
@@ -287,8 +252,6 @@ class ArchiveJoinMatcher:
                 times.append(convert_time_unit(due, self.shape, self.unit, self.shape.unit))
         return min(times, default=None)
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def partial_matches(self) -> int:
         """The partial matches of the live queries, and the waiting live matches."""
@@ -297,14 +260,12 @@ class ArchiveJoinMatcher:
 
     @property
     def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
         waiting = sum(int(table.nbytes) for table in self.waiting)
         recent = sum(past.nbytes for past in self.pasts.values())
         kept = sum(access.nbytes for access in self._accesses)
         return self.live.state_bytes + waiting + recent + kept
 
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
         pasts = {name: past.save() for name, past in self.pasts.items() if past.own}
         header = {"begun": self._begun, "pasts": {n: head for n, (head, _) in pasts.items()}}
         blobs = {"live": self.live.save()}
@@ -314,13 +275,11 @@ class ArchiveJoinMatcher:
         return pack_state(header, {}, blobs)
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, _, blobs = unpack_state(data)
         own = {name for name, past in self.pasts.items() if past.own}
+        accesses = {name for name in blobs if name.startswith("access ")}
         expected = {f"access {k}" for k in range(len(self._accesses))}
-        if set(header["pasts"]) != own or expected != {
-            n for n in blobs if n.startswith("access ")
-        }:
+        if set(header["pasts"]) != own or accesses != expected:
             raise StateError("the state of a stream was saved for another set of archives")
         self._begun = bool(header["begun"])
         self.live.restore(blobs["live"])
@@ -329,9 +288,8 @@ class ArchiveJoinMatcher:
         for k, access in enumerate(self._accesses):
             access.restore(blobs[f"access {k}"])
             if isinstance(access, EagerAccess) and self._begun and not access.begun:
-                access.restart(
-                    floats=self.shape.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
-                )
+                kind = self.shape.schema.time_kind
+                access.restart(floats=kind in (ValueKind.FLOAT, ValueKind.DECIMAL))
         self.waiting = [
             deserialize_table(blobs[f"waiting {k}"]).cast(query.joining.live.schema)
             for k, query in enumerate(self.queries)
@@ -339,7 +297,7 @@ class ArchiveJoinMatcher:
 
 
 _NO_RANGES = ArchiveRanges(None, np.zeros(0, np.int64), np.zeros(0, np.int64))
-_ACCESS_CLASSES = {
+_ACCESS_CLASSES: dict[str, type[GroupedAccess]] = {
     "grouped": GroupedAccess,
     "lazy": LazyAccess,
     "eager": EagerAccess,
@@ -347,14 +305,8 @@ _ACCESS_CLASSES = {
 }
 
 
-def decode_column(column: pa.ChunkedArray) -> pa.Array:
-    """Returns a column as one array without dictionary encoding."""
-    return decode_dictionary(column.combine_chunks())
-
-
 def compute_group_deadlines(stops: Times, latency: float) -> Times:
-    """Returns when the group of each live match is looked up: `latency` after the end of its
-    first.
+    """Returns when the group of each live match is looked up: `latency` after its first end.
 
     A group of `MAX_GROUP` matches is looked up at once.
 

@@ -1,7 +1,7 @@
 """The operator of queries with JOIN ARCHIVE, and stages that write their events to an archive."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -10,13 +10,13 @@ from ensue.cached import cached_property
 from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
-from ensue.ir.hierarchy import get_pattern_types as types_named
+from ensue.ir.hierarchy import get_pattern_types
 from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
-from ensue.operators.match.match_operator import create_matcher
+from ensue.operators.match.match_operator import FinalStage, create_matcher
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery
@@ -54,7 +54,6 @@ OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
 
 def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    """Compiles queries with JOIN ARCHIVE."""
     options, limits = call.wishes, call.wishes.planning.limits
     compiled: dict[QuerySpec, CompiledArchiveJoin] = {}
     for spec in specs:
@@ -70,10 +69,10 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
                 spec.query, call.source.shape, call.pasts, options.planning, options.access,
                 streaming=options.streaming, coming=options.coming,
             )  # fmt: skip
-    for spec, compiled_query in compiled.items():
+    for spec, query in compiled.items():
         with name_query_in_errors(spec.name):
             if limits.evict is not None:
-                live = select_patterns([compiled_query.live])
+                live = select_patterns([query.live])
                 why = why_not_evictable(live) if live else OF_CLAUSES
                 if why is not None:
                     raise build_eviction_error(why)
@@ -87,8 +86,8 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
         yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.pasts, call.source)
 
     delivered = {
-        spec: (build_output(spec, compiled_query.joining.result, compiled_query.meaning),)
-        for spec, compiled_query in compiled.items()
+        spec: (build_output(spec, query.joining.result, query.meaning),)
+        for spec, query in compiled.items()
     }
     return PlannedQueries(delivered, build_operators)
 
@@ -114,7 +113,6 @@ class ArchiveJoinOperator:
         return InputFilter(union_types(stage.reads for (stage,) in self.chains()))
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """Matches events that are in stream order."""
         matcher = self.whole().matcher()
         batches: list[list[pa.Table]] = []
         done = 0
@@ -136,8 +134,7 @@ class ArchiveJoinOperator:
         if column is None or not events.num_rows:
             return UnseenTypes()
         seen = {str(value) for value in events.column(column).unique().to_pylist()}
-        lives = select_patterns([query.live for query in self.queries])
-        named = {name for live in lives for name in types_named(live.query)}
+        named = {name for live in self.expected for name in get_pattern_types(live.query)}
         return UnseenTypes(frozenset(named - seen))
 
     def chains(self) -> "tuple[tuple[ArchiveJoinStage, ...], ...]":
@@ -149,7 +146,6 @@ class ArchiveJoinOperator:
         return tuple(chains)
 
     def whole(self) -> "ArchiveJoinStage":
-        """Creates one stage with all queries and no key."""
         return self._stage((), range(len(self.queries)))
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
@@ -157,17 +153,13 @@ class ArchiveJoinOperator:
         used = {join.lookup.archive for query in queries for join in query.joins}
         used |= set() if self.pasts.own is None else {self.pasts.own}
         archives = {name: self.pasts.archives[name] for name in sorted(used)}
-        return ArchiveJoinStage(
-            queries,
-            tuple(self.outputs[n] for n in numbers),
-            replace(self.pasts.travelling, archives=archives),
-            self.source,
-            key,
-        )
+        pasts = replace(self.pasts.travelling, archives=archives)
+        outputs = tuple(self.outputs[n] for n in numbers)
+        return ArchiveJoinStage(queries, outputs, pasts, self.source, key)
 
 
 @dataclass(frozen=True)
-class ArchiveJoinStage:
+class ArchiveJoinStage(FinalStage):
     """Live queries that run in the key groups of one key, and their archives."""
 
     queries: tuple[CompiledArchiveJoin, ...]
@@ -175,33 +167,23 @@ class ArchiveJoinStage:
     pasts: ArchiveSet
     source: SourceSchema
     key: tuple[str, ...]
-    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
-    hold: int = 0
-    arrival: tuple[str, ...] = (ARRIVAL,)
 
     @cached_property
     def reads(self) -> InputFilter:
         """The event types of the live queries and of the stream's archive."""
-        types = union_types(InputFilter(query.live.types) for query in self.queries)
-        several = [InputFilter(types), *self._archived_reads()]
+        joins = () if self.pasts.own is None else self._joins(self.pasts.own)
+        types = [*(q.live.types for q in self.queries), *(join.lookup.types for join in joins)]
         unkeyed = any(query.has_null_partition_keys for query in self.queries)
-        return InputFilter(union_types(several), self.key, nulls=unkeyed)
-
-    def _archived_reads(self) -> Iterator[InputFilter]:
-        if self.pasts.own is not None:
-            yield from (InputFilter(join.lookup.types) for join in self._joins(self.pasts.own))
+        return InputFilter(union_types(map(InputFilter, types)), self.key, nulls=unkeyed)
 
     @property
     def whole_stream(self) -> str | None:
         """Why a single task gets all events, if it does."""
         if self.key:
             return None
+        reasons = (query.why_unpartitioned for query in self.queries)
         return next(
-            (
-                query.why_unpartitioned
-                for query in self.queries
-                if query.why_unpartitioned is not None
-            ),
+            filter(None, reasons),
             "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events",
         )
@@ -210,20 +192,15 @@ class ArchiveJoinStage:
     def limits(self) -> MatcherLimits:
         return self.queries[0].live.limits
 
-    # ---------------------------------------------------------------------------- archives
-
     @property
     def archives(self) -> Mapping[str, Archive]:
-        """The archives that it reads, by name."""
         return self.pasts.archives
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        """How events are written to the stream's archive; None: they stay in the task."""
         return self.pasts.archiving
 
     def archived_types(self, name: str) -> frozenset[str] | None:
-        """Returns the relevant event types of an archive; None means all."""
         return union_types(InputFilter(join.lookup.types) for join in self._joins(name))
 
     def _joins(self, name: str) -> Iterator[CompiledJoin]:
@@ -231,7 +208,6 @@ class ArchiveJoinStage:
             yield from (join for join in query.joins if join.lookup.archive == name)
 
     def split_like(self, name: str) -> frozenset[str]:
-        """Returns the fields that partition an archive in the same way as the stream."""
         fields = set(self.key)
         for query in self.queries:
             for join, equal in zip(query.joins, query.joining.equal, strict=True):
@@ -240,14 +216,10 @@ class ArchiveJoinStage:
         return frozenset(fields)
 
     def with_archives(self, archives: Mapping[str, Archive]) -> "ArchiveJoinStage":
-        """Replaces archives by others of the same names."""
         pasts = replace(self.pasts, archives={**self.pasts.archives, **archives})
         return replace(self, pasts=pasts)
 
-    # ---------------------------------------------------------------------------- running
-
     def matcher(self) -> StageMatcher:
-        """Creates a matcher for one key group."""
         live = [query.live for query in self.queries]
         patterns = select_patterns(live)
         matcher: StageMatcher
@@ -258,28 +230,10 @@ class ArchiveJoinStage:
         pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
         return ArchiveJoinMatcher(matcher, self.queries, pasts, self.source.shape)
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
-        """Matches the complete events of one key group."""
-        matcher = self.matcher()
-        batches = [
-            matcher.feed(StageInput.of(piece)) for piece in split_table(given.bare, SLICE_ROWS)
-        ]
-        batches.append(matcher.finish())
+    def matched(self, batch: StageInput) -> list[pa.Table]:
+        matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
+        batches = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
         return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
-
-    def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the result rows."""
-        return sum(table.num_rows for table in tables)
-
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yields the rows of each query with the number of its output."""
-        for output, table in zip(self.outputs, tables, strict=True):
-            if table.num_rows:
-                yield output.number, table
-
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        """Yields nothing: no other stage reads these rows."""
-        return iter(())
 
 
 # ---------------------------------------------------------------------------- archive writers
@@ -295,7 +249,6 @@ class ArchiveWriterStage:
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        """How events are written to the archive; None: they stay in the task."""
         return self.pasts.archiving
 
     @property
@@ -327,16 +280,14 @@ class ArchiveWriterStage:
         return self.inner.limits
 
     def matcher(self) -> StageMatcher:
-        """Creates a matcher for one key group."""
         assert self.pasts.own is not None
         shape = self.pasts.archives[self.pasts.own].shape
         unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
-        return ArchiveWriterMatcher(
-            self.inner.matcher(), self.pasts.past(self.pasts.own, unit), self.source
-        )
+        past = self.pasts.past(self.pasts.own, unit)
+        return ArchiveWriterMatcher(self.inner.matcher(), past, self.source)
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
-        return self.inner.matched(given)
+    def matched(self, batch: StageInput) -> list[pa.Table]:
+        return self.inner.matched(batch)
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         return self.inner.matches(found)
@@ -354,10 +305,10 @@ class ArchiveWriterMatcher:
     def __init__(self, inner: StageMatcher, past: ArchivedEvents, source: SourceSchema) -> None:
         self.inner, self.past, self.shape = inner, past, source.shape
 
-    def feed(self, given: StageInput) -> list[pa.Table]:
-        if given.events.num_rows:
-            self.past.add(given.bare)
-        return self.inner.feed(given)
+    def feed(self, batch: StageInput) -> list[pa.Table]:
+        if batch.events.num_rows:
+            self.past.add(batch.bare)
+        return self.inner.feed(batch)
 
     def advance(self, now: float) -> list[pa.Table]:
         return self.inner.advance(now)
@@ -369,12 +320,9 @@ class ArchiveWriterMatcher:
         return self.inner.deadline()
 
     def looked_up(self) -> LookupCounters:
-        """Returns the counts of the buffered events; it reads nothing."""
         return self.past.looked_up()
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
-        """Removes the events before `now`, if there are enough, to write them to the archive."""
-
         def rescale(time: float) -> float:
             return convert_time_unit(time, self.shape, self.shape.unit, self.past.unit)
 

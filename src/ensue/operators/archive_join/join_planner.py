@@ -33,7 +33,7 @@ from ensue.operators.archive_join.join_sides import (
     compile_side,
 )
 from ensue.operators.archive_join.joining import KeyEquality, MatchJoiner
-from ensue.planner.access_paths import AccessDecision, choose_access_path, describe_unclustered
+from ensue.planner.access_paths import choose_access_path, describe_unclustered
 from ensue.planner.planner_options import PlannerOptions
 from ensue.projection.join_output import LOCATION, MATCH_COLUMNS
 from ensue.runtime.options import STREAM_INPUT, AccessOptions, ArchiveSet, InputEvents
@@ -53,22 +53,20 @@ def compile_archive_join(
     *,
     streaming: bool = False,
     coming: InputEvents = STREAM_INPUT,
-    told: bool = False,
+    explain: bool = False,
 ) -> CompiledArchiveJoin:
     """Checks an archive join against the stream and its archives, and plans both sides.
 
-    `coming` describes the input events; `told` estimates all costs, for EXPLAIN.
+    `coming` describes the input events; `explain` estimates all costs, for EXPLAIN.
     """
     schemas = {name: archive.shape.schema for name, archive in pasts.archives.items()}
     checked = check_archive_join(query, shape.schema, schemas, streaming=streaming)
-    expressions = [
-        *(r.expr for r in checked.returns),
-        *(e for join in checked.joins for e in join.on),
-    ]
-    check_regions([*expressions, checked.having], shape.schema.space, checked.text)
+    returned = [r.expr for r in checked.returns]
+    on = [condition for join in checked.joins for condition in join.on]
+    check_regions([*returned, *on, checked.having], shape.schema.space, checked.text)
     _refuse_names(checked)
     archives = [pasts.archives[join.archive] for join in checked.joins]
-    unit: Unit = "ns" if any(s.unit == "ns" for s in (shape, *_shapes(archives))) else "us"
+    unit: Unit = "ns" if "ns" in (shape.unit, *(a.shape.unit for a in archives)) else "us"
     live = compile_side(checked.live, shape, planning, streaming=streaming)
     keys = [find_join_keys(join, checked.live) for join in checked.joins]
     joins, equal, sides = [], [], []
@@ -81,9 +79,12 @@ def compile_archive_join(
         own = join.archive == pasts.own
         lookup = _lookup(join, archived, chosen, unit)
         if own and streaming and lookup.behind == math.inf:
+            why = "has a negation at its end"
+            if isinstance(join.query, RowPatternSide):
+                why = "may find a longer match in later rows"
             raise QueryError(
                 "archived matches of a running stream are decided only when it ends: the pattern "
-                f"{_explain_undecided(join)} and no WITHIN by time",
+                f"{why} and no WITHIN by time",
                 hint="add WITHIN to the pattern of JOIN ARCHIVE",
                 span=join.span,
                 text=checked.text,
@@ -92,9 +93,8 @@ def compile_archive_join(
         assert far is not None
         key = None if chosen is None else _equal(chosen)
         joins.append(CompiledJoin(lookup, key, far, lookup.behind if own else 0))
-    joining = MatchJoiner(
-        checked, live.side, tuple(sides), tuple(equal), unit, compute_fingerprint(checked)
-    )
+    identity = compute_fingerprint(checked)
+    joining = MatchJoiner(checked, live.side, tuple(sides), tuple(equal), unit, identity)
     partition_key = choose_partition_key(checked, live, keys, pasts)
     impossible = dict(
         _list_impossible_accesses(checked, live, joins, keys, pasts, streaming=streaming)
@@ -103,44 +103,27 @@ def compile_archive_join(
         reason = impossible[requested.access]
         raise EventError(f"access={requested.access!r} is impossible here: {reason}")
     latency = convert_latency(requested.latency, shape, unit)
-    window = get_longest_match(live, unit)
+    window = window_to_ticks(live.longest, unit)
     estimates = estimate_sides(
         live, list(zip(checked.joins, joins, archives, strict=True)), coming, unit, pasts.own,
-        latency=latency, window=window, told=told, look=told or requested.access is None,
+        latency=latency, window=window, explain=explain, look=explain or requested.access is None,
     )  # fmt: skip
     memory = planning.limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
     decision = choose_access_path(
         *estimates, wanted=requested.access, impossible=impossible, memory=memory
     )
-    if not told:
-        _warn(decision)
-    access = decision.access
-    return CompiledArchiveJoin(
-        checked,
-        live,
-        tuple(joins),
-        joining,
-        unit,
-        decision,
-        latency,
-        window,
-        _find_filter_field(checked, live, keys) if access == "archive_first" else None,
-        partition_key,
-        bool(partition_key)
-        and (live.keys_may_be_null or not _partitioned_by(live, partition_key)),
-        None if partition_key else _why_whole(checked, live, keys, pasts),
-    )
-
-
-def _warn(decision: AccessDecision) -> None:
-    """Warns of archives whose layout makes lookups expensive."""
-    for past in decision.pasts:
+    for past in decision.pasts if not explain else ():
         if (warning := describe_unclustered(past, decision)) is not None:
             warnings.warn(warning, ArchiveWarning, stacklevel=find_stacklevel())
-
-
-def _shapes(archives: Sequence[Archive]) -> Iterator[StreamSchema]:
-    return (archive.shape for archive in archives)
+    first = decision.access == "archive_first"
+    nulls = live.keys_may_be_null or not set(partition_key) <= live.keys
+    return CompiledArchiveJoin(
+        checked, live, tuple(joins), joining, unit, decision, latency, window,
+        filter_field=_find_filter_field(checked, live, keys) if first else None,
+        partition_key=partition_key,
+        has_null_partition_keys=bool(partition_key) and nulls,
+        why_unpartitioned=None if partition_key else _why_whole(checked, live, keys, pasts),
+    )  # fmt: skip
 
 
 def _refuse_names(query: ArchiveJoinQuery) -> None:
@@ -158,8 +141,7 @@ def _refuse_names(query: ArchiveJoinQuery) -> None:
 
 
 def require_columns(pasts: ArchiveSet, shape: StreamSchema) -> None:
-    """Raises an EventError unless the events have the columns of the archive that they
-    belong to."""
+    """Raises an EventError unless the events have the columns of their archive."""
     if pasts.own is None:
         return
     archive = pasts.archives[pasts.own].shape
@@ -190,38 +172,17 @@ def _equal(key: JoinKey) -> KeyEquality:
     return KeyEquality(key.shown, key.live, key.field, key.same_field)
 
 
-def _explain_undecided(join: ArchiveJoin) -> str:
-    """Says why archived matches depend on later events."""
-    if isinstance(join.query, RowPatternSide):
-        return "may find a longer match in later rows"
-    return "has a negation at its end"
-
-
 def _choose_key(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
-    """Returns the key by which the archive is read: the one that it is clustered by, if
-    possible."""
-    clustered = next((key for key in keys if key.field in archive.key[:1]), None)
-    return clustered or next(iter(keys), None)
+    """Returns the key by which the archive is read: preferably its clustering key."""
+    return next((key for key in keys if key.field in archive.key[:1]), next(iter(keys), None))
 
 
 def _lookup(
     join: ArchiveJoin, archived: CompiledSide, key: JoinKey | None, unit: Unit
 ) -> ArchiveLookup:
-    reached = archived.reach
-    return ArchiveLookup(
-        join.archive,
-        archived,
-        None if key is None else key.field,
-        archived.types,
-        _length(reached.before, unit),
-        _length(reached.after, unit),
-        get_longest_match(archived, unit),
-    )
-
-
-def get_longest_match(side: CompiledSide, unit: Unit) -> float | None:
-    """Returns the longest duration of a match, if known."""
-    return window_to_ticks(side.longest, unit)
+    before, behind = _length(archived.reach.before, unit), _length(archived.reach.after, unit)
+    field, window = None if key is None else key.field, window_to_ticks(archived.longest, unit)
+    return ArchiveLookup(join.archive, archived, field, archived.types, before, behind, window)
 
 
 def _length(far: ReadDistance, unit: Unit) -> float:
@@ -237,10 +198,6 @@ def _length(far: ReadDistance, unit: Unit) -> float:
 
 
 # ------------------------------------------------------------------------------ keys and access
-
-
-def _partitioned_by(live: CompiledSide, fields: Sequence[str]) -> bool:
-    return set(fields) <= live.keys
 
 
 def choose_partition_key(
@@ -292,7 +249,7 @@ def _find_filter_field(
             name = key.column
             if join.kind is not JoinKind.INNER or name is None:
                 continue
-            if live.single or _partitioned_by(live, [name]):
+            if live.single or name in live.keys:
                 return name
     return None
 
@@ -308,8 +265,7 @@ def _list_impossible_accesses(
 ) -> Iterator[tuple[str, str]]:
     """Yields the impossible access methods, each with the reason."""
     own = [join for join in query.joins if join.archive == pasts.own]
-    endless = [j for j in own if _has_no_window(j)]
-    if endless and streaming:
+    if streaming and any(map(_has_no_window, own)):
         unbounded = "the archived pattern has no WITHIN: its partial matches would stay forever"
         yield "eager", unbounded
         yield "archive_first", unbounded
@@ -321,7 +277,7 @@ def _list_impossible_accesses(
         yield name, "no field that is equal in all live events is a key of the archive"
     elif live.reach != ReadRange():
         yield name, "live matches depend on events before them, which would be left out"
-    elif isinstance(live, PatternSide) and _is_strict(live):
+    elif isinstance(live, PatternSide) and Strategy.STRICT in live.prepared.plan.query.strategies:
         yield name, "strict contiguity looks at the events of all objects"
     elif own and query.joins[0].range.anchor is RangeAnchor.END:
         yield name, "with BEFORE END an archived match may end after the live match began"
@@ -334,10 +290,6 @@ def _has_no_window(join: ArchiveJoin) -> bool:
     query = join.query
     within = query.row_pattern.within if isinstance(query, RowPatternSide) else query.within
     return within is None and not is_single_event(query)
-
-
-def _is_strict(live: PatternSide) -> bool:
-    return Strategy.STRICT in live.prepared.plan.query.strategies
 
 
 def convert_latency(latency: str | int | float | None, shape: StreamSchema, unit: Unit) -> float:

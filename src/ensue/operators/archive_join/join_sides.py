@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +25,10 @@ from ensue.ir.traversal import iterate_bound_variables
 from ensue.operators.match.match_operator import match_queries
 from ensue.operators.row_match.compiled_clause import (
     CompiledClause,
+    compile_clause,
     require_bounded,
     require_open_end,
 )
-from ensue.operators.row_match.compiled_clause import compile_clause as prepared_clause
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import PlannerOptions
@@ -37,7 +36,6 @@ from ensue.projection.join_output import ProjectedSide
 from ensue.projection.row_pattern_output import MATCH_ID
 from ensue.projection.trigger_limits import RANK
 from ensue.runtime.compiled_query import CompiledQuery, compile_query, get_result_schema
-from ensue.runtime.composite import CompositeMember
 from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.event_pruning import get_relevant_types
 from ensue.runtime.live_matcher import LiveMatcher
@@ -52,78 +50,12 @@ from ensue.vector.take import create_empty_table
 _FIRST, _LAST = "\0start", "\0end"  # measures that no text can name
 
 
-class SideMatcher(CompositeMember, Protocol):
-    """Matches a side incrementally."""
-
-
-class CompiledSide(Protocol):
-    """A compiled side of an archive join."""
-
-    @property
-    def shape(self) -> StreamSchema:
-        """The shape of its events."""
-
-    @property
-    def limits(self) -> MatcherLimits: ...
-
-    @property
-    def side(self) -> ProjectedSide:
-        """The columns of its matches: `match_id`, `start`, `end`, and its variables."""
-
-    @property
-    def types(self) -> frozenset[str] | None:
-        """The relevant event types; None means all."""
-
-    @property
-    def reach(self) -> ReadRange:
-        """How far outside a range events affect the matches inside it."""
-
-    @property
-    def longest(self) -> ByTime | ByUnits | ByEvents | None:
-        """The longest duration of a match, if known."""
-
-    @property
-    def single(self) -> bool:
-        """Whether a match is one event and depends on no other."""
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The fields that are equal in all events of a match."""
-
-    @property
-    def whole_stream(self) -> bool:
-        """Whether it needs the events of all keys together nevertheless."""
-
-    @property
-    def keys_may_be_null(self) -> bool:
-        """Whether events with NULL keys may match."""
-
-    @property
-    def name(self) -> bytes:
-        """Identifies its matches."""
-
-    def matches(self, events: pa.Table) -> pa.Table:
-        """Returns the matches in complete ordered events, in time order."""
-
-    def matcher(self) -> SideMatcher:
-        """Creates a matcher."""
-
-    def ranked_matcher(self) -> SideMatcher:
-        """Creates a matcher whose matches have a rank for `compute_ranks`."""
-
-    @property
-    def ranked(self) -> pa.Schema:
-        """The columns of ranked matches."""
-
-
-# ------------------------------------------------------------------------------------ patterns
-
-
 @dataclass(frozen=True)
 class PatternSide:
     """A pattern with its conditions."""
 
     prepared: CompiledQuery
+    keys_may_be_null: bool = False  # whether events with NULL keys may match
 
     @property
     def shape(self) -> StreamSchema:
@@ -135,44 +67,49 @@ class PatternSide:
 
     @cached_property
     def side(self) -> ProjectedSide:
+        """The columns of its matches: `match_id`, `start`, `end`, and its variables."""
         variables = tuple(iterate_bound_variables(self.prepared.query.pattern))
         return ProjectedSide(get_result_schema(self.prepared), variables)
 
     @property
     def types(self) -> frozenset[str] | None:
+        """The relevant event types; None means all."""
         return get_relevant_types((self.prepared,))
 
     @property
     def reach(self) -> ReadRange:
+        """How far outside a range events affect the matches inside it."""
         return compute_read_range(self.prepared.query, intervals=self.shape.schema.intervals)
 
     @property
     def longest(self) -> ByTime | ByUnits | ByEvents | None:
+        """The longest duration of a match, if known."""
         if self.single and not self.shape.schema.intervals:
             return ByUnits(0)
         return self.prepared.plan.query.within
 
     @property
     def single(self) -> bool:
+        """Whether a match is one event and depends on no other."""
         return is_event(self.prepared.query.pattern)
 
     @property
     def keys(self) -> frozenset[str]:
+        """The fields that are equal in all events of a match."""
         return frozenset(e.field_name for e in self.prepared.plan.query.equivalence)
 
     @property
     def whole_stream(self) -> bool:
+        """Whether it needs the events of all keys together nevertheless."""
         return bool(self.prepared.plan.whole_stream)
 
     @property
-    def keys_may_be_null(self) -> bool:
-        return False
-
-    @property
     def name(self) -> bytes:
+        """Identifies its matches."""
         return self.prepared.result.identity
 
     def matches(self, events: pa.Table) -> pa.Table:
+        """Returns the matches in complete ordered events, in time order."""
         if not events.num_rows:
             return create_empty_table(self.side.schema)
         return match_queries((self.prepared,), events, ordered=True).tables[0]
@@ -181,6 +118,7 @@ class PatternSide:
         return LiveMatcher(self.prepared)
 
     def ranked_matcher(self) -> "RankedMatcher":
+        """Creates a matcher whose matches have a rank for `compute_ranks`."""
         return RankedMatcher(self.prepared)
 
     @property
@@ -207,8 +145,7 @@ def compute_ranks(matches: pa.Table, *, by_id: bool) -> Ints:
     return np.asarray(ranks.to_numpy(), np.int64)
 
 
-def select_patterns(sides: Sequence[CompiledSide]) -> tuple[CompiledQuery, ...]:
-    """Returns the compiled patterns among the sides."""
+def select_patterns(sides: "Sequence[CompiledSide]") -> tuple[CompiledQuery, ...]:
     return tuple(side.prepared for side in sides if isinstance(side, PatternSide))
 
 
@@ -223,6 +160,9 @@ class CompiledRowPatternSide:
     alias: str
     shape: StreamSchema
     ids: bool  # whether events have a field match_id
+    types: None = None  # every row counts
+    whole_stream: bool = False
+    keys_may_be_null: bool = True
 
     @property
     def limits(self) -> MatcherLimits:
@@ -232,19 +172,13 @@ class CompiledRowPatternSide:
     def side(self) -> ProjectedSide:
         schema = self.clause.schema
         time = plain_type(self.shape.arrow.field(self.shape.schema.end).type)
-        shown = [pa.field(f.name, plain_type(f.type)) for f in schema if self._is_shown(f.name)]
+        hidden = (_FIRST, _LAST) if self.ids else (_FIRST, _LAST, MATCH_ID)
+        shown = [pa.field(f.name, plain_type(f.type)) for f in schema if f.name not in hidden]
         fields = [
             schema.field(MATCH_ID), pa.field("start", time), pa.field("end", time),
             pa.field(self.alias, pa.struct(shown)),
         ]  # fmt: skip
         return ProjectedSide(pa.schema(fields), (self.alias,))
-
-    def _is_shown(self, name: str) -> bool:
-        return name not in (_FIRST, _LAST) and (self.ids or name != MATCH_ID)
-
-    @property
-    def types(self) -> frozenset[str] | None:
-        return None  # every row counts
 
     @property
     def reach(self) -> ReadRange:
@@ -263,14 +197,6 @@ class CompiledRowPatternSide:
     @property
     def keys(self) -> frozenset[str]:
         return frozenset(self.clause.key)
-
-    @property
-    def whole_stream(self) -> bool:
-        return False
-
-    @property
-    def keys_may_be_null(self) -> bool:
-        return True
 
     @property
     def name(self) -> bytes:
@@ -298,9 +224,8 @@ class CompiledRowPatternSide:
         columns = [_plain(result.column(field.name), field.type) for field in struct]
         event = pa.StructArray.from_arrays(columns, fields=list(struct))
         times = (_plain(result.column(n), schema.field("start").type) for n in (_FIRST, _LAST))
-        return pa.Table.from_arrays(
-            [to_single_array(result.column(MATCH_ID)), *times, event], schema=schema
-        )
+        ids = to_single_array(result.column(MATCH_ID))
+        return pa.Table.from_arrays([ids, *times, event], schema=schema)
 
 
 def _plain(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
@@ -308,56 +233,38 @@ def _plain(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     return array if array.type == type else array.cast(type)
 
 
-class RowPatternSideMatcher:
+class RowPatternSideMatcher(RowPatternMatcher):
     """Matches a clause incrementally as a side of a join."""
 
     def __init__(self, prepared: CompiledRowPatternSide) -> None:
+        clause, schema = prepared.clause, prepared.shape.schema
+        order = tuple(schema.order)
+        super().__init__(clause, SourceSchema(clause.arrow, schema.end, schema.type_column, order))
         self.prepared = prepared
-        schema = prepared.shape.schema
-        source = SourceSchema(
-            prepared.clause.arrow, schema.end, schema.type_column, tuple(schema.order)
-        )
-        self.matcher = RowPatternMatcher(prepared.clause, source)
 
     def feed(self, events: pa.Table) -> pa.Table:
-        return self.prepared.shown(self.matcher.feed(events))
+        return self.prepared.shown(super().feed(events))
 
     def advance(self, now: float) -> pa.Table:
-        return self.prepared.shown(self.matcher.advance(now))
+        return self.prepared.shown(super().advance(now))
 
     def finish(self) -> pa.Table:
-        return self.prepared.shown(self.matcher.finish())
-
-    def deadline(self) -> float | None:
-        return self.matcher.deadline()
-
-    @property
-    def partial_matches(self) -> int:
-        return self.matcher.partial_matches
-
-    @property
-    def state_bytes(self) -> int:
-        return self.matcher.state_bytes
-
-    def save(self) -> bytes:
-        return self.matcher.save()
-
-    def restore(self, data: bytes) -> None:
-        self.matcher.restore(data)
+        return self.prepared.shown(super().finish())
 
 
 # ------------------------------------------------------------------------------------ compilation
+
+CompiledSide = PatternSide | CompiledRowPatternSide
 
 
 def compile_side(
     side: JoinSide, shape: StreamSchema, planning: PlannerOptions, *, streaming: bool = False
 ) -> CompiledSide:
-    """Compiles a checked side for events of a shape."""
     if not isinstance(side, RowPatternSide):
         return PatternSide(compile_query(side, shape, planning, streaming=streaming))
     if streaming:
         require_open_end(side.row_pattern)
-    compiled = prepared_clause(
+    compiled = compile_clause(
         side.row_pattern, shape.arrow, planning.limits, ids=True, session=shape.schema.session
     )
     if streaming:

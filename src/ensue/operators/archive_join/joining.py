@@ -99,9 +99,8 @@ class MatchJoiner:
         query = self.archive_join
         return JoinSchema([self.live, *sides], query.returns, query.having, query.columns)
 
-    @cached_property
+    @property
     def result(self) -> pa.Schema:
-        """The columns of the result."""
         return self._delivered.result
 
     @cached_property
@@ -114,8 +113,7 @@ class MatchJoiner:
 
     @cached_property
     def _on_shapes(self) -> tuple[JoinSchema, ...]:
-        """For each join the shape of the sides that its ON may use: its own and earlier visible
-        ones."""
+        """The shape of the sides that the ON of each join may use: its own and earlier ones."""
         shapes, sides = [], [self.live]
         for join, side in zip(self.archive_join.joins, self.archived, strict=True):
             shapes.append(JoinSchema([*sides, side]))
@@ -123,34 +121,25 @@ class MatchJoiner:
         return tuple(shapes)
 
     @cached_property
-    def _reaches(self) -> tuple[TimeRange, ...]:
+    def _ranges(self) -> tuple[TimeRange, ...]:
         return tuple(TimeRange.of(join.range, self.unit) for join in self.archive_join.joins)
-
-    def anchors(self, number: int, live: pa.Table) -> Times:
-        """Returns the times from which the range of a join is counted back."""
-        anchor = self.archive_join.joins[number].range.anchor
-        return get_match_times(live, "start" if anchor is RangeAnchor.START else "end", self.unit)
 
     def ranges(self, number: int, live: pa.Table) -> tuple[Times, Times]:
         """Returns the first and last time of archived matches, both included."""
-        anchors, reaches = self.anchors(number, live), self._reaches[number]
-        return reaches.since(anchors), reaches.until(anchors)
+        anchor, range_ = self.archive_join.joins[number].range.anchor, self._ranges[number]
+        name = "start" if anchor is RangeAnchor.START else "end"
+        times = get_match_times(live, name, self.unit)
+        return range_.since(times), range_.until(times)
 
     def live_keys(self, live: pa.Table, equal: KeyEquality) -> pa.Array:
-        """Returns the key values of live matches."""
-        all_rows = np.arange(live.num_rows)
-        return _values(JoinedRows(self._live_shape, [live], [all_rows]), equal.live)
+        rows = JoinedRows(self._live_shape, [live], [np.arange(live.num_rows)])
+        if isinstance(equal.live, FieldRef) and equal.live.name is not None:
+            return rows.gathered.values(equal.live)  # in its own type
+        return to_arrow(rows.values(equal.live), rows.shape.unit)
 
-    def archived_keys(
-        self, number: int, archived: pa.Table, equal: KeyEquality | None
-    ) -> pa.Array:
-        """Returns the key values of archived matches."""
-        assert equal is not None
-        all_rows = np.arange(archived.num_rows)
-        rows = JoinedRows(self._archived_shapes[number], [archived], [all_rows])
-        return get_first_values(rows, equal.archived)
-
-    # ---------------------------------------------------------------------------- rows
+    def archived_keys(self, number: int, archived: pa.Table, equal: KeyEquality) -> pa.Array:
+        shape, all_rows = self._archived_shapes[number], np.arange(archived.num_rows)
+        return get_first_values(JoinedRows(shape, [archived], [all_rows]), equal.archived)
 
     def joined(self, live: pa.Table, archived: Sequence[pa.Table]) -> pa.Table:
         """Joins live matches with candidates of archived matches."""
@@ -181,60 +170,54 @@ class MatchJoiner:
         live, chosen = tables[0], rows[0]
         since, until = self.ranges(number, live)
         starts, ends = (get_match_times(archived, name, self.unit) for name in ("start", "end"))
-        codes = self._codes(number, live, archived)
-        key_codes_of_both = codes[0][chosen], codes[1]
-        shape = self._on_shapes[number]
-        pairs_found: list[tuple[Ints, Ints]] = []
-        for left, right in join_intervals(
-            key_codes_of_both, since[chosen], until[chosen], starts, ends
-        ):
-            is_kept = self._filter_pairs(shape, join, [*tables, archived], rows, left, right)
-            pairs_found.append((left[is_kept], right[is_kept]))
-        left, right = (np.concatenate([_EMPTY, *(f[k] for f in pairs_found)]) for k in (0, 1))
+        live_codes, archived_codes = encode_keys(
+            [self.live_keys(live, e) for e in self.equal[number]],
+            [self.archived_keys(number, archived, e) for e in self.equal[number]],
+            live.num_rows,
+            archived.num_rows,
+        )
+        codes = live_codes[chosen], archived_codes
+        lefts, rights = [_EMPTY], [_EMPTY]
+        for left, right in join_intervals(codes, since[chosen], until[chosen], starts, ends):
+            fits = self._filter_pairs(number, [*tables, archived], rows, left, right)
+            lefts.append(left[fits])
+            rights.append(right[fits])
+        left, right = np.concatenate(lefts), np.concatenate(rights)
+        if not len(left):
+            return left, right
         ranks = compute_ranks(archived, by_id=isinstance(join.query, RowPatternSide))
-        if join.last is not None and len(left):
-            is_kept = select_latest(left, right, starts, ends, ranks, join.last)
-            left, right = left[is_kept], right[is_kept]
-        order = _sort_pairs(left, right, starts, ends, ranks)
+        if join.last is not None:
+            latest = select_latest(left, right, starts, ends, ranks, join.last)
+            left, right = left[latest], right[latest]
+        order = np.lexsort((ranks[right], starts[right], ends[right], left))
         return left[order], right[order]
 
     def _filter_pairs(
         self,
-        shape: JoinSchema,
-        join: ArchiveJoin,
+        number: int,
         tables: Sequence[pa.Table],
         rows: Sequence[Ints],
         left: Ints,
         right: Ints,
     ) -> Bools:
+        join = self.archive_join.joins[number]
         if not (join.on or join.equivalence) or not len(left):
             return np.ones(len(left), np.bool_)
-        joined = JoinedRows(shape, tables, [*(numbers[left] for numbers in rows), right])
+        chosen = [*(numbers[left] for numbers in rows), right]
+        joined = JoinedRows(self._on_shapes[number], tables, chosen)
         holds = joined.holds(join.on)
         sides = (0, len(tables) - 1)  # [attr] is of the live match and of this archived one
         for equivalence in join.equivalence:
             holds &= are_values_equal(joined, sides, equivalence.field_name)
         return holds
 
-    def _codes(self, number: int, live: pa.Table, archived: pa.Table) -> tuple[Ints, Ints]:
-        equal = self.equal[number]
-        live_rows = JoinedRows(self._live_shape, [live], [np.arange(live.num_rows)])
-        all_rows = np.arange(archived.num_rows)
-        archived_rows = JoinedRows(self._archived_shapes[number], [archived], [all_rows])
-        return encode_keys(
-            [_values(live_rows, e.live) for e in equal],
-            [get_first_values(archived_rows, e.archived) for e in equal],
-            live.num_rows,
-            archived.num_rows,
-        )
-
     def _table(self, tables: Sequence[pa.Table], rows: Sequence[Ints]) -> pa.Table:
         if not len(rows[0]):
             return self.nothing()
         joined = JoinedRows(self._delivered, tables, rows)
-        is_kept = evaluate_having(joined)
-        if is_kept is not None:
-            rows = filter_rows(rows, is_kept)
+        fits = evaluate_having(joined)
+        if fits is not None:
+            rows = filter_rows(rows, fits)
             joined = JoinedRows(self._delivered, tables, rows)
         limit = self.archive_join.limit
         table = joined.table(self.identity)
@@ -243,17 +226,10 @@ class MatchJoiner:
         return table.filter(pa.array(_first_of_each(rows[0], limit.count)))
 
     def nothing(self) -> pa.Table:
-        """Returns the empty result."""
         return create_empty_table(self.result)
 
 
 _EMPTY = np.zeros(0, np.int64)
-
-
-def _values(rows: JoinedRows, expr: Expr) -> pa.Array:
-    if isinstance(expr, FieldRef) and expr.name is not None:
-        return rows.gathered.values(expr)  # in its own type
-    return to_arrow(rows.values(expr), rows.shape.unit)
 
 
 def _add_unmatched(left: Ints, right: Ints, count: int, join: ArchiveJoin) -> tuple[Ints, Ints]:
@@ -267,12 +243,6 @@ def _add_unmatched(left: Ints, right: Ints, count: int, join: ArchiveJoin) -> tu
     right = np.concatenate([right, np.full(len(missing), -1, np.int64)])
     order = np.argsort(left, kind="stable")
     return left[order], right[order]
-
-
-def _sort_pairs(left: Ints, right: Ints, starts: Times, ends: Times, ranks: Ints) -> Ints:
-    if not len(left):
-        return _EMPTY
-    return np.lexsort((ranks[right], starts[right], ends[right], left))
 
 
 def _first_of_each(rows: Ints, count: int) -> Bools:

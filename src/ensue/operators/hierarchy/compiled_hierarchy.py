@@ -22,7 +22,6 @@ from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.query import TIMED_OUT
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.layer_stream import MEMBER, LayerEventStream, fold_members
-from ensue.planner.hierarchy_modules import HierarchyModule
 from ensue.planner.hierarchy_stages import InliningChoice, StagePlan, build_stages
 from ensue.projection.match_ids import ORDINAL
 from ensue.projection.values import MatchValues
@@ -38,22 +37,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class InlinedLayer:
-    """A layer whose nested complex events are inlined, and what rebuilds them from its matches."""
+    """A layer whose nested complex events are inlined, with the data to rebuild them."""
 
     flat: CompiledQuery  # the inlined query
     stream: LayerEventStream  # of its events
     inlined: InlinedQuery
-    layers: Mapping[
-        str, tuple[CompiledQuery, LayerEventStream]
-    ]  # of the inlined events, by definition
-
-
-def build_modules(inlined: InlinedQuery) -> tuple[HierarchyModule, ...]:
-    """Returns the inlined complex events as modules of a join tree."""
-    return tuple(
-        HierarchyModule(b.name, b.box, b.variables, b.within, b.level, b.precursor)
-        for b in inlined.boxes
-    )
+    # of the inlined events, by definition
+    layers: Mapping[str, tuple[CompiledQuery, LayerEventStream]]
 
 
 def build_inlined_result(
@@ -95,19 +85,22 @@ class _InlinedResult:
             if name in self.matches.rows or name in self.matches.lists:
                 type_ = types[variable]
                 is_complex = isinstance(type_, str) and type_ in stream.complex_
-                complex_ = str(type_) if is_complex else ""
-                by_type.setdefault(complex_, []).append(variable)
+                by_type.setdefault(str(type_) if is_complex else "", []).append(variable)
         for complex_, variables in by_type.items():
-            used_rows = sorted_unique(
-                np.concatenate([self.matches.elements(flat[v]) for v in variables])
-            )
+            elements = [self.matches.elements(flat[v]) for v in variables]
+            used_rows = sorted_unique(np.concatenate(elements))
             events = self.events.take(pa.array(used_rows))
             numbers.append(events.column(ORDINAL).to_numpy())
             pieces.append(self._convert_events(stream, complex_, events))
             for variable in variables:
-                _assign_rows(
-                    self.matches, flat[variable], variable, used_rows, offset, rows, lists
-                )
+                name = flat[variable]
+                if name in self.matches.lists:
+                    offsets, inside = self.matches.lists[name]
+                    lists[variable] = offsets, offset + np.searchsorted(used_rows, inside)
+                else:
+                    bound = self.matches.rows[name]
+                    places = offset + np.searchsorted(used_rows, bound)
+                    rows[variable] = np.where(bound < 0, np.int64(-1), places)
             offset += len(used_rows)
         for variable in types:
             inner = (*path, variable)
@@ -117,9 +110,15 @@ class _InlinedResult:
                 numbers.append(np.zeros(inner_events.num_rows, np.int64))
                 rows[variable] = offset + np.arange(inner_events.num_rows)
                 offset += inner_events.num_rows
-        return self._build_result(
-            prepared, stream, Matches(rows, lists, self.matches.count), pieces, numbers
-        )
+        table = pa.concat_tables(pieces).unify_dictionaries()
+        order = stream.order(pieces)
+        positions = np.empty(len(order), np.int64)
+        positions[order] = np.arange(len(order))
+        numbered = table.append_column(ORDINAL, pa.array(np.concatenate(numbers)))
+        matches = Matches(rows, lists, self.matches.count)
+        moved = matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
+        filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
+        return build_result(filtered, moved, numbered.take(pa.array(order)))
 
     def _convert_events(
         self, stream: LayerEventStream, complex_: str, events: pa.Table
@@ -129,50 +128,9 @@ class _InlinedResult:
         if complex_:
             return stream.convert_complex(complex_, flat.back(complex_, events))
         raw = events.select(stream.raw.arrow.names).cast(stream.raw.arrow)
-        converted = stream.convert_input(
-            raw, events.column(LAST_POSITION).to_numpy(), events.column(FIRST_POSITION).to_numpy()
-        )
+        positions = (events.column(name).to_numpy() for name in (LAST_POSITION, FIRST_POSITION))
+        converted = stream.convert_input(raw, *positions)
         return create_empty_table(stream.shape.arrow) if converted is None else converted
-
-    def _build_result(
-        self,
-        prepared: CompiledQuery,
-        stream: LayerEventStream,
-        matches: Matches,
-        pieces: list[pa.Table],
-        numbers: list[Ints],
-    ) -> pa.Table:
-        table = pa.concat_tables(pieces).unify_dictionaries()
-        order = stream.order(pieces)
-        positions = np.empty(len(order), np.int64)
-        positions[order] = np.arange(len(order))
-        numbered = table.append_column(ORDINAL, pa.array(np.concatenate(numbers)))
-        moved = matches.moved(lambda rows: np.where(rows < 0, np.int64(-1), positions[rows]))
-        filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
-        return build_result(filtered, moved, numbered.take(pa.array(order)))
-
-
-def _assign_rows(
-    matches: Matches,
-    flat: str,
-    variable: str,
-    used_rows: Ints,
-    offset: int,
-    rows: dict[str, Ints],
-    lists: dict[str, tuple[Ints, Ints]],
-) -> None:
-    """Translates a variable's rows into positions among the selected rows."""
-    if flat in matches.lists:
-        offsets, elements = matches.lists[flat]
-        lists[variable] = offsets, offset + np.searchsorted(used_rows, elements)
-    else:
-        bound = matches.rows[flat]
-        rows[variable] = np.where(
-            bound < 0, np.int64(-1), offset + np.searchsorted(used_rows, bound)
-        )
-
-
-# ---------------------------------------------------------------------------- layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +140,7 @@ class CompiledLayer:
     layer: Layer
     stream: LayerEventStream
     prepared: CompiledQuery
-    found: pa.Schema  # its complex events, as layers above read them
+    event_schema: pa.Schema  # its complex events, as layers above read them
     result: pa.Schema  # its matches, as delivered
     waits: int | float  # how far its time lags the input events
     settles: int | float  # how long after their end its matches are known
@@ -198,7 +156,7 @@ class CompiledLayer:
 
     def events(self, matches: pa.Table) -> pa.Table:
         """Converts matches to the columns that layers above read."""
-        return fold_members(matches).select(self.found.names)
+        return fold_members(matches).select(self.event_schema.names)
 
     def delivered(self, events: pa.Table) -> pa.Table:
         """Converts the layer's complex events to the delivered columns."""
@@ -221,7 +179,7 @@ class CompiledHierarchy:
     hierarchy: Hierarchy
     layers: tuple[CompiledLayer, ...]  # lower ones first, without those that are only inlined
     shape: StreamSchema  # of the input events
-    boxes: tuple[InliningChoice, ...] = ()  # how nested complex events are found
+    boxes: tuple[InliningChoice, ...] = ()  # how nested complex events are matched
     trace: bool = False
 
     @property
@@ -229,29 +187,39 @@ class CompiledHierarchy:
         """The results by layer; top queries are last, under the names of `Hierarchy.on_top`."""
         return {p.layer.name: p.result for p in self.layers if p.layer.delivered}
 
+    @property
+    def length(self) -> int | float | None:
+        """How far back in time a match of the top layer may start; None: any time."""
+        total: int | float = 0
+        for layer in self.layers:
+            length = window_to_ticks(layer.layer.query.within, layer.stream.shape.unit)
+            if length is None:
+                return None
+            total += length
+        return total
+
 
 def build_event_schema(result: pa.Schema, layer: Layer) -> pa.Schema:
-    members = [f for f in result if f.name.startswith(MEMBER)]
+    """Folds the member columns of a layer's result into one struct."""
     if not layer.members or not returns_matches(layer.query):
         return result
+    members = [f for f in result if f.name.startswith(MEMBER)]
     members_type = pa.struct([pa.field(f.name.removeprefix(MEMBER), f.type) for f in members])
     others = [f for f in result if not f.name.startswith(MEMBER)]
     return pa.schema([*others, pa.field(MEMBERS, members_type)])
 
 
-def build_delivered_schema(found: pa.Schema, layer: Layer) -> pa.Schema:
-    """Returns the delivered columns: those that the level's query alone would return."""
+def build_delivered_schema(event_schema: pa.Schema, layer: Layer) -> pa.Schema:
+    """Returns the delivered columns, as if the level's query ran alone."""
     if not returns_matches(layer.query) or not layer.delivered:
-        return found
-    own = {name: found.field(get_layer_column(name)).type for name in layer.fields}
-    standard = [f for f in found if f.name in STANDARD_FIELDS and f.name not in own]
+        return event_schema
+    own = {name: event_schema.field(get_layer_column(name)).type for name in layer.fields}
+    standard = [f for f in event_schema if f.name in STANDARD_FIELDS and f.name not in own]
     fields = [*standard, *(pa.field(name, type_) for name, type_ in own.items())]
     if layer.members and MEMBERS not in own:
-        fields.append(found.field(MEMBERS))
+        fields.append(event_schema.field(MEMBERS))
     return pa.schema(fields)
 
-
-# ---------------------------------------------------------------------------- stages
 
 LAST, FIRST = "__last", "__first"  # keys of an event's last and first member
 
@@ -269,7 +237,6 @@ class CompiledStage:
 
     @property
     def shape(self) -> StreamSchema:
-        """The shape of the input events."""
         return self.hierarchy.shape
 
     @property
@@ -279,7 +246,6 @@ class CompiledStage:
 
     @property
     def delivered(self) -> tuple[str, ...]:
-        """The levels that it delivers."""
         return tuple(p.layer.name for p in self.layers if p.layer.delivered)
 
     @property
@@ -290,21 +256,16 @@ class CompiledStage:
         """
         own = {p.layer.name: p for p in self.layers}
         delivered = {name: own[name].result for name in self.delivered}
-        return delivered | {
-            f"->{name}": build_exchange_schema(own[name].found) for name in self.stage.gives
-        }
+        sent = {f"->{n}": build_exchange_schema(own[n].event_schema) for n in self.stage.gives}
+        return delivered | sent
 
 
 def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:
     """Splits a hierarchy into stages, each of which depends on earlier ones only."""
     by_name = {p.layer.name: p for p in hierarchy.layers}
-    lengths = [
-        window_to_ticks(p.layer.query.within, p.stream.shape.unit) for p in hierarchy.layers
-    ]
-    known = [length for length in lengths if length is not None]
     later = sum(p.settles - p.waits for p in hierarchy.layers if p.settles != p.waits)
-    bounded = len(known) == len(lengths) and math.isfinite(later)
-    reach = 2 * sum(known) + later if bounded else None
+    length = hierarchy.length
+    reach = None if length is None or math.isinf(later) else 2 * length + later
     stages: list[CompiledStage] = []
     settles: dict[str, int | float] = {}  # how far a layer's known events lag the stream
     for stage in build_stages([_with_inlined_types(p) for p in hierarchy.layers]):
@@ -316,7 +277,7 @@ def compile_stages(hierarchy: CompiledHierarchy) -> tuple[CompiledStage, ...]:
             later = prepared.settles - prepared.waits if prepared.settles != prepared.waits else 0
             layers[layer.name] = replace(prepared, waits=waits, settles=waits + later)
             settles[layer.name] = hold + layers[layer.name].settles
-        takes = {name: build_exchange_schema(by_name[name].found) for name in stage.takes}
+        takes = {name: build_exchange_schema(by_name[name].event_schema) for name in stage.takes}
         stages.append(CompiledStage(stage, hierarchy, tuple(layers.values()), takes, hold, reach))
     return tuple(stages)
 
@@ -330,7 +291,7 @@ def _with_inlined_types(prepared: CompiledLayer) -> Layer:
     return replace(layer, query=flat, uses=tuple(prepared.source.complex_))
 
 
-def build_exchange_schema(found: pa.Schema) -> pa.Schema:
+def build_exchange_schema(event_schema: pa.Schema) -> pa.Schema:
     """Returns the schema of complex events between stages, with the keys of their members."""
-    fields = [field for field in found if field.name not in (LAST_POSITION, FIRST_POSITION)]
+    fields = [field for field in event_schema if field.name not in (LAST_POSITION, FIRST_POSITION)]
     return pa.schema([*fields, pa.field(LAST, pa.binary()), pa.field(FIRST, pa.binary())])

@@ -1,6 +1,7 @@
 """Explains the plan of a hierarchy, for events with known or inferred columns."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
 
@@ -34,27 +35,22 @@ def explain_compiled_hierarchy(
     compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """Explains a compiled hierarchy; `more` has further text by layer name."""
-    plans = list_layer_plans(compiled)
-    keys = list(_describe_stages(compiled))
-    return explain_hierarchy(compiled.hierarchy, compiled.boxes, plans, keys, more)
+    plans, stages = _list_layer_plans(compiled), list(_describe_stages(compiled))
+    return explain_hierarchy(compiled.hierarchy, compiled.boxes, plans, stages, more)
 
 
 def draw_compiled_hierarchy(compiled: CompiledHierarchy) -> str:
-    """Draws a compiled hierarchy as SVG."""
-    return draw_hierarchy(compiled.hierarchy, compiled.boxes, list_layer_plans(compiled))
+    return draw_hierarchy(compiled.hierarchy, compiled.boxes, _list_layer_plans(compiled))
 
 
-def list_layer_plans(compiled: CompiledHierarchy) -> list[LayerPlan]:
+def _list_layer_plans(compiled: CompiledHierarchy) -> list[LayerPlan]:
     """Returns the plans of the layers that run as separate matchers."""
-    return [
-        LayerPlan(
-            layer.layer.name,
-            layer.prepared.plan if layer.opened is None else layer.opened.flat.plan,
-            layer.layer.delivered,
-            layer.waits > 0,
-        )
-        for layer in compiled.layers
-    ]
+    plans = []
+    for layer in compiled.layers:
+        query = layer.prepared if layer.opened is None else layer.opened.flat
+        name, delivered = layer.layer.name, layer.layer.delivered
+        plans.append(LayerPlan(name, query.plan, delivered, layer.waits > 0))
+    return plans
 
 
 def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
@@ -63,15 +59,13 @@ def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
     if len(stages) == 1:
         return
     yield f"{len(stages)} stages on Spark, a shuffle between them:"
+    hierarchy = compiled.hierarchy
     for stage in stages:
         key = ", ".join(f"[{name}]" for name in stage.stage.key) or "one task, no key"
-        names = ", ".join(_describe_layer(p.layer.name, compiled.hierarchy) for p in stage.layers)
+        names = [layer.layer.name for layer in stage.layers]
+        shown = (n if n and not hierarchy.tops else name_layer(n, hierarchy) for n in names)
         takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
-        yield f"  {stage.stage.number + 1}. {key}: {names}{takes}"
-
-
-def _describe_layer(name: str, hierarchy: Hierarchy) -> str:
-    return name if name and not hierarchy.tops else name_layer(name, hierarchy)
+        yield f"  {stage.stage.number + 1}. {key}: {', '.join(shown)}{takes}"
 
 
 def infer_shape(hierarchy: Hierarchy) -> StreamSchema:
@@ -93,12 +87,9 @@ def infer_shape(hierarchy: Hierarchy) -> StreamSchema:
     for name, fields_of_type in types.items():
         columns = [(time, time)]
         for field, inferred in fields_of_type.items():
-            column = field if field not in fields else f"{field}@{name}"
-            if fields.get(field, arrow_type(inferred, "us", None)) == arrow_type(
-                inferred, "us", None
-            ):
-                column = field
-            fields[column] = arrow_type(inferred, "us", None)
+            type_ = arrow_type(inferred, "us", None)
+            column = field if fields.get(field, type_) == type_ else f"{field}@{name}"
+            fields[column] = type_
             columns.append((field, column))
         by_type[name] = columns
     fields[time] = arrow_type(kind, "us", None)
@@ -122,37 +113,28 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
     compiled = perf_counter()
     live = _run(hierarchy, events)
     done = perf_counter()
-    more = {name: counts.told() for name, counts in live.counted.items()}
     seconds = f"compiling {compiled - began:.3f} s, all layers {done - compiled:.3f} s"
     summary = f"the hierarchy in {events.num_rows:,} events: {seconds}"
-    return f"{explain_compiled_hierarchy(hierarchy, more)}\n\n{summary}"
+    return f"{explain_compiled_hierarchy(hierarchy, live.describe_layers())}\n\n{summary}"
 
 
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
     live = _CountingMatcher(hierarchy)
     for piece in slices_by_time(events, hierarchy.shape, PIECE):
         live.feed(StageInput.of(piece))
-        live.advance(
-            get_end_times(piece, hierarchy.shape)[-1].item()
-        )  # so that expired matches are not counted
+        now = get_end_times(piece, hierarchy.shape)[-1].item()
+        live.advance(now)  # so that expired matches are not counted
     live.finish()
     return live
 
 
+@dataclass
 class _LayerCounts:
     """Counts the matches, partial matches and seconds of a layer."""
 
-    def __init__(self, layer: BufferedLayer) -> None:
-        self.engine = layer.matcher.engine
-        self.plan = layer.matcher.prepared.plan
-        self.found = self.most = 0
-        self.seconds = 0.0
-
-    def told(self) -> str:
-        counters = self.engine.counters() if isinstance(self.engine, Engine) else None
-        seconds = (("this layer", self.seconds),)
-        met = RunCounts(self.engine.rows, self.found, counters, self.most, seconds)
-        return format_analysis(self.plan, met)
+    matches: int = 0
+    most_partial: int = 0
+    seconds: float = 0.0
 
 
 class _CountingMatcher(HierarchyMatcher):
@@ -163,16 +145,27 @@ class _CountingMatcher(HierarchyMatcher):
         self.counted: dict[str, _LayerCounts] = {}
         for layer in self.layers:
             layer.matcher.engine = layer.matcher.prepared.engine(counted=True)
-            self.counted[layer.layer.layer.name] = _LayerCounts(layer)
+            self.counted[layer.name] = _LayerCounts()
 
-    def _up(self, step: Step) -> list[pa.Table]:
+    def describe_layers(self) -> dict[str, str]:
+        """Returns the estimates and actual figures of each layer."""
+        texts = {}
+        for layer in self.layers:
+            engine, counts = layer.matcher.engine, self.counted[layer.name]
+            counters = engine.counters() if isinstance(engine, Engine) else None
+            seconds = (("this layer", counts.seconds),)
+            run = RunCounts(engine.rows, counts.matches, counters, counts.most_partial, seconds)
+            texts[layer.name] = format_analysis(layer.matcher.prepared.plan, run)
+        return texts
+
+    def _up(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             began = perf_counter()
             events = step(layer, lower)
-            counts = self.counted[layer.layer.layer.name]
+            counts, partial = self.counted[layer.name], layer.matcher.engine.partial_matches
             counts.seconds += perf_counter() - began
-            counts.found += events.num_rows
-            counts.most = max(counts.most, counts.engine.partial_matches)
+            counts.matches += events.num_rows
+            counts.most_partial = max(counts.most_partial, partial)
             return events
 
-        return super()._up(counted)
+        return super()._up(counted, inputs)

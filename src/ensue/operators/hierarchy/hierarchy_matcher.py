@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,13 @@ from ensue.runtime.event_buffer import BufferedEvents
 from ensue.runtime.live_matcher import LiveMatcher
 from ensue.runtime.stage import StageInput
 from ensue.vector import evaluation as vectors
-from ensue.vector.arrow_types import window_to_ticks
 from ensue.vector.event_table import StreamSchema, get_end_times
 from ensue.vector.match_rows import Matches
 from ensue.vector.take import create_empty_table
 
 Ints = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
 NO_ROWS: Ints = np.zeros(0, np.int64)
-
 
 Step = Callable[["BufferedLayer", Mapping[str, pa.Table]], pa.Table]
 
@@ -39,7 +39,7 @@ class LayerMatcher(LiveMatcher):
     def __init__(self, layer: CompiledLayer) -> None:
         super().__init__(layer.prepared)
         self.ranked = layer.ranked
-        self.late = RANK in layer.found.names  # matches are known in another order
+        self.late = RANK in layer.event_schema.names  # matches are known in another order
 
     def _built(self, matches: Matches, known: BufferedEvents) -> pa.Table:
         if self.ranked and matches.count > 1:
@@ -66,11 +66,12 @@ class BufferedLayer:
 
     def __init__(self, layer: CompiledLayer) -> None:
         self.layer = layer
+        self.name = layer.layer.name
         self.matcher = InlinedMatcher(layer) if layer.opened else LayerMatcher(layer)
         self.timeouts = [LiveMatcher(query) for query in layer.timeouts or ()]
         self.waiting: list[pa.Table] = []
         self._timed_out: list[pa.Table] = []  # since the last delivery
-        self._nothing = create_empty_table(layer.found)
+        self._nothing = create_empty_table(layer.event_schema)
         self._none = layer.delivered(self._nothing) if layer.layer.delivered else self._nothing
 
     def take(
@@ -87,8 +88,7 @@ class BufferedLayer:
                 self.waiting.append(stream.convert_complex(name, lower[name]))
 
     def pass_time(self, now: float, *, alone: bool = False) -> pa.Table:
-        """Returns the complex events that are certain `now`; `alone`: time passes
-        without events."""
+        """Returns the events that are certain `now`; `alone`: time passes without events."""
         pieces = self._feed_ready(now)
         for matcher in self.timeouts:
             if math.isfinite(self.layer.waits):
@@ -107,15 +107,11 @@ class BufferedLayer:
         return self._concat_events([*fed, self.matcher.finish()])
 
     def delivered(self, events: pa.Table) -> pa.Table:
-        """Returns the complex events in the delivered columns, with the timeouts since the last
-        call."""
+        """Converts events to the delivered columns; adds the timeouts since the last call."""
         delivered = self.layer.delivered(events) if events.num_rows else self._none
         timed_out, self._timed_out = self._timed_out, []
-        pieces = [
-            project_timeouts(t, self.layer.layer, self.layer.result)
-            for t in timed_out
-            if t.num_rows
-        ]
+        layer, result = self.layer.layer, self.layer.result
+        pieces = [project_timeouts(t, layer, result) for t in timed_out if t.num_rows]
         return pa.concat_tables([delivered, *pieces]) if pieces else delivered
 
     def _feed_ready(self, now: float) -> list[pa.Table]:
@@ -129,7 +125,7 @@ class BufferedLayer:
         tables = [self.layer.events(piece) for piece in pieces if piece.num_rows]
         if not tables:
             return self._nothing
-        return tables[0] if len(tables) == 1 else concat_tables(self.layer.found, tables)
+        return tables[0] if len(tables) == 1 else concat_tables(self.layer.event_schema, tables)
 
     def _take_ready(self, now: float) -> pa.Table | None:
         """Removes the events from the buffer that no earlier one can precede, in order."""
@@ -144,7 +140,6 @@ class BufferedLayer:
         return stream.merged(pieces) if pieces else None
 
     def deadline(self) -> float | None:
-        """Returns the stream time at which something that waits for time is certain."""
         times = [due for m in self.matchers if (due := m.engine.deadline()) is not None]
         times += [self.layer.source.ends(p).min().item() for p in self.waiting]
         return None if not times else min(times) + self.layer.waits
@@ -178,54 +173,12 @@ class BufferedLayer:
 
 
 class LayeredMatcher:
-    """The layers of a matcher."""
+    """Feeds a stream to layers, lower ones first; subclasses number the events."""
 
-    layers: list[BufferedLayer]
+    state_name: str  # of the part of a saved state that subclasses write
 
-    def _collect_levels(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
-        """Returns the delivered table of each level."""
-        own = (layer for layer in self.layers if layer.layer.layer.delivered)
-        return [layer.delivered(results[layer.layer.layer.name]) for layer in own]
-
-    def deadline(self) -> float | None:
-        """Returns the stream time at which something that waits for time is certain."""
-        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
-        return min(times, default=None)
-
-    def others_hold(self, size: float) -> None:
-        """Counts delivered results of this size, still in memory, against the memory limit."""
-        for matcher in (m for layer in self.layers for m in layer.matchers):
-            matcher.engine.others_hold(size)
-
-    @property
-    def partial_matches(self) -> int:
-        return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
-
-
-class HierarchyMatcher(LayeredMatcher):
-    """Feeds slices of an ordered stream to the layers; the result has a table per
-    delivered level."""
-
-    def __init__(self, prepared: CompiledHierarchy) -> None:
-        self.prepared = prepared
-        self.layers = [BufferedLayer(layer) for layer in prepared.layers]
-        self.rows = 0  # input events so far
-        self._starts = _StartPositions(prepared)
-
-    def feed(self, given: StageInput) -> list[pa.Table]:
-        """Returns the complex events that the next events complete, by level."""
-        events = given.bare
-        if not events.num_rows:
-            return self._empty()
-        at = np.arange(self.rows, self.rows + events.num_rows)
-        self.rows += events.num_rows
-        begun, now = self._starts(events, at)
-
-        def feed(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
-            layer.take(events, lower, at, begun)
-            return layer.pass_time(now)
-
-        return self._up(feed)
+    def __init__(self, layers: Sequence[CompiledLayer]) -> None:
+        self.layers = [BufferedLayer(layer) for layer in layers]
 
     def advance(self, now: float) -> list[pa.Table]:
         """Returns the complex events that only waited for time to pass, once it is `now`."""
@@ -234,7 +187,7 @@ class HierarchyMatcher(LayeredMatcher):
             layer.take(None, lower, NO_ROWS, NO_ROWS)
             return layer.pass_time(now, alone=True)
 
-        return self._up(advance)
+        return self._up(advance, self._empty_inputs())
 
     def finish(self) -> list[pa.Table]:
         """Returns the complex events that only waited for the stream to end."""
@@ -243,55 +196,106 @@ class HierarchyMatcher(LayeredMatcher):
             layer.take(None, lower, NO_ROWS, NO_ROWS)
             return layer.finish()
 
-        return self._up(finish)
+        return self._up(finish, self._empty_inputs())
 
-    def _up(self, step: Step) -> list[pa.Table]:
-        """Applies a step to each layer, the lower ones first."""
-        events: dict[str, pa.Table] = {}
+    def _empty_inputs(self) -> dict[str, pa.Table]:
+        """Returns empty tables for the complex events of earlier stages."""
+        return {}
+
+    def _up(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
+        """Applies a step to each layer; returns the tables of the delivered levels."""
+        results = dict(inputs)
         for layer in self.layers:
-            events[layer.layer.layer.name] = step(layer, events)
-        return self._collect_levels(events)
+            results[layer.name] = step(layer, results)
+        return self._collect_outputs(results)
 
-    def _empty(self) -> list[pa.Table]:
-        return [create_empty_table(schema) for schema in self.prepared.delivered.values()]
+    def _collect_outputs(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
+        levels = (layer for layer in self.layers if layer.layer.layer.delivered)
+        return [layer.delivered(results[layer.name]) for layer in levels]
+
+    def deadline(self) -> float | None:
+        """Returns the stream time at which something that waits for time is certain."""
+        times = [t for layer in self.layers if (t := layer.deadline()) is not None]
+        return min(times, default=None)
+
+    def others_hold(self, size: float) -> None:
+        """Counts delivered results of this size against the memory limit."""
+        for matcher in (m for layer in self.layers for m in layer.matchers):
+            matcher.engine.others_hold(size)
 
     @property
-    def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
-        return sum(layer.state_bytes for layer in self.layers) + self._starts.ends.nbytes
+    def partial_matches(self) -> int:
+        return sum(m.engine.partial_matches for layer in self.layers for m in layer.matchers)
 
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
-        header = {"rows": self.rows, "layers": [p.layer.name for p in self.prepared.layers]}
-        saved = {"hierarchy": pack_state(header, {"ends": self._starts.ends}, {})}
+        header, arrays = self._save_positions()
+        header["layers"] = [layer.name for layer in self.layers]
+        saved = {self.state_name: pack_state(header, arrays, {})}
         saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
         return pack_state({}, {}, saved)
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         _, _, saved = unpack_state(data)
-        names = {"hierarchy", *(f"layer {k}" for k in range(len(self.layers)))}
-        if set(saved) != names:
+        if set(saved) != {self.state_name, *(f"layer {k}" for k in range(len(self.layers)))}:
             raise StateError("the state of a stream was saved for another set of layers")
-        header, arrays, _ = unpack_state(saved["hierarchy"])
-        if header["layers"] != [p.layer.name for p in self.prepared.layers]:
+        header, arrays, _ = unpack_state(saved[self.state_name])
+        if header["layers"] != [layer.name for layer in self.layers]:
             raise StateError("the state of a stream was saved for other layers")
-        self.rows = int(header["rows"])
-        self._starts.ends = arrays["ends"]
+        self._restore_positions(header, arrays)
         for k, layer in enumerate(self.layers):
             layer.restore(saved[f"layer {k}"])
 
+    def _save_positions(self) -> tuple[dict[str, Any], Arrays]:
+        raise NotImplementedError
+
+    def _restore_positions(self, header: dict[str, Any], arrays: Arrays) -> None:
+        raise NotImplementedError
+
+
+class HierarchyMatcher(LayeredMatcher):
+    """Matches an ordered stream; the result has a table per delivered level."""
+
+    state_name = "hierarchy"
+
+    def __init__(self, prepared: CompiledHierarchy) -> None:
+        super().__init__(prepared.layers)
+        self.prepared = prepared
+        self.rows = 0  # input events so far
+        self._starts = _StartPositions(prepared)
+
+    def feed(self, batch: StageInput) -> list[pa.Table]:
+        events = batch.bare
+        if not events.num_rows:
+            return [create_empty_table(schema) for schema in self.prepared.delivered.values()]
+        at = np.arange(self.rows, self.rows + events.num_rows)
+        self.rows += events.num_rows
+        begun, now = self._starts(events, at)
+
+        def feed(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
+            layer.take(events, lower, at, begun)
+            return layer.pass_time(now)
+
+        return self._up(feed, {})
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(layer.state_bytes for layer in self.layers) + self._starts.ends.nbytes
+
+    def _save_positions(self) -> tuple[dict[str, Any], Arrays]:
+        return {"rows": self.rows}, {"ends": self._starts.ends}
+
+    def _restore_positions(self, header: dict[str, Any], arrays: Arrays) -> None:
+        self.rows, self._starts.ends = int(header["rows"]), arrays["ends"]
+
 
 class _StartPositions:
-    """Computes the stream position at which each event starts: its own unless it has a
-    duration."""
+    """Computes the stream position at which each event starts."""
 
     def __init__(self, prepared: CompiledHierarchy) -> None:
         self.shape = prepared.shape
-        self.span = _lookback(prepared)
-        self.ends: npt.NDArray[np.generic] = np.zeros(
-            0, np.int64
-        )  # end times of the latest events
+        self.span = prepared.length
+        # end times of the latest events
+        self.ends: npt.NDArray[np.generic] = np.zeros(0, np.int64)
 
     def __call__(self, events: pa.Table, at: Ints) -> tuple[Ints, float]:
         schema, unit = self.shape.schema, self.shape.unit
@@ -305,12 +309,6 @@ class _StartPositions:
         begun = np.minimum(at, first + np.searchsorted(all_ends, starts, side="right"))
         self.ends = all_ends if self.span is None else all_ends[all_ends >= now - self.span]
         return begun, now
-
-
-def _lookback(prepared: CompiledHierarchy) -> float | None:
-    """Returns how far back in time a match of the top layer may start; None: any time."""
-    lengths = [window_to_ticks(p.layer.query.within, p.stream.shape.unit) for p in prepared.layers]
-    return None if None in lengths else sum(length for length in lengths if length is not None)
 
 
 def slices_by_time(events: pa.Table, shape: StreamSchema, size: int) -> Iterator[pa.Table]:

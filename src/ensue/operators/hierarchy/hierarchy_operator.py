@@ -1,5 +1,4 @@
-"""The operator of hierarchies: layers of complex events, and the stages into which keys split
-them."""
+"""The operator of hierarchies, and the stages into which keys split their layers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from ensue.operators.hierarchy.hierarchy_planner import (
 )
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
-from ensue.planner.hierarchy_stages import StagePlan as DividedStage
+from ensue.planner.hierarchy_stages import StagePlan
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
 from ensue.projection.time_order import sort_result
@@ -84,10 +83,8 @@ class HierarchyOperator:
         return InputFilter(union_types(map(_reads, self.stages)))
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """Matches events that are in stream order."""
         live = HierarchyMatcher(self.hierarchy)
-        batches = []
-        held = 0
+        batches, held = [], 0
         for piece in slices_by_time(events, self.hierarchy.shape, SLICE_ROWS):
             batches.append(live.feed(StageInput.of(piece)))
             held += sum(table.nbytes for table in batches[-1])
@@ -107,23 +104,18 @@ class HierarchyOperator:
         hierarchy = self.hierarchy.hierarchy
         if all(results[name].num_rows for name in hierarchy.top_queries):
             return UnseenTypes()
-        atoms = [
-            atom for query in hierarchy.queries for atom in iterate_positive_atoms(query.pattern)
-        ]
+        atoms = (a for query in hierarchy.queries for a in iterate_positive_atoms(query.pattern))
         named = {name for atom in atoms for name in get_type_names(atom.type)}
         return UnseenTypes(frozenset(named - set(hierarchy.names)), hierarchy.names)
 
     def chains(self) -> "tuple[tuple[HierarchyStage, ...], ...]":
-        """Returns the stages as one chain."""
         return (tuple(HierarchyStage(stage, self.levels) for stage in self.stages),)
 
     def whole(self) -> "HierarchyStage":
-        """Creates one stage with all layers and no key."""
         layers = self.hierarchy.layers
-        every = DividedStage(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
-        return HierarchyStage(
-            CompiledStage(every, self.hierarchy, layers, {}, 0, None), self.levels
-        )
+        plan = StagePlan(0, (), tuple(p.layer for p in layers), (), (), self.reads.types)
+        stage = CompiledStage(plan, self.hierarchy, layers, {}, 0, None)
+        return HierarchyStage(stage, self.levels)
 
 
 def _reads(stage: CompiledStage) -> InputFilter:
@@ -169,12 +161,10 @@ class HierarchyStage:
         if stage.key:
             return None
         names = ", ".join(layer.name or "the query on top" for layer in stage.layers)
-        return (
-            f"nothing splits the stream of {names}: one task, on one core, will match its events"
-        )
+        who = "one task, on one core, will match its events"
+        return f"nothing splits the stream of {names}: {who}"
 
     def matcher(self) -> StageMatcher:
-        """Creates a matcher for one key group."""
         return self._create_matcher(self.arrival)
 
     def _create_matcher(
@@ -186,18 +176,15 @@ class HierarchyStage:
             return HierarchyStageMatcher(stage, arrival)
         return HierarchyMatcher(replace(stage.hierarchy, layers=stage.layers))
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
-        """Matches the complete events of one key group."""
-        matcher = self._create_matcher(given.arrival)
-        fed, finished = matcher.feed(given), matcher.finish()
+    def matched(self, batch: StageInput) -> list[pa.Table]:
+        matcher = self._create_matcher(batch.arrival)
+        fed, finished = matcher.feed(batch), matcher.finish()
         return [pa.concat_tables(pair) for pair in zip(fed, finished, strict=True)]
 
     def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the delivered rows."""
         return sum(table.num_rows for table in tables[: len(self.prepared.delivered)])
 
     def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yields the delivered levels with the numbers of their outputs."""
         for name, table in zip(self.prepared.delivered, tables, strict=False):
             if table.num_rows:
                 for level in self.levels:
@@ -205,7 +192,6 @@ class HierarchyStage:
                         yield level.output.number, table
 
     def sent(self, tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        """Yields the complex events that later stages read."""
         remaining = tables[len(self.prepared.delivered) :]
         return zip(self.prepared.stage.gives, remaining, strict=True)
 
@@ -225,11 +211,12 @@ def plan_merged_hierarchies(
     Hierarchies in which a layer's stream would have different types are not merged.
     """
 
+    def merge(labels: Iterable[str]) -> list[tuple[Hierarchy, tuple[str, ...]]]:
+        return merge_hierarchies({label: hierarchies[label] for label in labels})
+
     def agree(labels: Iterable[str]) -> bool:
-        candidates = merge_hierarchies({label: hierarchies[label] for label in labels})
-        return len(candidates) == 1 and _has_same_types(
-            candidates[0][0], shape, planning, trace=trace
-        )
+        (hierarchy, _), *others = merge(labels)
+        return not others and _has_same_types(hierarchy, shape, planning, trace=trace)
 
     merged: list[tuple[str, ...]] = []
     for _, labels in merge_hierarchies(hierarchies):
@@ -244,9 +231,7 @@ def plan_merged_hierarchies(
             else:
                 groups[number] = (*groups[number], label)
         merged += groups
-    return [
-        merge_hierarchies({label: hierarchies[label] for label in labels})[0] for labels in merged
-    ]
+    return [merge(labels)[0] for labels in merged]
 
 
 def _has_same_types(
@@ -257,13 +242,12 @@ def _has_same_types(
     for visible_fields in find_columns_by_query(hierarchy, trace=trace):
         for name, fields in visible_fields.items():
             layer = compiled[name].layer
-            below = {n: p.found for n, p in compiled.items() if n in layer.uses}
+            below = {n: p.event_schema for n, p in compiled.items() if n in layer.uses}
             shown = {n: compiled[n].layer.shown for n in layer.uses}
-            single = build_layer_stream(
-                layer, shape, select_visible_columns(below, fields), shown
-            ).shape
+            visible = select_visible_columns(below, fields)
+            single = _types(build_layer_stream(layer, shape, visible, shown).shape)
             merged = _types(compiled[name].stream.shape)
-            if any(merged[field] != type_ for field, type_ in _types(single).items()):
+            if any(merged[field] != type_ for field, type_ in single.items()):
                 return False
     return True
 

@@ -20,6 +20,8 @@ from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
 from ensue.runtime.stage import OutputTable
 
+Levels = tuple[str, ...] | str | None  # requested levels
+
 
 @dataclass(frozen=True, slots=True)
 class _MergedHierarchy:
@@ -30,7 +32,6 @@ class _MergedHierarchy:
 
 
 def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    """Compiles queries on definitions."""
     limits = call.wishes.planning.limits
     with name_query_in_errors(specs[0].name):
         if limits.evict is not None:
@@ -50,40 +51,34 @@ def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQu
             ]
             yield HierarchyOperator(hierarchy.prepared, tuple(levels))
 
-    delivered = {
-        spec: tuple(_outputs(hierarchy, spec)) for hierarchy in merged for spec in hierarchy.levels
-    }
+    delivered = {spec: tuple(_list_outputs(h, spec)) for h in merged for spec in h.levels}
     return PlannedQueries(delivered, build_operators)
 
 
-def _outputs(hierarchy: _MergedHierarchy, spec: QuerySpec) -> Iterator[OutputTable]:
-    meaning = {layer.layer.name: layer.layer.meaning for layer in hierarchy.prepared.layers}
+def _list_outputs(hierarchy: _MergedHierarchy, spec: QuerySpec) -> Iterator[OutputTable]:
+    compiled = hierarchy.prepared
+    meaning = {layer.layer.name: layer.layer.meaning for layer in compiled.layers}
     for layer, name in hierarchy.levels[spec]:
-        yield OutputTable(
-            0, name, hierarchy.prepared.delivered[layer], spec.number, meaning[layer]
-        )
+        yield OutputTable(0, name, compiled.delivered[layer], spec.number, meaning[layer])
 
 
 def _compile_hierarchies(
     specs: Sequence[QuerySpec], source: SourceSchema, options: RunOptions
 ) -> Iterator[_MergedHierarchy]:
-    """Compiles queries on definitions; those that share layers run on one hierarchy."""
-    hierarchies = {
-        str(spec.number): spec.query
-        if spec.name is None
-        else add_levels(spec.query, options.levels)
-        for spec in specs
-        if isinstance(spec.query, Hierarchy)
-    }
-    _require_levels(hierarchies.values(), options.levels)
+    """Compiles queries on definitions; queries that share layers run on one hierarchy."""
     by_label = {str(spec.number): spec for spec in specs}
+    hierarchies = {}
+    for label, spec in by_label.items():
+        assert isinstance(spec.query, Hierarchy)
+        add = spec.name is not None
+        hierarchies[label] = add_levels(spec.query, options.levels) if add else spec.query
+    _require_levels(hierarchies.values(), options.levels)
     context = source.shape, options.planning
     for label, hierarchy in hierarchies.items():
         if by_label[label].name is not None:
             with name_query_in_errors(by_label[label].name):  # errors name the query
-                compile_layers(
-                    hierarchy, *context, trace=options.trace, streaming=options.streaming
-                )
+                streaming = options.streaming
+                compile_layers(hierarchy, *context, trace=options.trace, streaming=streaming)
     for merged, labels in plan_merged_hierarchies(hierarchies, *context, trace=options.trace):
         with name_query_in_errors(by_label[labels[0]].name if len(labels) == 1 else None):
             levels = options.levels if by_label[labels[0]].name is None else None
@@ -91,32 +86,27 @@ def _compile_hierarchies(
                 merged, *context, levels=levels, trace=options.trace,
                 streaming=options.streaming, emit_timeouts=options.emit_timeouts,
             )  # fmt: skip
-        yield _MergedHierarchy(
-            compiled,
-            {
-                by_label[label]: tuple(
-                    _list_levels(by_label[label], hierarchies[label], compiled, options)
-                )
-                for label in labels
-            },
-        )
+        levels_of = {}
+        for spec in map(by_label.__getitem__, labels):
+            hierarchy = hierarchies[str(spec.number)]
+            levels_of[spec] = tuple(_list_levels(spec, hierarchy, compiled, options.levels))
+        yield _MergedHierarchy(compiled, levels_of)
 
 
-def add_levels(hierarchy: Hierarchy, levels: tuple[str, ...] | str | None) -> Hierarchy:
-    """Adds the requested levels that the hierarchy has to those that it delivers."""
+def add_levels(hierarchy: Hierarchy, levels: Levels) -> Hierarchy:
+    """Adds the requested levels to the delivered levels of a hierarchy."""
     defined = [definition.name for definition in hierarchy.definitions]
-    requested = {levels} if isinstance(levels, str) else set(levels or ())
-    extra = [n for n in defined if (levels == "all" or n in requested) and n not in hierarchy.emit]
+    extra = [n for n in defined if _is_requested(n, levels) and n not in hierarchy.emit]
     return replace(hierarchy, emit=(*hierarchy.emit, *extra)) if extra else hierarchy
 
 
-def _require_levels(
-    hierarchies: Iterable[Hierarchy], levels: tuple[str, ...] | str | None
-) -> None:
+def _is_requested(name: str, levels: Levels) -> bool:
+    return levels == "all" or name in ((levels,) if isinstance(levels, str) else levels or ())
+
+
+def _require_levels(hierarchies: Iterable[Hierarchy], levels: Levels) -> None:
     """Raises a QueryError for a level that no query defines."""
-    defined = {
-        name for hierarchy in hierarchies for name in (*hierarchy.names, hierarchy.query.name)
-    }
+    defined = {name for h in hierarchies for name in (*h.names, h.query.name)}
     for name in (levels,) if isinstance(levels, str) else levels or ():
         if name != "all" and name not in defined:
             raise QueryError(
@@ -126,16 +116,15 @@ def _require_levels(
 
 
 def _list_levels(
-    spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy, options: RunOptions
+    spec: QuerySpec, hierarchy: Hierarchy, compiled: CompiledHierarchy, levels: Levels
 ) -> Iterator[tuple[str, Name]]:
     """Yields the requested levels of a query, then the query itself, with their output names.
 
     With several queries, the name of a level starts with that of its query.
     """
-    requested = {options.levels} if isinstance(options.levels, str) else set(options.levels or ())
-    requested |= set(hierarchy.emit)
     for name in compiled.delivered:
-        if hierarchy.defined(name) is not None and (options.levels == "all" or name in requested):
+        requested = name in hierarchy.emit or _is_requested(name, levels)
+        if hierarchy.defined(name) is not None and requested:
             yield name, name if spec.name is None else f"{spec.name}.{name}"
     tops = {top.label: top.layer for top in compiled.hierarchy.tops}
     query_name = hierarchy.query.name or ""

@@ -51,7 +51,6 @@ from ensue.operators.hierarchy.layer_stream import (
     LayerEventStream,
     add_timeout_flag,
     build_layer_stream,
-    hash_timeout_identity,
     plan_layer_timeouts,
 )
 from ensue.planner.hierarchy_stages import derive_layer_statistics, get_estimate
@@ -90,22 +89,14 @@ def select_visible_columns(
 
 
 def find_columns_by_query(hierarchy: Hierarchy, *, trace: bool) -> list[dict[str, VisibleColumns]]:
-    """Returns for each top query its layers, with the columns they would read without the
-    others."""
+    """Returns for each top query its layers, with the columns they read for it alone."""
     result: list[dict[str, VisibleColumns]] = []
     for top in hierarchy.tops:
-        query_layers = build_layers(hierarchy.alone(top.label), trace=trace)
-        returned = {
-            layer.name: frozenset(r.name for r in layer.query.returns) for layer in query_layers
-        }
-        result.append(
-            {
-                top.layer if layer.top_queries else layer.name: {
-                    n: returned[n] for n in layer.uses
-                }
-                for layer in query_layers
-            }
-        )
+        layers = build_layers(hierarchy.alone(top.label), trace=trace)
+        returned = {x.name: frozenset(r.name for r in x.query.returns) for x in layers}
+        columns = [{name: returned[name] for name in layer.uses} for layer in layers]
+        names = [top.layer if layer.top_queries else layer.name for layer in layers]
+        result.append(dict(zip(names, columns, strict=True)))
     return result
 
 
@@ -115,8 +106,7 @@ def find_columns_by_query(hierarchy: Hierarchy, *, trace: bool) -> list[dict[str
 def resolve_levels(
     hierarchy: Hierarchy, levels: Sequence[str] | str | None
 ) -> tuple[Hierarchy, bool]:
-    """Adds the requested levels to those of EMIT; also returns whether all levels are
-    delivered."""
+    """Adds the requested levels to those of EMIT; True if all levels are delivered."""
     if levels is None:
         return hierarchy, False
     if levels == "all":
@@ -131,9 +121,8 @@ def resolve_levels(
                 hint=f"EMIT {name}; in the text delivers it nevertheless",
             )
         if name not in (*names, top):
-            raise QueryError(
-                f"levels={name!r}: no such event is defined", hint=did_you_mean(name, names)
-            )
+            hint = did_you_mean(name, names)
+            raise QueryError(f"levels={name!r}: no such event is defined", hint=hint)
     extra = tuple(n for n in requested if n in names and n not in hierarchy.emit)
     return replace(hierarchy, emit=(*hierarchy.emit, *extra)), False
 
@@ -157,9 +146,8 @@ def compile_hierarchy(
         hierarchy, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
     )
     if emit_timeouts:
-        compiled = {
-            n: add_timeout_queries(p) if p.layer.delivered else p for n, p in compiled.items()
-        }
+        for name, layer in compiled.items():
+            compiled[name] = add_timeout_queries(layer) if layer.layer.delivered else layer
     definitions = [layer.layer for layer in compiled.values()]
     separate, choices = choose_inlining(definitions, compiled, shape, planning)
     return CompiledHierarchy(hierarchy, separate, shape, choices, trace)
@@ -185,7 +173,7 @@ def compile_layers(
     seen = find_visible_columns(hierarchy, trace=trace)
     for layer in definitions:
         below = {
-            name: layer_below.found for name, layer_below in compiled.items() if name in layer.uses
+            name: lower.event_schema for name, lower in compiled.items() if name in layer.uses
         }
         if layer.name in seen:
             below = select_visible_columns(below, seen[layer.name])
@@ -195,21 +183,15 @@ def compile_layers(
         raw = [t for t in get_pattern_types(layer.query) if t not in below]
         lower_rates = {name: rates[name] for name in layer.uses}
         statistics, events = derive_layer_statistics(planning.statistics, raw, lower_rates)
-        identities[layer.name] = (
-            _identity(layer, identities)
-            if hierarchy.definitions
-            else compute_fingerprint(layer.meaning)
-        )
+        identities[layer.name] = compute_fingerprint(layer.meaning)
+        if hierarchy.definitions:  # the identity covers the layers below
+            parts = [identities[name] for name in (layer.name, *layer.uses)]
+            identities[layer.name] = blake2b(b"".join(parts), digest_size=16).digest()
+        options = replace(planning, statistics=statistics)
         compiled[layer.name] = _compile_layer(
-            layer,
-            stream,
-            replace(planning, statistics=statistics),
-            identities[layer.name],
-            waits,
-            ranked=layer.name in ranked,
-            streaming=streaming,
-        )
-        compiled[layer.name] = replace(compiled[layer.name], events_per_input=events)
+            layer, stream, options, identities[layer.name], waits, events,
+            ranked=layer.name in ranked, streaming=streaming,
+        )  # fmt: skip
         estimate = get_estimate(compiled[layer.name].prepared.plan)
         rates[layer.name] = 0.0 if estimate is None else estimate.matches * events
     return compiled
@@ -247,36 +229,30 @@ def _compile_layer(
     planning: PlannerOptions,
     identity: bytes,
     waits: int | float,
+    events_per_input: float,
     *,
     ranked: bool,
     streaming: bool,
 ) -> CompiledLayer:
+    schema = stream.shape.schema
     try:
-        checked = check_with_regions(
-            layer.query, stream.shape.schema, streaming=streaming, derived=False
-        )
+        checked = check_with_regions(layer.query, schema, streaming=streaming, derived=False)
     except QueryError as error:
         raise _name_definition(error, layer) from None
     query = _add_positions(checked, layer, stream)
     physical, schema = stream.shape.physical(query)
     plan = choose_plan(physical, schema, planning, python=find_uncompilable(physical))
     prepared = CompiledQuery(query, plan, stream.shape, identity, planning)
-    schema_above = build_event_schema(get_result_schema(prepared), layer)
+    event_schema = build_event_schema(get_result_schema(prepared), layer)
     delay = _compute_delay(checked, stream.shape, streaming=streaming)
     if streaming and delay == math.inf and not layer.top_queries:
         raise _name_definition(_never_settles(checked), layer)
     settles = waits + delay
     if ranked and settles > waits:
-        schema_above = schema_above.append(pa.field(RANK, pa.binary()))
+        event_schema = event_schema.append(pa.field(RANK, pa.binary()))
+    result = build_delivered_schema(event_schema, layer)
     return CompiledLayer(
-        layer,
-        stream,
-        prepared,
-        schema_above,
-        build_delivered_schema(schema_above, layer),
-        waits,
-        settles,
-        ranked,
+        layer, stream, prepared, event_schema, result, waits, settles, ranked, events_per_input
     )
 
 
@@ -295,7 +271,7 @@ def add_timeout_queries(compiled: CompiledLayer) -> CompiledLayer:
     layer, stream, query_compiled = compiled.layer, compiled.stream, compiled.prepared
     planning = replace(query_compiled.planning, structure=None, shape=None)
     assert query_compiled.identity is not None
-    identity = hash_timeout_identity(query_compiled.identity)
+    identity = blake2b(query_compiled.identity, digest_size=16, person=b"timed out").digest()
     queries = []
     try:
         checked = check_query(layer.query, stream.shape.schema)
@@ -308,21 +284,14 @@ def add_timeout_queries(compiled: CompiledLayer) -> CompiledLayer:
             queries.append(CompiledQuery(ordered, plan, stream.shape, identity, planning))
     except QueryError as error:
         raise _name_definition(error, layer) from None
-    return replace(
-        compiled, timeouts=tuple(queries), result=add_timeout_flag(compiled.result, layer)
-    )
+    result = add_timeout_flag(compiled.result, layer)
+    return replace(compiled, timeouts=tuple(queries), result=result)
 
 
 def _name_definition(error: QueryError, layer: Layer) -> QueryError:
     if layer.called and not error.problem.startswith("in the definition"):
         error.problem = f"in the definition of {layer.called}: {error.problem}"
     return error
-
-
-def _identity(layer: Layer, below: Mapping[str, bytes]) -> bytes:
-    """Hashes the meaning of a layer and of the layers it uses, for match ids."""
-    parts = [compute_fingerprint(layer.meaning), *(below[name] for name in layer.uses)]
-    return blake2b(b"".join(parts), digest_size=16).digest()
 
 
 def _find_ordered_layers(definitions: Sequence[Layer]) -> set[str]:
@@ -341,8 +310,8 @@ def _depends_on_order(query: Query) -> bool:
         or query.limit is not None
         or isinstance(query.within, ByEvents)
         or any(
-            applied.operator.over is OperatorInputs.REPEAT
-            for applied in iterate_operator_calls(query.pattern)
+            call.operator.over is OperatorInputs.REPEAT
+            for call in iterate_operator_calls(query.pattern)
         )
     )
 
@@ -395,12 +364,9 @@ def _add_positions(query: Query, layer: Layer, stream: LayerEventStream) -> Quer
     if not returns_matches(query):
         return query
     if layer.called:
-        positions = (
-            ReturnItem(_aggregate_position(query, FIRST_POSITION, "min", "least"), FIRST_POSITION),
-            ReturnItem(
-                _aggregate_position(query, LAST_POSITION, "max", "greatest"), LAST_POSITION
-            ),
-        )
+        first = _aggregate_position(query, FIRST_POSITION, "min", "least")
+        last = _aggregate_position(query, LAST_POSITION, "max", "greatest")
+        positions = (ReturnItem(first, FIRST_POSITION), ReturnItem(last, LAST_POSITION))
         query = replace(query, returns=(*query.returns, *positions))
     return _add_members(query) if layer.members else query
 
@@ -412,13 +378,11 @@ def _order_members(query: Query, stream: LayerEventStream) -> Query:
 
 def _add_members(query: Query) -> Query:
     lists = get_kleene_variables(query.pattern)
-    members = (
-        ReturnItem(
-            FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY),
-            f"{MEMBER}{v}",
-        )
+    refs = [
+        FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY)
         for v in iterate_bound_variables(query.pattern)
-    )
+    ]
+    members = (ReturnItem(ref, f"{MEMBER}{ref.variable}") for ref in refs)
     return replace(query, returns=(*query.returns, *members))
 
 

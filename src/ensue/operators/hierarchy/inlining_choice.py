@@ -1,5 +1,4 @@
-"""Chooses which complex events of a layer are inlined into its query, and which run as own
-layers."""
+"""Chooses which complex events are inlined into the query of a layer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +15,9 @@ from ensue.analyzer.query import check_query
 from ensue.errors import QueryError
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.traversal import iterate_atoms
-from ensue.operators.hierarchy.compiled_hierarchy import CompiledLayer, InlinedLayer, build_modules
-from ensue.operators.hierarchy.layer_stream import LayerEventStream, build_layer_stream
+from ensue.operators.hierarchy.compiled_hierarchy import CompiledLayer, InlinedLayer
+from ensue.operators.hierarchy.layer_stream import build_layer_stream
+from ensue.planner.hierarchy_modules import HierarchyModule
 from ensue.planner.hierarchy_stages import (
     BOTTOM_UP,
     TOP_DOWN,
@@ -42,11 +42,11 @@ def choose_inlining(
     shape: StreamSchema,
     planning: PlannerOptions,
 ) -> tuple[tuple[CompiledLayer, ...], tuple[InliningChoice, ...]]:
-    """Returns the layers with a matcher, and how each nested complex event is found."""
+    """Returns the layers with a matcher, and the inlining choice of each nested complex event."""
     inlining = _Inlining(layers, compiled, shape, planning)
     for layer in layers:
         inlining.decide(layer)
-    return inlining.kept(), tuple(inlining.choices)
+    return inlining.select_layers(), tuple(inlining.choices)
 
 
 class _Inlining:
@@ -75,50 +75,37 @@ class _Inlining:
         candidates = [a.variable for a in nested if obstacles[a.variable] is None]
         types = {a.variable: str(a.type) for a in nested}  # which are no alternatives
         measured = not self.planning.statistics.assumed
-        reason_inlined, chosen_variables, figures = "", frozenset[str](), None
-        layer_inlined: InlinedLayer | None = None
-        if BOTTOM_UP in self.planning.off or not measured:
-            chosen = [
-                v
-                for v in candidates
-                if BOTTOM_UP in self.planning.off or self._count_users(types[v]) == 1
-            ]
-            reason_inlined = (
-                f"{BOTTOM_UP}: off" if BOTTOM_UP in self.planning.off else "nothing else uses it"
-            )
-            if chosen:
-                layer_inlined = self._try_inlining(layer, frozenset(chosen), obstacles)
-                chosen_variables = (
-                    frozenset(chosen) if layer_inlined is not None else chosen_variables
-                )
+        always = BOTTOM_UP in self.planning.off
+        selected, figures = frozenset[str](), None
+        inlined: InlinedLayer | None = None
+        if always or not measured:
+            why_inlined = f"{BOTTOM_UP}: off" if always else "nothing else uses it"
+            single = frozenset(v for v in candidates if always or self._count_users(types[v]) == 1)
+            if single:
+                inlined = self._try_inlining(layer, single, obstacles)
+                selected = single if inlined is not None else selected
         else:
-            reason_inlined = "cheaper"
-            costs_by_choice = [
-                (self._costs(layer, frozenset(c), types), frozenset(c))
-                for c in _combinations(candidates)
-            ]
-            for total, choice in sorted(costs_by_choice, key=lambda pair: pair[0]):
-                layer_inlined = self._try_inlining(layer, choice, obstacles) if choice else None
-                if layer_inlined is not None or not choice:
-                    chosen_variables = choice
-                    figures = (total, next(cost for cost, c in costs_by_choice if not c))
-                    self.inner[layer.name] = total
+            why_inlined = "cheaper"
+            choices = [frozenset(c) for c in _combinations(candidates)]
+            costs = {choice: self._costs(layer, choice, types) for choice in choices}
+            for choice in sorted(choices, key=costs.__getitem__):
+                inlined = self._try_inlining(layer, choice, obstacles) if choice else None
+                if inlined is not None or not choice:
+                    selected = choice
+                    figures = (costs[choice], costs[frozenset()])
+                    self.inner[layer.name] = costs[choice]
                     break
-        if layer_inlined is not None:
+        if inlined is not None:
             # the delay stays: an inlined event has no trailing negation, so it is known at once
-            self.inlined |= {(layer.name, v) for v in chosen_variables}
-            self.prepared[layer.name] = replace(self.prepared[layer.name], opened=layer_inlined)
-        for atom in nested:
-            is_inlined = atom.variable in chosen_variables
-            reason_separate = obstacles[atom.variable] or self._why_separate(
-                types[atom.variable], measured
-            )
-            reason = reason_inlined if is_inlined else reason_separate
-            self.choices.append(
-                InliningChoice(
-                    layer.name, atom.variable, types[atom.variable], is_inlined, reason, figures
-                )
-            )
+            self.inlined |= {(layer.name, v) for v in selected}
+            self.prepared[layer.name] = replace(self.prepared[layer.name], opened=inlined)
+        for variable, name in types.items():
+            users = self._count_users(name)
+            why_separate = f"{users} use it" if users > 1 else ("cheaper" if measured else "")
+            is_inlined = variable in selected
+            why = why_inlined if is_inlined else obstacles[variable] or why_separate
+            choice_ = InliningChoice(layer.name, variable, name, is_inlined, why, figures)
+            self.choices.append(choice_)
 
     def _why_not(self, layer: Layer, variable: str) -> str | None:
         if TOP_DOWN in self.planning.off:
@@ -133,19 +120,11 @@ class _Inlining:
             return "the plans of layers change while they run"
         return self.reasons[(layer.name, variable)]
 
-    def _why_separate(self, name: str, known: bool) -> str:
-        users = self._count_users(name)
-        return f"{users} use it" if users > 1 else ("cheaper" if known else "")
-
     def _count_users(self, name: str) -> int:
         """Counts the patterns that use a layer, and its delivery."""
-        own = [
-            a
-            for other in self.layers
-            for a in iterate_atoms(other.query.pattern)
-            if a.type == name
-        ]
-        return len(own) + any(o.name == name and o.delivered for o in self.layers)
+        atoms = (a for other in self.layers for a in iterate_atoms(other.query.pattern))
+        delivered = any(o.name == name and o.delivered for o in self.layers)
+        return sum(a.type == name for a in atoms) + delivered
 
     # -------------------------------------------------------------------------------- costs
 
@@ -154,15 +133,16 @@ class _Inlining:
         inlined = [self._input_costs(layer, v, types[v]) for v in types if v in choice]
         separate = [self._input_costs(layer, v, types[v]) for v in types if v not in choice]
         cost, _ = compute_costs(inlined, 0)
-        read_again = self._read_again(layer) if separate else 0.0
-        return cost + (compute_costs(separate, read_again)[1] if separate else 0.0)
+        if not separate:
+            return cost
+        raw = [t for t in get_pattern_types(layer.query) if t not in self.prepared]
+        read_again = min(1.0, sum(self.planning.statistics.share(t) or 0.0 for t in raw))
+        return cost + compute_costs(separate, read_again)[1]
 
     def _input_costs(self, layer: Layer, variable: str, name: str) -> LayerEstimate:
         lower, upper = self.prepared[name], self.prepared[layer.name]
-        own, tree = (
-            get_estimate(lower.prepared.plan),
-            get_estimate(lower.prepared.plan, NAMES["tree"]),
-        )
+        own = get_estimate(lower.prepared.plan)
+        tree = get_estimate(lower.prepared.plan, NAMES["tree"])
         if own is None:
             return LayerEstimate(MOST, MOST, 0.0, 1, 0.0)
         upper_estimate, inner = get_estimate(upper.prepared.plan), self.inner.get(name, 0.0)
@@ -174,16 +154,8 @@ class _Inlining:
             own.matches * lower.events_per_input,
             self._count_users(name),
             waiting,
-            sum(
-                1 for a in iterate_atoms(lower.layer.query.pattern) if a.type not in self.prepared
-            ),
+            sum(a.type not in self.prepared for a in iterate_atoms(lower.layer.query.pattern)),
         )
-
-    def _read_again(self, layer: Layer) -> float:
-        raw = [t for t in get_pattern_types(layer.query) if t not in self.prepared]
-        return min(1.0, sum(self.planning.statistics.share(t) or 0.0 for t in raw))
-
-    # -------------------------------------------------------------------------------- opening
 
     def _try_inlining(
         self, layer: Layer, choice: frozenset[str], reasons: dict[str, str | None]
@@ -203,19 +175,20 @@ class _Inlining:
         query = replace(flat.query, returns=(), having=None)
         uses = tuple(n for n in self.prepared if n in get_pattern_types(query))
         pseudo = replace(layer, query=query, uses=uses)
-        below = {name: self.prepared[name].found for name in uses}
+        below = {name: self.prepared[name].event_schema for name in uses}
         stream = build_layer_stream(pseudo, self.shape, below, dict.fromkeys(uses, ()))
-        if uses and stream.reads_raw and not _same_columns(stream, self.shape):
+        arrow, raw = stream.shape.arrow, self.shape.arrow if uses and stream.reads_raw else ()
+        if any(arrow.field(f.name).type != f.type for f in raw):
             raise _NotInlinableError("columns of one name have different types")
         checked = check_query(query, stream.shape.schema)
-        ordered = replace(
-            checked,
-            where=(*checked.where, *build_order_conditions(checked.pattern, stream.complex_)),
-        )
+        order = build_order_conditions(checked.pattern, stream.complex_)
+        ordered = replace(checked, where=(*checked.where, *order))
         physical, schema = stream.shape.physical(ordered)
-        planning = replace(
-            self.planning, structure="tree", shape=None, modules=build_modules(flat)
+        modules = tuple(
+            HierarchyModule(b.name, b.box, b.variables, b.within, b.level, b.precursor)
+            for b in flat.boxes
         )
+        planning = replace(self.planning, structure="tree", shape=None, modules=modules)
         try:
             plan = choose_plan(physical, schema, planning)
         except QueryError as error:
@@ -225,7 +198,7 @@ class _Inlining:
         prepared = CompiledQuery(ordered, plan, stream.shape, planning=planning)
         return InlinedLayer(prepared, stream, flat, sources)
 
-    def kept(self) -> tuple[CompiledLayer, ...]:
+    def select_layers(self) -> tuple[CompiledLayer, ...]:
         """Returns the layers that are delivered or that other layers read."""
         needed: set[str] = set()
         for layer in reversed(self.layers):
@@ -243,10 +216,5 @@ def _combinations(candidates: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the choices to compare: every combination of few, else all or none."""
     if len(candidates) > FEW:
         return [(), tuple(candidates)]
-    return [
-        choice for size in range(len(candidates) + 1) for choice in combinations(candidates, size)
-    ]
-
-
-def _same_columns(stream: LayerEventStream, raw: StreamSchema) -> bool:
-    return all(stream.shape.arrow.field(f.name).type == f.type for f in raw.arrow)
+    sizes = range(len(candidates) + 1)
+    return [choice for size in sizes for choice in combinations(candidates, size)]

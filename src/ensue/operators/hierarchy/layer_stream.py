@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -62,15 +61,14 @@ class LayerEventStream:
 
     @property
     def alone(self) -> bool:
-        """Whether the layer reads input events only, which stay unchanged."""
+        """Whether the layer reads input events only."""
         return not self.complex_
 
     def convert_input(self, events: pa.Table, at: Ints, begun: Ints) -> pa.Table | None:
         """Converts input events to the layer's columns; None if none is relevant."""
         if self.alone:
-            return events.append_column(LAST_POSITION, pa.array(at)).append_column(
-                FIRST_POSITION, pa.array(begun)
-            )
+            events = events.append_column(LAST_POSITION, pa.array(at))
+            return events.append_column(FIRST_POSITION, pa.array(begun))
         schema = self.raw.schema
         codes = self._type_codes(events)
         if not self.every:
@@ -106,24 +104,17 @@ class LayerEventStream:
         at: Ints,
         begun: Ints,
     ) -> pa.Table:
-        hidden = {
-            LAST_POSITION: pa.array(at),
-            FIRST_POSITION: pa.array(begun),
-            TYPE: self._encode_types(codes),
-        }
+        indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+        types = pa.DictionaryArray.from_arrays(indices, _texts(self.types))
+        positions = {LAST_POSITION: pa.array(at), FIRST_POSITION: pa.array(begun)}
+        columns = {**columns, **positions, TYPE: types}
         arrays = []
         for field in self.shape.arrow:
-            column = hidden.get(field.name)
-            if column is None:
-                column = columns.get(field.name)
+            column = columns.get(field.name)
             if column is None:
                 column = pa.nulls(len(codes), field.type)
             arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.table(arrays, schema=self.shape.arrow)
-
-    def _encode_types(self, codes: npt.NDArray[np.int32]) -> pa.Array:
-        places = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
-        return pa.DictionaryArray.from_arrays(places, _texts(self.types))
 
     def _type_codes(self, events: pa.Table) -> npt.NDArray[np.int32]:
         """Returns the type code of each input event, -1 for irrelevant ones."""
@@ -135,9 +126,8 @@ class LayerEventStream:
         if not pa.types.is_dictionary(names.type):
             names = names if names.type == pa.string() else names.cast(pa.string())
             positions = pc.index_in(names, value_set=types)
-            return np.asarray(
-                (positions.fill_null(-1) if positions.null_count else positions), np.int32
-            )
+            codes = positions.fill_null(-1) if positions.null_count else positions
+            return np.asarray(codes, np.int32)
         texts = names.dictionary.cast(pa.string())
         places = np.append(pc.index_in(texts, value_set=types).fill_null(-1).to_numpy(), -1)
         codes = names.indices.fill_null(len(texts)) if names.null_count else names.indices
@@ -234,13 +224,7 @@ def build_layer_stream(
             own_fields = {raw.schema.location: raw.schema.location} | own_fields
         by_type[name] = list(own_fields.items())
         fields = {"start": START_TIME, "end": END_TIME} | own_fields
-        visible = [
-            *shown[name],
-            "start",
-            "end",
-            "match_id",
-            *([MEMBERS] if MEMBERS in fields else []),
-        ]
+        visible = [*shown[name], "start", "end", "match_id", MEMBERS]
         visible_columns[name] = [(f, fields[f]) for f in dict.fromkeys(visible) if f in fields]
         id_columns[name] = [("match_id", places["match_id"])]
         complex_[name] = places
@@ -251,9 +235,9 @@ def build_layer_stream(
     shape = StreamSchema(
         _schema(arrow, by_type, raw), arrow, raw.unit, by_type, visible_columns, id_columns, hidden
     )
-    every = bool(named) and (
-        bool(layer.query.strategies & CONTIGUOUS) or isinstance(layer.query.within, ByEvents)
-    )
+    query = layer.query
+    counts_all = bool(query.strategies & CONTIGUOUS) or isinstance(query.within, ByEvents)
+    every = bool(named) and counts_all
     return LayerEventStream(shape, raw, (*named, *used), complex_, bool(named), every)
 
 
@@ -294,12 +278,8 @@ class _Columns:
 
 def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: StreamSchema) -> Schema:
     kinds = get_field_kinds(arrow)
-    places = {
-        LAST_POSITION: ValueKind.INTEGER,
-        FIRST_POSITION: ValueKind.INTEGER,
-        START_TIME: kinds[START_TIME],
-        END_TIME: kinds[END_TIME],
-    }
+    places = dict.fromkeys(HIDDEN, ValueKind.INTEGER)
+    places |= {name: kinds[name] for name in (START_TIME, END_TIME)}
     if PLACE in arrow.names:
         places[PLACE] = ValueKind.STRING
     types = {
@@ -320,38 +300,28 @@ def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: StreamSchema)
 
 
 def _location_column(schema: Schema) -> str | None:
-    """Returns the column of locations: complex events have hulls, which two numbers cannot
-    hold."""
+    """Returns the column of locations: two numbers cannot hold the hull of a complex event."""
     return PLACE if isinstance(schema.location, tuple) else schema.location
 
 
 def _add_positions(raw: StreamSchema) -> StreamSchema:
     """Adds the position columns to the shape of input events."""
-    arrow = raw.arrow.append(pa.field(LAST_POSITION, pa.int64())).append(
-        pa.field(FIRST_POSITION, pa.int64())
-    )
-    hidden = {LAST_POSITION: ValueKind.INTEGER, FIRST_POSITION: ValueKind.INTEGER}
+    arrow = pa.schema([*raw.arrow, *(pa.field(name, pa.int64()) for name in HIDDEN)])
+    hidden = dict.fromkeys(HIDDEN, ValueKind.INTEGER)
     schema = raw.schema
     common = None if schema.common is None else MappingProxyType({**schema.common, **hidden})
-    types = {
-        name: EventType(name, {**event_type.fields, **hidden})
-        for name, event_type in schema.types.items()
-    }
+    types = {n: EventType(n, {**type_.fields, **hidden}) for n, type_ in schema.types.items()}
     schema = replace(schema, common=common, types=MappingProxyType(types))
     return replace(raw, schema=schema, arrow=arrow, hidden=HIDDEN)
 
 
 def _fields(result: pa.Schema) -> list[pa.Field]:
     """Returns the fields of a complex event among the columns of its layer's result."""
-    return [
-        f
-        for f in result
-        if f.name not in (LAST_POSITION, FIRST_POSITION, RANK, "start", "end", "location")
-    ]
+    return [f for f in result if f.name not in (*HIDDEN, RANK, "start", "end", "location")]
 
 
 def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:
-    """Returns the names of columns without a common type, such as members of different events."""
+    """Returns the columns without a common type, such as members of different events."""
     types: dict[str, pa.DataType] = {}
     clashes = set()
     for field in (field for schema in schemas for field in schema):
@@ -363,7 +333,6 @@ def _without_common_type(schemas: Sequence[pa.Schema]) -> set[str]:
 
 
 def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Returns a type for the values of both."""
     if first == second:
         return first
     both = [pa.schema({"x": first}), pa.schema({"x": second})]
@@ -376,13 +345,11 @@ def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
 def plan_layer_timeouts(
     layer: Layer, checked: Query, compiled: CompiledQuery
 ) -> tuple[Query, ...]:
-    """Builds the queries that find the timed-out partial matches of a layer, whose checked query
-    and compiled query are given."""
+    """Builds the queries that find the timed-out partial matches of a layer."""
     shown = {get_layer_column(name) for name in layer.fields}
     returns = tuple(r for r in checked.returns if r.name in shown)
-    return build_timeout_queries(
-        add_plan_keys(replace(checked, returns=returns), compiled), LAST_POSITION
-    )
+    keyed = add_plan_keys(replace(checked, returns=returns), compiled)
+    return build_timeout_queries(keyed, LAST_POSITION)
 
 
 def add_plan_keys(checked: Query, compiled: CompiledQuery) -> Query:
@@ -403,11 +370,6 @@ def _field(column: str, types: Sequence[str], shape: StreamSchema) -> str | None
         return column
     names = {next((f for f, c in shape.by_type[t] if c == column), None) for t in types}
     return names.pop() if len(names) == 1 else None
-
-
-def hash_timeout_identity(layer: bytes) -> bytes:
-    """Derives the identity of timed-out partial matches from that of the layer's matches."""
-    return blake2b(layer, digest_size=16, person=b"timed out").digest()
 
 
 def add_timeout_flag(result: pa.Schema, layer: Layer) -> pa.Schema:
@@ -432,10 +394,6 @@ def project_timeouts(matches: pa.Table, layer: Layer, result: pa.Schema) -> pa.T
 
 
 def _complete_members(members: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
-    arrays_by_name = {
-        members.type.field(k).name: members.field(k) for k in range(members.type.num_fields)
-    }
-    arrays = [
-        arrays_by_name.get(f.name, pa.nulls(len(members), f.type)).cast(f.type) for f in type_
-    ]
+    known = dict(zip((f.name for f in members.type), members.flatten(), strict=True))
+    arrays = [known.get(f.name, pa.nulls(len(members), f.type)).cast(f.type) for f in type_]
     return pa.StructArray.from_arrays(arrays, fields=list(type_))

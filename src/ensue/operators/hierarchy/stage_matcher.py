@@ -1,23 +1,16 @@
-"""Matches the layers of a stage in one key group, from events of the stream and of earlier
-stages."""
+"""Matches the layers of a stage in one key group, from events of the stream and earlier stages."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.hierarchy_layers import FIRST_POSITION, LAST_POSITION
-from ensue.engine.state_format import pack_state, unpack_state
-from ensue.errors import StateError
 from ensue.operators.hierarchy.compiled_hierarchy import FIRST, LAST, CompiledStage
-from ensue.operators.hierarchy.hierarchy_matcher import (
-    NO_ROWS,
-    BufferedLayer,
-    LayeredMatcher,
-    Step,
-)
+from ensue.operators.hierarchy.hierarchy_matcher import Arrays, BufferedLayer, LayeredMatcher
 from ensue.runtime.stage import StageInput, get_complex_end_times
 from ensue.vector.arrow_numpy import sorted_unique
 from ensue.vector.column_values import from_arrow
@@ -32,16 +25,7 @@ GAP = 1 << 20  # between neighbouring numbers, for keys that arrive later
 
 
 class KeyNumbers:
-    """Assigns ascending numbers to ascending keys, the same number to the same key.
-
-    >>> places = KeyNumbers()
-    >>> first = places.of(np.array([b"b", b"d"]))
-    >>> later = places.of(np.array([b"c", b"d", b"e"]))
-    >>> bool(first[0] < later[0] < later[1] < later[2]), bool(later[1] == first[1])
-    (True, True)
-    >>> places.keys(later[:2]).tolist()
-    [b'c', b'd']
-    """
+    """Assigns ascending numbers to ascending keys, the same number to the same key."""
 
     def __init__(self, known: Keys | None = None, numbers: Ints | None = None) -> None:
         self.known = np.zeros(0, "S1") if known is None else known
@@ -75,15 +59,14 @@ class KeyNumbers:
         low, high, sizes = low[owner], high[owner], sizes[owner]
         step = (high - low) // (sizes + 1)
         # without a gap keys share a number, but never one that was assigned at the end
-        crowded = np.where(
-            high - low > 1, np.minimum(low + nth, high - 1), np.where(low % GAP, low, high)
-        )
+        shared = np.where(low % GAP, low, high)
+        crowded = np.where(high - low > 1, np.minimum(low + nth, high - 1), shared)
         assigned = np.where(step > 0, low + step * nth, crowded)
-        self.known = np.insert(self.known.astype(_wider(self.known, keys)), at, keys)
+        wider = max(self.known.dtype, keys.dtype, key=lambda dtype: dtype.itemsize)
+        self.known = np.insert(self.known.astype(wider), at, keys)
         self.numbers = np.insert(self.numbers, at, assigned)
 
     def keys(self, numbers: Ints) -> Keys:
-        """Returns the keys of these numbers."""
         return self.known[np.searchsorted(self.numbers, numbers)]
 
     def forget(self, before: bytes) -> None:
@@ -97,20 +80,14 @@ def _is_ascending(keys: Keys) -> bool:
     return bool((keys[1:] > keys[:-1]).all())
 
 
-def _wider(first: Keys, second: Keys) -> np.dtype[np.bytes_]:
-    return max(first.dtype, second.dtype, key=lambda dtype: dtype.itemsize)
-
-
-# ------------------------------------------------------------------------------------- keys
-
-
 def encode_event_keys(events: pa.Table, shape: StreamSchema, arrival: Sequence[str]) -> Keys:
     """Returns the key of each event as bytes that compare in stream order."""
     schema = shape.schema
-    times = [_encode_numbers(_values(events, n, shape)) for n in (schema.end, schema.start)]
-    ties = [_encode_column(events, name, shape) for name in schema.order]
-    rest = [_encode_numbers(_values(events, name, shape)) for name in arrival]
-    parts = [*times, *ties, *rest]
+    parts: list[Bytes | list[bytes]] = [
+        *(_encode_numbers(_values(events, name, shape)) for name in (schema.end, schema.start)),
+        *(_encode_column(events, name, shape) for name in schema.order),
+        *(_encode_numbers(_values(events, name, shape)) for name in arrival),
+    ]
     if not events.num_rows:
         return np.zeros(0, "S1")
     plain = [part for part in parts if isinstance(part, np.ndarray)]
@@ -135,15 +112,12 @@ def encode_time_bound(time: float) -> bytes:
 
 
 def keys_to_arrow(keys: Keys) -> pa.Array:
-    """Converts keys to an Arrow column."""
-    width = keys.dtype.itemsize
     buffer = pa.py_buffer(np.ascontiguousarray(keys))
-    fixed = pa.Array.from_buffers(pa.binary(width), len(keys), [None, buffer])
+    fixed = pa.Array.from_buffers(pa.binary(keys.dtype.itemsize), len(keys), [None, buffer])
     return fixed.cast(pa.binary())
 
 
 def read_keys(events: pa.Table, name: str) -> Keys:
-    """Reads keys from a column."""
     return np.array(events.column(name).to_pylist() or [], "S")
 
 
@@ -183,9 +157,6 @@ def _encode_numbers(values: npt.NDArray[np.generic]) -> Bytes:
     return flipped.view(np.uint8).reshape(-1, 8)
 
 
-# ------------------------------------------------------------------------------------- matcher
-
-
 class HierarchyStageMatcher(LayeredMatcher):
     """Matches a stage; the result has one table per output, as in `CompiledStage.outputs`.
 
@@ -193,15 +164,17 @@ class HierarchyStageMatcher(LayeredMatcher):
     and the stream order form an event's key; keys order events from different key groups.
     """
 
+    state_name = "stage"
+
     def __init__(self, prepared: CompiledStage, arrival: Sequence[str]) -> None:
+        super().__init__(prepared.layers)
         self.prepared = prepared
         self.arrival = list(arrival)
-        self.layers = [BufferedLayer(layer) for layer in prepared.layers]
         self.places = KeyNumbers()
-        self._schemas = {p.layer.name: p.found for p in prepared.hierarchy.layers}
+        self._schemas = {p.layer.name: p.event_schema for p in prepared.hierarchy.layers}
 
     def feed(self, batch: StageInput) -> list[pa.Table]:
-        """Returns what the next events complete: input events in order, and complex events.
+        """Returns the complex events that the next ordered events complete.
 
         No later call has an event that ends before these.
         """
@@ -210,18 +183,15 @@ class HierarchyStageMatcher(LayeredMatcher):
         last_keys = {name: read_keys(table, LAST) for name, table in lower.items()}
         all_keys = np.concatenate([keys, *last_keys.values()])
         if not len(all_keys):
-            return self._empty_outputs()
+            return [create_empty_table(schema) for schema in self.prepared.outputs.values()]
         self.places.of(np.sort(all_keys))
         at = self.places.of(keys)
-        starts = (
-            self.places.of(encode_start_keys(raw, keys, shape)) if shape.schema.intervals else at
-        )
-        positioned = {
-            name: self._add_positions(name, lower[name], last_keys[name])
-            if name in lower
-            else nothing
-            for name, nothing in self._empty_inputs().items()
-        }
+        starts = at
+        if shape.schema.intervals:
+            starts = self.places.of(encode_start_keys(raw, keys, shape))
+        positioned = self._empty_inputs()
+        for name, table in lower.items():
+            positioned[name] = self._add_positions(name, table, last_keys[name])
         now = self._newest(raw, lower)
         events = raw.drop_columns(self.arrival)
 
@@ -229,47 +199,19 @@ class HierarchyStageMatcher(LayeredMatcher):
             layer.take(events if events.num_rows else None, results, at, starts)
             return layer.pass_time(now)
 
-        result = self._up(positioned, feed)
+        result = self._up(feed, positioned)
         if self.prepared.reach is not None:
             before = now - self.prepared.reach
-            self.places.forget(
-                encode_time_bound(math.floor(before) if isinstance(now, int) else before)
-            )
+            time = math.floor(before) if isinstance(now, int) else before
+            self.places.forget(encode_time_bound(time))
         return result
 
-    def advance(self, now: float) -> list[pa.Table]:
-        """Returns what only waited for time to pass, once it is `now`."""
-
-        def advance(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
-            layer.take(None, results, NO_ROWS, NO_ROWS)
-            return layer.pass_time(now, alone=True)
-
-        return self._up(self._empty_inputs(), advance)
-
-    def finish(self) -> list[pa.Table]:
-        """Returns what only waited for the stream to end."""
-
-        def finish(layer: BufferedLayer, results: Mapping[str, pa.Table]) -> pa.Table:
-            layer.take(None, results, NO_ROWS, NO_ROWS)
-            return layer.finish()
-
-        return self._up(self._empty_inputs(), finish)
-
-    def _up(self, received: Mapping[str, pa.Table], step: Step) -> list[pa.Table]:
-        """Applies a step to each layer, the lower ones first."""
-        results = dict(received)
-        for layer in self.layers:
-            results[layer.layer.layer.name] = step(layer, results)
+    def _collect_outputs(self, results: Mapping[str, pa.Table]) -> list[pa.Table]:
         sent = [self._add_member_keys(results[name]) for name in self.prepared.stage.gives]
-        return self._collect_levels(results) + sent
-
-    # ---------------------------------------------------------------------------- complex events
+        return super()._collect_outputs(results) + sent
 
     def _empty_inputs(self) -> dict[str, pa.Table]:
         return {name: create_empty_table(self._schemas[name]) for name in self.prepared.takes}
-
-    def _empty_outputs(self) -> list[pa.Table]:
-        return [create_empty_table(schema) for schema in self.prepared.outputs.values()]
 
     def _add_positions(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
         """Orders events of an earlier stage and adds the positions of their members."""
@@ -278,9 +220,8 @@ class HierarchyStageMatcher(LayeredMatcher):
             FIRST_POSITION: self.places.of(read_keys(table, FIRST)),
         }
         schema = self._schemas[name]
-        columns = [
-            pa.array(places[f.name]) if f.name in places else table.column(f.name) for f in schema
-        ]
+        names = (field.name for field in schema)
+        columns = [pa.array(places[n]) if n in places else table.column(n) for n in names]
         positioned = pa.table(columns, schema=schema)
         return positioned.take(pa.array(np.argsort(places[LAST_POSITION], kind="stable")))
 
@@ -294,36 +235,17 @@ class HierarchyStageMatcher(LayeredMatcher):
     def _newest(self, raw: pa.Table, lower: Mapping[str, pa.Table]) -> float:
         shape = self.prepared.shape
         times = [get_end_times(raw, shape)] if raw.num_rows else []
-        times += [
-            get_complex_end_times(table, shape) for table in lower.values() if table.num_rows
-        ]
+        times += [get_complex_end_times(t, shape) for t in lower.values() if t.num_rows]
         newest: float = max(t.max().item() for t in times)
         return newest
 
-    # ---------------------------------------------------------------------------- state
-
     @property
     def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
         own = self.places.known.nbytes + self.places.numbers.nbytes
         return own + sum(layer.state_bytes for layer in self.layers)
 
-    def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
-        header = {"layers": [p.layer.name for p in self.prepared.layers]}
-        arrays = {"known": self.places.known, "numbers": self.places.numbers}
-        saved = {"stage": pack_state(header, arrays, {})}
-        saved |= {f"layer {k}": layer.save() for k, layer in enumerate(self.layers)}
-        return pack_state({}, {}, saved)
+    def _save_positions(self) -> tuple[dict[str, Any], Arrays]:
+        return {}, {"known": self.places.known, "numbers": self.places.numbers}
 
-    def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
-        _, _, saved = unpack_state(data)
-        if set(saved) != {"stage", *(f"layer {k}" for k in range(len(self.layers)))}:
-            raise StateError("the state of a stream was saved for another set of layers")
-        header, arrays, _ = unpack_state(saved["stage"])
-        if header["layers"] != [p.layer.name for p in self.prepared.layers]:
-            raise StateError("the state of a stream was saved for other layers")
+    def _restore_positions(self, header: dict[str, Any], arrays: Arrays) -> None:  # noqa: ARG002
         self.places = KeyNumbers(arrays["known"], arrays["numbers"])
-        for k, layer in enumerate(self.layers):
-            layer.restore(saved[f"layer {k}"])

@@ -1,8 +1,9 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -39,8 +40,7 @@ from ensue.runtime.stage import (
     TableResult,
     UnseenTypes,
 )
-from ensue.runtime.timeout_rewrite import TimeoutQueries
-from ensue.runtime.timeout_rewrite import compile_with_timeouts as with_timeouts
+from ensue.runtime.timeout_rewrite import TimeoutQueries, compile_with_timeouts
 from ensue.vector.event_table import Rows, split_table
 from ensue.vector.match_rows import Matches
 
@@ -52,7 +52,7 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
     for spec in specs:
         with name_query_in_errors(spec.name):
             assert isinstance(spec.query, Query)
-            bundles[spec] = with_timeouts(
+            bundles[spec] = compile_with_timeouts(
                 spec.query, call.source.shape, options.planning,
                 emit_timeouts=options.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
@@ -92,7 +92,6 @@ class MatchOperator:
 
     @property
     def expected(self) -> tuple[CompiledQuery, ...]:
-        """The queries whose cost is estimated."""
         return tuple(bundle.main for bundle in self.bundles)
 
     @cached_property
@@ -101,13 +100,11 @@ class MatchOperator:
 
     @property
     def rows(self) -> Rows | None:
-        """Selects the events that may be in a match or forbid one; None selects all."""
         if len(self.prepared) > 1 or not can_prune_events(self.prepared[0]):
             return None
         return partial(find_relevant_rows, self.prepared[0])
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """Matches events that are in stream order."""
         result = match_queries(self.prepared, events, progress, ordered=True)
         tables = iter(result.tables)
         merged = [b.merged([next(tables) for _ in b.queries]) for b in self.bundles]
@@ -128,23 +125,19 @@ class MatchOperator:
                     span=query.pattern.span,
                     text=query.text,
                 )
-        keys = self._keys()
-        chains = []
-        for key in dict.fromkeys(keys):
-            numbers = [n for n, k in enumerate(keys) if k == key]
-            chains.append((self._stage(key, numbers),))
-        return tuple(chains)
+        numbers: dict[tuple[str, ...], list[int]] = {}
+        for number, key in enumerate(self._keys()):
+            numbers.setdefault(key, []).append(number)
+        return tuple((self._stage(key, same),) for key, same in numbers.items())
 
     def whole(self) -> "MatchStage":
-        """Creates one stage with all queries and no key."""
         return MatchStage(self.bundles, self.outputs, (), not self.alone)
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
         bundles = tuple(self.bundles[n] for n in numbers)
+        outputs = tuple(self.outputs[n] for n in numbers)
         warning = None if key else self._explain_single_task(len(numbers))
-        return MatchStage(
-            bundles, tuple(self.outputs[n] for n in numbers), key, not self.alone, warning
-        )
+        return MatchStage(bundles, outputs, key, not self.alone, warning)
 
     def _keys(self) -> list[tuple[str, ...]]:
         """Returns the key that splits the stream of each query: its own, or a subset of it.
@@ -152,7 +145,11 @@ class MatchOperator:
         A query partitioned by (user, device) runs with one by user: events that are equal in both
         are equal in one.
         """
-        own = [_key(bundle.main) for bundle in self.bundles]
+        plans = [bundle.main.plan for bundle in self.bundles]
+        own = [
+            () if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence)
+            for plan in plans
+        ]
         if self.alone:
             return own
         keys = [frozenset(key) for key in own]
@@ -177,13 +174,28 @@ class MatchOperator:
         )
 
 
-def _key(prepared: CompiledQuery) -> tuple[str, ...]:
-    plan = prepared.plan
-    return () if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence)
+class FinalStage:
+    """A stage whose results are delivered, one table per output, and not sent to other stages."""
+
+    outputs: tuple[OutputTable, ...]
+    takes: Mapping[str, pa.Schema] = MappingProxyType({})
+    hold = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        for output, table in zip(self.outputs, tables, strict=True):
+            if table.num_rows:
+                yield output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        return iter(())
 
 
 @dataclass(frozen=True)
-class MatchStage:
+class MatchStage(FinalStage):
     """Queries that run in the key groups of one key."""
 
     bundles: tuple[TimeoutQueries, ...]
@@ -191,9 +203,6 @@ class MatchStage:
     key: tuple[str, ...]
     shared: bool  # they share one scan of the events
     whole_stream: str | None = None  # why a single task gets all events, if it does
-    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
-    hold: int = 0
-    arrival: tuple[str, ...] = (ARRIVAL,)
 
     @property
     def prepared(self) -> tuple[CompiledQuery, ...]:
@@ -208,36 +217,23 @@ class MatchStage:
         return self.bundles[0].main.planning.limits
 
     def matcher(self) -> StageMatcher:
-        """Creates a matcher for one key group."""
         return create_matcher(self.prepared, self.reads, self.limits, shared=self.shared)
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
-        """Matches the complete events of one key group."""
-        return match_queries(self.prepared, given.bare).tables
-
-    def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the matches."""
-        return sum(table.num_rows for table in tables)
+    def matched(self, batch: StageInput) -> list[pa.Table]:
+        return match_queries(self.prepared, batch.bare).tables
 
     def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yields the matches of each query with the number of its output."""
         remaining = iter(tables)
         for output, bundle in zip(self.outputs, self.bundles, strict=True):
             merged = [next(remaining) for _ in bundle.queries]
             if any(table.num_rows for table in merged):
                 yield output.number, bundle.merged(merged)
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        """Yields nothing: no other stage reads the matches of queries."""
-        return iter(())
-
 
 def create_matcher(
     queries: Sequence[CompiledQuery], reads: InputFilter, limits: MatcherLimits, *, shared: bool
 ) -> StageMatcher:
-    """Creates a matcher of queries over one stream; it spills keys to disk beyond its memory if
-    the queries allow it."""
-
+    """Creates a matcher of queries; it spills keys to disk if the queries and limits allow it."""
     from ensue.operators.match.shared_matcher import SharedMatcher
     from ensue.runtime.live_matcher import CompositeLiveMatcher
 

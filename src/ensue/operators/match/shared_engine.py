@@ -1,6 +1,6 @@
 """Engines that several queries share, and that share one scan of the events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,8 +44,7 @@ SLICE = 1 << 20  # events per kernel call, between which it can be interrupted
 
 
 def get_matching_part(prepared: CompiledQuery) -> str:
-    """Returns a text that is equal for queries with the same matches before RETURN, HAVING and
-    LIMIT."""
+    """Returns a text that is equal for queries that differ only in RETURN, HAVING and LIMIT."""
     plan = prepared.plan
     return f"{_matching(plan)!r} {plan.structure!r} {plan.roles!r} {plan.prune}"
 
@@ -75,10 +74,8 @@ class SharedEngine:
         self.prepared = prepared
         self.members = list(members)  # the numbers of its queries
         self.engine = prepared.engine()
-        self.tests: tuple[RoleTest, ...] = ()
         self.names = tuple(e.field_name for e in prepared.plan.query.equivalence)
-        if self._scanning is not None:
-            self.tests = _build_tests(self._scanning)
+        self.tests = tuple(_build_tests(self._scanning)) if self._scanning is not None else ()
         self.types = tuple(dict.fromkeys(test.key.type for test in self.tests))
 
     @property
@@ -91,11 +88,6 @@ class SharedEngine:
         return engine if isinstance(engine, Engine) and not engine.inner else None
 
     @property
-    def shares(self) -> bool:
-        """Whether it takes part in the shared scan."""
-        return self._scanning is not None
-
-    @property
     def needs_every_event(self) -> bool:
         """Whether events without a role count, for contiguity or for a window of events."""
         if self._scanning is None:
@@ -105,23 +97,20 @@ class SharedEngine:
 
     def count(self, uses: ScanUses) -> None:
         """Registers the values that it will read from a block."""
-        roles = self.prepared.plan.roles
-        uses.types.update(
-            dict.fromkeys(name for role in roles for name in get_type_names(role.type))
-        )
+        for role in self.prepared.plan.roles:
+            uses.types.update(dict.fromkeys(get_type_names(role.type)))
         for test in self.tests:
             test.count(uses)
         if self._scanning is not None:
             uses.features.update(map(feature_name, self._scanning.program.features))
-
-    # ---------------------------------------------------------------------------- rows
 
     def rows_in(self, block: EventBlock) -> tuple[Ints | None, Ints]:
         """Returns the relevant rows (None: all) and the roles that each can play."""
         rows_by_test = [block.role_rows(test) for test in self.tests]
         total = sum(map(len, rows_by_test))
         if self.needs_every_event or DENSE * total > block.count:
-            mask = block.blank_mask()
+            mask = block.mask
+            mask.fill(0)
             seen: set[Types] = set()
             for test, rows in zip(self.tests, rows_by_test, strict=True):
                 if any(types_overlap(test.key.type, other) for other in seen):
@@ -138,13 +127,11 @@ class SharedEngine:
         count = merge_rows(together, offsets, bits, merged, mask)
         return merged[:count], mask[:count]
 
-    # ---------------------------------------------------------------------------- feeding
-
     def feed(self, block: EventBlock, *, lasting: bool) -> tuple[Matches, Ints | None]:
-        """Returns the matches that a block completes, in the engine's row numbers, and the rows of
-        the block that the engine got (None: all).
+        """Returns the matches that a block completes, and the rows that the engine got (None: all).
 
-        With `lasting` other blocks follow, so keys and strings need codes of the engine.
+        The matches have the engine's row numbers. With `lasting` other blocks follow, so keys and
+        strings need codes of the engine.
         """
         engine = self._scanning
         if engine is None:
@@ -158,66 +145,48 @@ class SharedEngine:
         key = key if rows is None else key.take(rows)
         if lasting and self.names:
             columns = [block.events.column(name) for name in self.names]
-            key = _recode(
-                key,
-                rows,
-                lambda at: engine.scan.keys.encode([take_values(c, at) for c in columns]),
-            )
+
+            def encode(at: Ints) -> Codes:
+                return engine.scan.keys.encode([take_values(c, at) for c in columns])
+
+            key = _recode(key, rows, encode)
             codes = len(engine.scan.keys)
         starts = block.starts if rows is None else block.starts.take(rows)
         ends = starts
         if block.schema.intervals:
             ends = block.ends if rows is None else block.ends.take(rows)
-        scanned = ScannedBatch(
-            mask,
-            key,
-            starts,
-            ends,
-            tuple(self._features(block, rows, lasting=lasting)),
-        )
-        pieces = [
-            engine.feed_scanned(scanned.part(begin, begin + SLICE), codes)
-            for begin in range(0, len(mask), SLICE)
-        ]
+        features = tuple(self._features(engine, block, rows, lasting=lasting))
+        scanned = ScannedBatch(mask, key, starts, ends, features)
+        parts = (scanned.part(begin, begin + SLICE) for begin in range(0, len(mask), SLICE))
+        pieces = [engine.feed_scanned(part, codes) for part in parts]
         return concat_deliveries(engine, pieces), rows
 
-    def _features(self, block: EventBlock, rows: Ints | None, *, lasting: bool) -> list[Vector]:
-        engine, vectors = self.engine, []
-        assert isinstance(engine, Engine)
+    def _features(
+        self, engine: Engine, block: EventBlock, rows: Ints | None, *, lasting: bool
+    ) -> Iterator[Vector]:
         for feature in engine.program.features:
-            vector = block.feature(feature, rows)
+            vector, expr = block.feature(feature, rows), feature.expr
             if lasting and feature.kind is ValueKind.STRING:
-                own = self._encode_strings(engine, block, rows, feature.expr, vector)
-                vector = Vector(vector.kind, own.astype(np.int64), vector.valid)
-            vectors.append(vector)
-        return vectors
 
-    def _encode_strings(
-        self, engine: Engine, block: EventBlock, rows: Ints | None, expr: Expr, vector: Vector
-    ) -> Codes:
-        def encode(at: Ints) -> Codes:
-            return engine.scan.strings.encode([block.values(expr, at).values])
+                def encode(at: Ints, expr: Expr = expr) -> Codes:
+                    return engine.scan.strings.encode([block.values(expr, at).values])
 
-        return _recode(np.asarray(vector.values), rows, encode)
-
-    def finish(self) -> Matches:
-        return self.engine.finish()
+                codes = _recode(np.asarray(vector.values), rows, encode)
+                vector = Vector(vector.kind, codes.astype(np.int64), vector.valid)
+            yield vector
 
 
 _FIRST = np.zeros(1, np.int64)
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-def _build_tests(engine: Engine) -> tuple[RoleTest, ...]:
+def _build_tests(engine: Engine) -> Iterator[RoleTest]:
     frame = engine.program.frame
-    tests = []
     for role in engine.program.plan.roles:
-        bit = 1 << frame.bit(role.variable)
-        tests.append(RoleTest.of(role, role.conditions, bit))
+        yield RoleTest.of(role, role.conditions, 1 << frame.bit(role.variable))
         if role.first:
             first = 1 << frame.bit(role.variable, first=True)
-            tests.append(RoleTest.of(role, (*role.conditions, *role.first), first))
-    return tuple(tests)
+            yield RoleTest.of(role, (*role.conditions, *role.first), first)
 
 
 def _recode(
@@ -229,14 +198,12 @@ def _recode(
     firsts = find_first_rows(block_codes)
     used = np.flatnonzero(firsts >= 0)
     table = np.full(len(firsts) + 1, -1, np.int32)
-    at = firsts[used] if rows is None else rows[firsts[used]]
-    table[used] = encode(at)
+    table[used] = encode(firsts[used] if rows is None else rows[firsts[used]])
     codes: Codes = table[block_codes]
     return codes
 
 
 def empty_matches(watcher: SharedEngine) -> Matches:
-    """Returns an empty set of matches."""
     if isinstance(watcher.engine, Engine):
         return concat_matches([], watcher.engine.program.source.output)
     from ensue.engine.reference_engine import bindings_to_matches
@@ -292,21 +259,20 @@ class TableScan:
     ) -> list[pa.Table]:
         """Returns the result of each query for events in stream order."""
         watchers = create_shared_engines(self.queries)
-        events = pa.table(
-            [combine_column(events, name) for name in events.column_names], schema=events.schema
-        )
-        found: dict[int, Matches] = {}
+        columns = [combine_column(events, name) for name in events.column_names]
+        events = pa.table(columns, schema=events.schema)
+        matches_of: dict[int, Matches] = {}
         if events.num_rows <= block:
-            self._in_one_block(watchers, events, found, progress)
+            self._in_one_block(watchers, events, matches_of, progress)
         else:
-            self._in_blocks(watchers, events, found, progress, block)
-        return self._build_results(found, events)
+            self._in_blocks(watchers, events, matches_of, progress, block)
+        return self._build_results(matches_of, events)
 
     def _in_one_block(
         self,
         watchers: list[SharedEngine],
         events: pa.Table,
-        found: dict[int, Matches],
+        matches_of: dict[int, Matches],
         progress: Progress | None,
     ) -> None:
         """Runs one engine after the other, since none has to wait for more events."""
@@ -317,10 +283,10 @@ class TableScan:
             watcher = watchers.pop(0)  # frees its memory for the next one
             watcher.engine.others_hold(held)
             fed, rows = watcher.feed(block, lasting=False)
-            matches = concat_deliveries(watcher.engine, [fed, watcher.finish()])
+            matches = concat_deliveries(watcher.engine, [fed, watcher.engine.finish()])
             if rows is not None:
                 matches = renumber_rows(matches, rows)
-            found.update(dict.fromkeys(watcher.members, matches))
+            matches_of.update(dict.fromkeys(watcher.members, matches))
             held += matches.nbytes
             if progress is not None:
                 progress((total - len(watchers)) * events.num_rows // total, events.num_rows)
@@ -329,7 +295,7 @@ class TableScan:
         self,
         watchers: list[SharedEngine],
         events: pa.Table,
-        found: dict[int, Matches],
+        matches_of: dict[int, Matches],
         progress: Progress | None,
         size: int,
     ) -> None:
@@ -353,9 +319,9 @@ class TableScan:
                 progress(done, events.num_rows)
         self.unseen = unseen or set()
         for k, watcher in enumerate(watchers):
-            matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.finish()])
+            matches = concat_deliveries(watcher.engine, [*pieces[k], watcher.engine.finish()])
             matches = renumber_rows(matches, np.concatenate(numbers[k]))
-            found.update(dict.fromkeys(watcher.members, matches))
+            matches_of.update(dict.fromkeys(watcher.members, matches))
 
     def _block(self, watchers: list[SharedEngine], events: pa.Table) -> EventBlock:
         shape = self.queries[0].shape
@@ -368,28 +334,24 @@ class TableScan:
         wanted = {name for role in roles for name in get_type_names(role.type)}
         return {name for name in wanted if not block.has_type(name)}
 
-    def _build_results(self, found: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
+    def _build_results(self, matches_of: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
         """Builds the result tables; ordinals and hashes of events are computed once for all."""
         wanted = np.zeros(events.num_rows, np.bool_)
-        for matches in found.values():
+        for matches in matches_of.values():
             for variable in matches.variables:
                 wanted[matches.elements(variable)] = True
         end = self.queries[0].shape.schema.end
-        rows = np.flatnonzero(wanted)
-        numbers = (
-            number_duplicates(events, wanted, get_event_times(events, end))[rows]
-            if len(rows)
-            else rows
-        )
+        rows = numbers = np.flatnonzero(wanted)
+        if len(rows):
+            numbers = number_duplicates(events, wanted, get_event_times(events, end))[rows]
         columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
-        known = pa.table(columns, schema=events.schema)
-        known = known.append_column(ORDINAL, pa.array(numbers))
+        known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
         hashes = RowHashes(known, end)
         places = np.zeros(events.num_rows, np.int64)
         places[rows] = np.arange(len(rows))
         built = []
         for number, prepared in enumerate(self.queries):
-            matches = renumber_rows(found[number], places)
+            matches = renumber_rows(matches_of[number], places)
             if self.ordered:
                 matches = sort_by_time(prepared, matches, known)
             built.append(build_result(prepared, matches, known, hashes))

@@ -64,8 +64,7 @@ class EngineRows:
 
 
 class SharedMatcher:
-    """Feeds slices of an ordered stream to several queries and stores each event once; the result
-    has one table per query."""
+    """Matches several queries and stores each event once; the result has a table per query."""
 
     def __init__(self, queries: Sequence[CompiledQuery]) -> None:
         self.queries = list(queries)
@@ -76,23 +75,27 @@ class SharedMatcher:
         self._uses = count_uses(self.shared_engines)
         self._empty: dict[int, pa.Table] = {}  # the empty result of a query
 
-    # ---------------------------------------------------------------------------- feeding
-
-    def feed(self, given: StageInput) -> list[pa.Table]:
-        """Returns the matches that the next events, in stream order, complete."""
-        events = given.bare
+    def feed(self, batch: StageInput) -> list[pa.Table]:
+        events = batch.bare
         matches = [empty_matches(w) for w in self.shared_engines]
         if events.num_rows:
-            _, schema = self.queries[0].physical
-            block = EventBlock(events, schema, self.queries[0].shape.unit, self._uses.copy())
-            for k, watcher in enumerate(self.shared_engines):
-                matches[k] = self._feed_engine(watcher, self.numbers[k], block)
-            self._store_events(events, matches)
+            matches = self._feed_engines(events)
+            members = None
+            if events.num_rows > FEW:
+                members = [numbers.rows for numbers in self.numbers]
+                members += [m.elements(v) for m in matches if m.count for v in m.variables]
+            self.store.add(events, self.rows, members)
         self.rows += events.num_rows
         result = self._build_results(matches)
         if events.num_rows > FEW or self.store.is_full:
             self._release_events()
         return result
+
+    def _feed_engines(self, events: pa.Table) -> list[Matches]:
+        _, schema = self.queries[0].physical
+        block = EventBlock(events, schema, self.queries[0].shape.unit, self._uses.copy())
+        pairs = zip(self.shared_engines, self.numbers, strict=True)
+        return [self._feed_engine(watcher, numbers, block) for watcher, numbers in pairs]
 
     def _feed_engine(
         self, watcher: SharedEngine, numbers: EngineRows, block: EventBlock
@@ -110,10 +113,6 @@ class SharedMatcher:
         return matches
 
     def advance(self, now: float) -> list[pa.Table]:
-        """Returns the matches that only waited for time to pass, once it is `now`.
-
-        No further event ends before `now`.
-        """
         matches = []
         for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
             if is_idle(watcher):
@@ -134,11 +133,8 @@ class SharedMatcher:
         engines = [w.engine for w in self.shared_engines if isinstance(w.engine, Engine)]
         for engine in engines:
             engine.room.counts = False
-        _, schema = self.queries[0].physical
         for piece in split_table(events, REPLAY_SLICE):
-            block = EventBlock(piece, schema, self.queries[0].shape.unit, self._uses.copy())
-            for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
-                self._feed_engine(watcher, numbers, block)
+            self._feed_engines(piece)
             self.store.add(piece, self.rows, [numbers.rows for numbers in self.numbers])
             self.rows += piece.num_rows
         for watcher in self.shared_engines:
@@ -163,21 +159,8 @@ class SharedMatcher:
         return True
 
     def finish(self) -> list[pa.Table]:
-        """Returns the matches that only waited for the stream to end."""
         pairs = zip(self.shared_engines, self.numbers, strict=True)
-        matches = [numbers.matches(watcher.finish()) for watcher, numbers in pairs]
-        return self._build_results(matches)
-
-    # ---------------------------------------------------------------------------- events
-
-    def _store_events(self, events: pa.Table, matches: Sequence[Matches]) -> None:
-        """Stores the relevant ones of the new events."""
-        if events.num_rows <= FEW:
-            self.store.add(events, self.rows, None)
-            return
-        members = [numbers.rows for numbers in self.numbers]
-        members += [m.elements(v) for m in matches if m.count for v in m.variables]
-        self.store.add(events, self.rows, members)
+        return self._build_results([n.matches(w.engine.finish()) for w, n in pairs])
 
     def _build_results(self, results: Sequence[Matches]) -> list[pa.Table]:
         if len(self._empty) == len(self.queries) and not any(m.count for m in results):
@@ -206,8 +189,6 @@ class SharedMatcher:
             numbers.keep(watcher.engine.held_rows())
         self._release_events()
 
-    # ---------------------------------------------------------------------------- statistics
-
     def deadline(self) -> float | None:
         times = [t for w in self.shared_engines if (t := w.engine.deadline()) is not None]
         return min(times, default=None)
@@ -218,7 +199,6 @@ class SharedMatcher:
 
     @property
     def state_bytes(self) -> int:
-        """The approximate size of `save`'s result."""
         size = self.store.nbytes
         for watcher, numbers in zip(self.shared_engines, self.numbers, strict=True):
             if not is_empty(watcher):
@@ -227,46 +207,39 @@ class SharedMatcher:
 
     @property
     def held_bytes(self) -> int:
-        """The memory in use."""
         size = sum(w.engine.held_bytes for w in self.shared_engines)
         return size + self.store.nbytes + sum(2 * n.own.nbytes for n in self.numbers)
-
-    # ---------------------------------------------------------------------------- state
 
     def save(self) -> bytes:
         """Returns the state as bytes for `restore`, without engines that hold nothing."""
         self._release_all()
         events, arrays = self.store.save()
         blobs = {"events": events}
-        for k, (watcher, numbers) in enumerate(
-            zip(self.shared_engines, self.numbers, strict=True)
-        ):
+        for k, watcher in enumerate(self.shared_engines):
             if not is_empty(watcher):
                 blobs[str(k)] = watcher.engine.save()
-                arrays[f"own {k}"], arrays[f"rows {k}"] = numbers.own, numbers.rows
+                arrays[f"own {k}"], arrays[f"rows {k}"] = self.numbers[k].own, self.numbers[k].rows
         header = {"fed": self.rows, "queries": self._fingerprint(), "text": VERSION_MEANING}
         return pack_state({}, {}, {"several": pack_state(header, arrays, blobs)})
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         _, _, saved = unpack_state(data)
         if SPILLED in saved:
             restore_unlimited(self, data, self.queries[0].shape)
             return
+        other = StateError("the state of a stream was saved for another set of queries")
         if "several" not in saved:
-            raise StateError("the state of a stream was saved for another set of queries")
+            raise other
         header, arrays, blobs = unpack_state(saved["several"])
         check_signature_version(header)
         if header["queries"] != self._fingerprint():
-            raise StateError("the state of a stream was saved for another set of queries")
+            raise other
         self.rows = int(header["fed"])
         self.store.restore(blobs["events"], arrays)
-        for k, (watcher, numbers) in enumerate(
-            zip(self.shared_engines, self.numbers, strict=True)
-        ):
+        for k, (watcher, rows) in enumerate(zip(self.shared_engines, self.numbers, strict=True)):
             if str(k) in blobs:
                 watcher.engine.restore(blobs[str(k)])
-                numbers.own, numbers.rows = arrays[f"own {k}"], arrays[f"rows {k}"]
+                rows.own, rows.rows = arrays[f"own {k}"], arrays[f"rows {k}"]
 
     def _fingerprint(self) -> str:
         parts = [get_stored_part(watcher.prepared) for watcher in self.shared_engines]
@@ -281,6 +254,6 @@ def is_empty(watcher: SharedEngine) -> bool:
 
 
 def is_idle(watcher: SharedEngine) -> bool:
-    """Whether an engine need not be told that time passes."""
+    """Whether an engine ignores the progress of time."""
     engine = watcher.engine
     return isinstance(engine, Engine) and is_empty(watcher) and engine.scan.known <= FEW_CODES

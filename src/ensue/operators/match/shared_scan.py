@@ -95,10 +95,7 @@ class EventBlock:
         self._rows_of: dict[TypeUnion, Ints] = {}
         self._roles: dict[RoleKey, Ints] = {}
         self._keys: dict[tuple[str, ...], tuple[Codes, int]] = {}
-        self._mask: Ints | None = None
         self._features: dict[str, Vector] = {}
-
-    # ---------------------------------------------------------------------------- columns
 
     def column(self, name: str) -> Vector:
         if name not in self._columns:
@@ -118,8 +115,6 @@ class EventBlock:
     def _time(self, name: str) -> Array:
         real = self.schema.time_kind in (ValueKind.FLOAT, ValueKind.DECIMAL)
         return np.ascontiguousarray(self.column(name).values, np.float64 if real else np.int64)
-
-    # ---------------------------------------------------------------------------- types
 
     @cached_property
     def _rows_by_type(self) -> dict[str, Ints]:
@@ -159,15 +154,10 @@ class EventBlock:
         rows = self.rows_of_type(types)
         return rows is None or len(rows) > 0
 
-    def blank_mask(self) -> Ints:
-        """Returns zeros, one per row, in an array that all queries reuse in turn."""
-        if self._mask is None:
-            self._mask = np.zeros(self.count, np.int64)
-        else:
-            self._mask.fill(0)
-        return self._mask
-
-    # ---------------------------------------------------------------------------- conditions
+    @cached_property
+    def mask(self) -> Ints:
+        """An integer per row, in an array that all queries reuse in turn."""
+        return np.empty(self.count, np.int64)
 
     def role_rows(self, test: RoleTest) -> Ints:
         """Returns the ascending rows that can play a role; each use calls this once."""
@@ -218,8 +208,6 @@ class EventBlock:
             self._of_type[key] = take_values(self.column(name), rows, self.unit)
         return self._of_type[key]
 
-    # ---------------------------------------------------------------------------- keys
-
     def keys(self, names: tuple[str, ...]) -> tuple[Codes, int]:
         """Returns the codes of a key in this block (-1 for NULL), and the number of codes."""
         if names not in self._keys:
@@ -231,8 +219,6 @@ class EventBlock:
                 self._keys[names] = np.zeros(self.count, np.int32), 1
         return self._keys[names]
 
-    # ---------------------------------------------------------------------------- features
-
     def feature(self, feature: Feature, rows: Ints | None) -> Vector:
         """Returns a feature of some rows or all, strings as codes of the block."""
         name = feature_name(feature)
@@ -240,7 +226,7 @@ class EventBlock:
         alone = self.uses.features[name] <= 0 and name not in self._features
         if alone and rows is not None and not isinstance(feature.expr, FieldRef):
             return self._evaluate_feature(feature, rows)
-        vector = self._features.pop(name) if name in self._features else None
+        vector = self._features.pop(name, None)
         if vector is None:
             vector = self._evaluate_feature(feature, None)
         if self.uses.features[name] > 0:
@@ -270,7 +256,6 @@ def feature_name(feature: Feature) -> str:
 
 
 def take_values(vector: Vector, rows: Ints, unit: Unit) -> Vector:
-    """Takes a vector's values at some rows."""
     if isinstance(vector, Refused):
         return vector.at(rows)
     if not isinstance(vector.values, np.ndarray):

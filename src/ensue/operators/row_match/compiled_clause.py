@@ -55,20 +55,17 @@ class CompiledClause:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
         schema = self.results.schema
         return pa.schema([pa.field(MATCH_ID, pa.string()), *schema]) if self.ids else schema
 
     def whole(self, events: pa.Table, ties: Sequence[str] = ()) -> pa.Table:
-        """Matches complete rows. Rows that ORDER BY leaves equal are ordered by `ties`, then by
-        arrival."""
+        """Matches complete rows; `ties`, then arrival, order the rows that ORDER BY leaves equal."""
         order = (*self.row_pattern.order, *(RowSortKey(FieldRef(ROW, name)) for name in ties))
         partitions = partition_rows(events, self.key, order)
         search = SearchState.whole(partitions.bounds)
-        return self.given(partitions, RowMatchFinder(self.plan).find(partitions, search))
+        return self.build_result(partitions, RowMatchFinder(self.plan).find(partitions, search))
 
-    def given(self, partitions: Partitions, matches: Iterable[RowMatches]) -> pa.Table:
-        """Builds the result of matches."""
+    def build_result(self, partitions: Partitions, matches: Iterable[RowMatches]) -> pa.Table:
         tables = list(self._result_tables(partitions, matches))
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
@@ -86,10 +83,9 @@ class CompiledClause:
                     "finds fewer; max_matches= allows more"
                 )
             for table in self.results.of(partitions, (batch,)):
-                if ids is None:
-                    yield table
-                else:
-                    yield table.add_column(0, self.schema.field(0), ids.of(batch))
+                if ids is not None:
+                    table = table.add_column(0, self.schema.field(0), ids.of(batch))
+                yield table
 
 
 def compile_clause(
@@ -104,14 +100,11 @@ def compile_clause(
 
     `session` is the time zone of timestamps with a zone, where their types do not define it.
     """
-    kinds = {
-        name: kind for name, kind in get_field_kinds(arrow).items() if not is_internal_column(name)
-    }
+    kinds = {n: kind for n, kind in get_field_kinds(arrow).items() if not is_internal_column(n)}
     resolved = check_row_pattern(row_pattern, kinds, get_time_zones(arrow, session))
     bound = replace(resolved, partition=tuple(map(_replace_computed_key, resolved.partition)))
-    clause = CompiledClause(
-        RowPatternPlan(bound, kinds), arrow, canonical_form(resolved), ids, limits
-    )
+    plan = RowPatternPlan(bound, kinds)
+    clause = CompiledClause(plan, arrow, canonical_form(resolved), ids, limits)
     if ids:
         for name in clause.results.schema.names:
             if name.lower() == MATCH_ID:
@@ -169,8 +162,7 @@ def _no_time(row_pattern: RowPatternQuery, why: str) -> QueryError:
 
 
 def get_tie_columns(row_pattern: RowPatternQuery) -> tuple[str, ...] | None:
-    """Returns the further columns of ORDER BY if the source can sort by them: ascending, NULL
-    last."""
+    """Returns the further columns of ORDER BY; None unless all are ascending with NULL last."""
     columns = []
     for by in row_pattern.order[1:]:
         if by.descending or by.nulls_first or not isinstance(by.expr, FieldRef):

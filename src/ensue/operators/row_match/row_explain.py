@@ -34,10 +34,10 @@ class RowPatternExplainer:
         if source is None:
             self._plan = RowPatternPlan(query, {})
         else:
-            clause = compile_clause(
+            self._clause = compile_clause(
                 query, source.arrow, MatcherLimits(), ids=False, session=source.zone
             )
-            self._plan, self._clause = clause.plan, clause
+            self._plan = self._clause.plan
 
     def told(self) -> str:
         """Returns the plan as text."""

@@ -122,8 +122,10 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass
 class PartitionSearches:
-    """The position of the search in each partition, by partition code, between two batches. Row
-    numbers count from the partition's first stored row."""
+    """The position of the search in each partition, by partition code, between two batches.
+
+    Row numbers count from the partition's first stored row.
+    """
 
     position: Ints  # the first row that no search has started from
     number: Ints  # matches so far
@@ -152,23 +154,15 @@ class PartitionSearches:
 
     def of(self, codes: Ints, bounds: Ints, now: float | None, *, opened: bool) -> SearchState:
         """Creates the search over some partitions, whose rows have these bounds."""
-        begins = bounds[:-1]
-        return SearchState(
-            begins + self.position[codes],
-            self.number[codes],
-            begins + self.covered[codes],
-            np.full(len(codes), opened),
-            self.begun[codes],
-            now,
-        )
+        position, covered = bounds[:-1] + self.position[codes], bounds[:-1] + self.covered[codes]
+        opened_ = np.full(len(codes), opened)
+        return SearchState(position, self.number[codes], covered, opened_, self.begun[codes], now)
 
     def keep(self, alive: Bools) -> None:
-        """Drops partitions."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[alive])
 
     def saved(self, count: int) -> Arrays:
-        """Returns the arrays of the first `count` partitions."""
         return {field.name: getattr(self, field.name)[:count] for field in fields(self)}
 
 
@@ -183,7 +177,6 @@ class PartitionKeys:
         return len(self._codes) if self._columns else 1
 
     def of(self, events: pa.Table) -> Ints:
-        """Returns the partition code of each event."""
         if not self._columns:
             return np.zeros(events.num_rows, np.int64)
         pair = hash_rows(events, self._columns, np.arange(events.num_rows))
@@ -236,12 +229,8 @@ class RowPatternMatcher:
         self._rows = PartitionRows(self._schema)
         self._searches = PartitionSearches.none(times)
         self._twins = DuplicateEvents(self._shape.schema.end, self._shape.unit)
-        self._tied = create_empty_table(
-            self._arrow
-        )  # rows of the newest time, which later rows may precede
+        self._tied = create_empty_table(self._arrow)  # rows that later ones may precede
         self._now: Any = None
-
-    # ---------------------------------------------------------------------------- matching
 
     def feed(self, events: pa.Table) -> pa.Table:
         """Returns the results that the next rows decide; rows arrive in time order."""
@@ -292,17 +281,13 @@ class RowPatternMatcher:
             return create_empty_table(self.clause.schema)
         stored = self._rows.of(selected)
         table = pa.concat_tables([stored, self._add_ordinals(events)]).unify_dictionaries()
-        places = np.concatenate(
-            [
-                np.repeat(np.arange(len(selected)), self._rows.counts[selected]),
-                np.searchsorted(selected, codes),
-            ]
-        )
+        old = np.repeat(np.arange(len(selected)), self._rows.counts[selected])
+        places = np.concatenate([old, np.searchsorted(selected, codes)])
         order, bounds = group_rows(places, len(selected))
         partitions = Partitions(table, order, bounds)
         search = self._searches.of(selected, bounds, self._now, opened=not over)
         matches = self._finder.find(partitions, search)
-        result = self.clause.given(partitions, matches)
+        result = self.clause.build_result(partitions, matches)
         self._store_progress(selected, partitions, search.position, search.covered)
         self._searches.number[selected] = search.number
         self._drop_empty_partitions()
@@ -380,8 +365,6 @@ class RowPatternMatcher:
                 'such as {1,100} keep less; memory="8 GB" allows more'
             )
 
-    # ---------------------------------------------------------------------------- state
-
     def deadline(self) -> float | None:
         """Returns the time after which `advance` decides something."""
         times = []
@@ -407,7 +390,6 @@ class RowPatternMatcher:
         return held + sum(int(array.nbytes) for array in searches) + self._twins.nbytes
 
     def save(self) -> bytes:
-        """Returns the state as bytes for `restore`."""
         count = len(self._keys)
         self._rows.reserve(count)
         self._searches.reserve(count, self._never)
@@ -421,7 +403,6 @@ class RowPatternMatcher:
         return pack_state({"now": self._now}, arrays, blobs)
 
     def restore(self, data: bytes) -> None:
-        """Continues from a saved state."""
         header, arrays, blobs = unpack_state(data)
         self._reset()
         self._now = header["now"]
@@ -431,8 +412,8 @@ class RowPatternMatcher:
         self._rows.put(np.arange(len(counts)), counts, rows)
         self._tied = deserialize_table(blobs["tied"]).cast(self._arrow)
         self._twins.restore(arrays)
-        named = ("position", "number", "covered", "begun", "due")
-        self._searches = PartitionSearches(*(arrays[name] for name in named))
+        names = (field.name for field in fields(PartitionSearches))
+        self._searches = PartitionSearches(*(arrays[name] for name in names))
 
 
 def _later(first: Any, second: Any) -> Any:

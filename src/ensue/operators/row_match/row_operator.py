@@ -1,12 +1,13 @@
 """The operator and the stage of MATCH_RECOGNIZE clauses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ensue.errors import QueryError
 from ensue.ir.row_pattern import RowPatternQuery
+from ensue.operators.match.match_operator import FinalStage
 from ensue.operators.row_match.compiled_clause import (
     CompiledClause,
     compile_clause,
@@ -24,7 +25,6 @@ from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
-    ARRIVAL,
     InputFilter,
     OutputTable,
     Progress,
@@ -32,9 +32,11 @@ from ensue.runtime.stage import (
     TableResult,
 )
 
+_ALL_ROWS = InputFilter(None)
+
 
 @dataclass(frozen=True)
-class RowPatternStage:
+class RowPatternStage(FinalStage):
     """Clauses with one partition key, and the outputs of their results."""
 
     clauses: tuple[CompiledClause, ...]
@@ -42,9 +44,6 @@ class RowPatternStage:
     source: SourceSchema
     key: tuple[str, ...]
     whole_stream: str | None = None
-    takes: Mapping[str, pa.Schema] = field(default_factory=dict)
-    hold: int = 0
-    arrival: tuple[str, ...] = (ARRIVAL,)
     orders: bool = True  # each clause sorts its rows itself
 
     @property
@@ -56,28 +55,10 @@ class RowPatternStage:
         return self.clauses[0].limits
 
     def matcher(self) -> CompositeMatcher[RowPatternMatcher]:
-        """Creates a matcher for one key group."""
-        return CompositeMatcher(
-            [RowPatternMatcher(clause, self.source) for clause in self.clauses]
-        )
+        return CompositeMatcher([RowPatternMatcher(c, self.source) for c in self.clauses])
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
-        """Matches the complete rows of one key group."""
-        return [clause.whole(given.events, given.arrival) for clause in self.clauses]
-
-    def matches(self, tables: Sequence[pa.Table]) -> int:
-        """Counts the result rows."""
-        return sum(table.num_rows for table in tables)
-
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yields the results of each clause with the number of its output."""
-        for output, table in zip(self.outputs, tables, strict=True):
-            if table.num_rows:
-                yield output.number, table
-
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        """Yields nothing: no other stage reads the results of clauses."""
-        return iter(())
+    def matched(self, batch: StageInput) -> list[pa.Table]:
+        return [clause.whole(batch.events, batch.arrival) for clause in self.clauses]
 
 
 def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -149,18 +130,10 @@ class RowPatternOperator:
     streaming: bool = False
     of_events: bool = True
     rows: None = None  # all events are needed
-
-    @property
-    def expected(self) -> tuple[CompiledQuery, ...]:
-        """Returns nothing: results of clauses are not estimated."""
-        return ()
-
-    @property
-    def reads(self) -> InputFilter:
-        return InputFilter(None)
+    expected: tuple[CompiledQuery, ...] = ()  # results of clauses are not estimated
+    reads: InputFilter = _ALL_ROWS
 
     def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        """Matches a complete table, whose rows are in arrival order."""
         tables = []
         for number, clause in enumerate(self.clauses, 1):
             tables.append(clause.whole(events))
@@ -170,14 +143,11 @@ class RowPatternOperator:
 
     def chains(self) -> tuple[tuple[RowPatternStage, ...], ...]:
         """Groups the clauses by partition key; each group is a chain of one stage."""
-        chains = []
         for clause in self.clauses if self.streaming else ():
             require_streamable(clause, self.source)
             require_bounded(clause.plan)
-        for key in dict.fromkeys(clause.key for clause in self.clauses):
-            numbers = [n for n, clause in enumerate(self.clauses) if clause.key == key]
-            chains.append((self._stage(key, numbers),))
-        return tuple(chains)
+        keys = dict.fromkeys(clause.key for clause in self.clauses)
+        return tuple((self._stage(key),) for key in keys)
 
     def whole(self) -> RowPatternStage:
         """Creates one stage with all clauses, where one task gets all rows as they arrive."""
@@ -185,9 +155,10 @@ class RowPatternOperator:
             require_streamable(clause, self.source)
         return RowPatternStage(self.clauses, self.outputs, self.source, ())
 
-    def _stage(self, key: tuple[str, ...], numbers: list[int]) -> RowPatternStage:
-        clauses = tuple(self.clauses[n] for n in numbers)
-        outputs = tuple(self.outputs[n] for n in numbers)
+    def _stage(self, key: tuple[str, ...]) -> RowPatternStage:
+        clauses = tuple(clause for clause in self.clauses if clause.key == key)
+        pairs = zip(self.clauses, self.outputs, strict=True)
+        outputs = tuple(output for clause, output in pairs if clause.key == key)
         warning = None if key else (
             "the clause has no PARTITION BY that would split the rows: one task, on one core, "
             "will match all of them"
