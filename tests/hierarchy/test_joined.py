@@ -126,7 +126,7 @@ def live(prepared, events, random):
 
 
 def in_stages(workload, events, random):
-    if not workload.wishes.streaming:
+    if not workload.options.streaming:
         found = staged(workload, events)
     else:
         stream = Stream(workload, 0, forget=lambda: random.random() < 0.3)
@@ -176,7 +176,7 @@ def agree_in_stages(seed: int) -> int:
                 assert schemas[here] == output.schema
                 assert together[here] == wanted[output.name], f"{seed} {here}"
                 found += len(wanted[output.name])
-    if workload.wishes.streaming:
+    if workload.options.streaming:
         assert Workload.read(workload.texts).texts == workload.texts
     return found
 

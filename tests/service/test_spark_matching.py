@@ -35,7 +35,7 @@ from ensue.service.store import event_batches as batches
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from support.service_key_groups import Here, answered, on
 from support.services import HERE, LEFT, all_notes, matches, point, run, service
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 QUIET = "!(A; 5)B, A = (ARITH:id = {id}), B = (ARITH:id = {id})"
 PATTERN = "PATTERN SEQ(Any a, Any b) WHERE a.id = {id} AND b.id = {id} WITHIN 10"

@@ -14,7 +14,7 @@ from ensue.runtime.tasks.task_state import SEGMENTS, TaskCache
 from support.evicted import random_evictable, random_stream
 from support.key_groups import Stream, workload_of
 from support.live import by_output, rows
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -62,7 +62,7 @@ def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     late = int((np.maximum.accumulate(times[arrival]) - times[arrival]).max()) + 1
     stream = Stream(
         workload(), late, forget=lambda: random.random() < 0.3,
-        shelf=TaskCache(tmp_path) if random.random() < 0.5 else None, early=random.random() < 0.7,
+        cache=TaskCache(tmp_path) if random.random() < 0.5 else None, early=random.random() < 0.7,
     )  # fmt: skip
     cuts = sorted(random.sample(range(1, len(times)), random.randint(1, 6)))
     for part in np.split(arrival, cuts):

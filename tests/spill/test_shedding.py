@@ -14,7 +14,7 @@ from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.tasks.task_state import TaskCache
 from support.key_groups import Stream, workload_of
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -107,7 +107,7 @@ def test_what_is_lost_is_listed_and_the_rest_is_found(seed, few_keys, tmp_path, 
         query, {"shed": "10 seconds"}, structure, random.choice((1, 2)),
         delay_ms=random.choice((8_000, 20_000)), early=random.random() < 0.7,
         forget=lambda: random.random() < 0.3,
-        shelf=TaskCache(tmp_path) if random.random() < 0.5 else None,
+        cache=TaskCache(tmp_path) if random.random() < 0.5 else None,
         lag_ms=lambda: random.choice((0, 5_000, 10_000, 10_001, 25_000, 60_000)),
     )  # fmt: skip
     found = by_id(in_pieces(random, stream, events))

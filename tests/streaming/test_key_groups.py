@@ -31,8 +31,8 @@ from support.groups import random_groups
 from support.key_groups import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
 from support.seeds import in_blocks
-from support.shelves import forget_live
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
+from support.task_caches import forget_live
 
 SEEDS = 400
 WRITERS = ((random_query, random_query, random_repeats), (random_groups,), (random_edges,))
@@ -51,11 +51,11 @@ def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> 
 
 
 def streamed(
-    random: Random, events: pa.Table, job: Workload, shelf: TaskCache | None = None
+    random: Random, events: pa.Table, job: Workload, cache: TaskCache | None = None
 ) -> pa.Table:
     arriving, delay = delayed(random, events, job.source)
     early = random.random() < 0.5
-    stream = Stream(job, delay, forget=lambda: random.random() < 0.3, shelf=shelf, early=early)
+    stream = Stream(job, delay, forget=lambda: random.random() < 0.3, cache=cache, early=early)
     for piece in random_slices(random, arriving):
         stream.feed(piece)
         if random.random() < 0.5:
@@ -274,22 +274,22 @@ def test_what_a_key_group_keeps_does_not_grow_with_the_stream():
 
 def test_another_process_finds_the_key_group_on_the_shelf(tmp_path, monkeypatch):
     monkeypatch.setattr("ensue.runtime.tasks.task_state.MIN_CACHED_BYTES", 0)
-    job, events, store, shelf = stock_job(), stocks(300), DictStore(), TaskCache(tmp_path)
+    job, events, store, cache = stock_job(), stocks(300), DictStore(), TaskCache(tmp_path)
     for k in range(0, 300, 100):
         forget_live()
-        outcome = run(store, job, 0, [serialize_table(events.slice(k, 100))], shelf=shelf)
+        outcome = run(store, job, 0, [serialize_table(events.slice(k, 100))], cache=cache)
         assert outcome.counters.rebuilt == 0
         assert len(list(tmp_path.iterdir())) == 1  # the one before is gone
     forget_live()
     end = int(get_end_times(events, job.source.shape)[-1]) // 1_000 + 1
-    found = run(store, job, end, shelf=shelf)
+    found = run(store, job, end, cache=cache)
     assert ids(matches_of(found, job)) == ids(
         ensue.match(events, SEQUENCE, time="ts", type="type")
     )
     forget_live()
     for left in tmp_path.iterdir():
         left.unlink()
-    assert run(store, job, end, shelf=shelf).counters.rebuilt == 1
+    assert run(store, job, end, cache=cache).counters.rebuilt == 1
 
 
 def used_store(**options) -> DictStore:
@@ -364,10 +364,10 @@ def test_a_job_keeps_how_it_was_planned():
     )
     job = stock_job(planning=planning)
     again = Workload.read(job.texts)
-    assert again.wishes.planning == planning
+    assert again.options.planning == planning
     assert again.works[0].expected[0].plan == job.works[0].expected[0].plan
     assert again.texts == job.texts
-    assert Workload.read(stock_job().texts).wishes.planning == PlannerOptions()
+    assert Workload.read(stock_job().texts).options.planning == PlannerOptions()
 
 
 def test_a_checkpoint_goes_on_with_the_plan_it_was_written_with():

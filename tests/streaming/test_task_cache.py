@@ -12,7 +12,7 @@ from ensue.runtime.tasks.task_state import TaskCache, next_stamp
 from ensue.runtime.workload import Workload
 from samples.stocks import stocks
 from support.key_groups import DictStore, Stream, workload_of
-from support.shelves import forget_live, live_tasks
+from support.task_caches import forget_live, live_tasks
 
 SEQUENCE = "SEQ(A a, B b, C c) WHERE [symbol] and a.price < c.price WITHIN 20 seconds"
 
@@ -56,7 +56,7 @@ class OfSize:
 def test_tasks_that_go_from_worker_to_worker_are_kept_once(tmp_path):
     """Each micro-batch of a task goes to the other worker."""
     workers, events = (Worker(), Worker()), stocks(400)
-    stream = Stream(stock_job(key_groups=2), delay_ms=1_000, shelf=TaskCache(tmp_path))
+    stream = Stream(stock_job(key_groups=2), delay_ms=1_000, cache=TaskCache(tmp_path))
     for k in range(20):
         with workers[k % 2]:
             stream.feed(events.slice(20 * k, 20))
@@ -76,16 +76,16 @@ def test_without_a_folder_a_stale_task_goes_when_the_task_comes_back():
 def test_a_worker_drops_tasks_that_another_one_has_gone_on_with(tmp_path):
     """It does not wait until they come back: there may be many workers."""
     here, there = Worker(), Worker()
-    shelf, (one, other) = TaskCache(tmp_path), (DictStore(), DictStore())
+    cache, (one, other) = TaskCache(tmp_path), (DictStore(), DictStore())
     blob = serialize_table(stocks(50))
     with here:
-        run_task(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
-        run_task(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(one, stock_job().chains[0], 0, 0, [blob], cache=cache)
+        run_task(other, stock_job().chains[0], 0, 0, [blob], cache=cache)
         assert len(live_tasks()) == 2
     with there:
-        run_task(one, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(one, stock_job().chains[0], 0, 0, [blob], cache=cache)
     with here:
-        run_task(other, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(other, stock_job().chains[0], 0, 0, [blob], cache=cache)
         assert [stamp for stamp, _ in live_tasks()] == [other.head().stamp]
 
 
@@ -100,14 +100,14 @@ def test_streams_of_one_query_keep_tasks_of_their_own():
 
 def test_a_restarted_stream_finds_its_task_and_leaves_no_other(tmp_path):
     """A micro-batch that is not committed leaves a task and a copy that nobody wants."""
-    shelf, store, blob = TaskCache(tmp_path), DictStore(), serialize_table(stocks(50))
-    run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    cache, store, blob = TaskCache(tmp_path), DictStore(), serialize_table(stocks(50))
+    run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache)
     for _ in range(5):
         before = dict(store.values)
-        run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+        run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache)
         store.values = before
         assert (
-            run_task(store, stock_job().chains[0], 0, 0, [blob], shelf=shelf).counters.rebuilt == 1
+            run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache).counters.rebuilt == 1
         )
         assert len(live_tasks()) == 1
         assert len(list(tmp_path.iterdir())) == 1
@@ -115,15 +115,15 @@ def test_a_restarted_stream_finds_its_task_and_leaves_no_other(tmp_path):
 
 def test_tasks_in_memory_are_bounded_by_bytes(monkeypatch):
     monkeypatch.setattr(task_shelf, "MAX_CACHED_BYTES", 100)
-    shelf = TaskCache()
+    cache = TaskCache()
     stamps = [next_stamp(b"") for _ in range(5)]
     for stamp in stamps:
-        shelf.put(stamp, OfSize(40))
+        cache.put(stamp, OfSize(40))
     assert [stamp for stamp, _ in live_tasks()] == stamps[-2:]
     large = next_stamp(b"")
-    shelf.put(large, OfSize(1_000))  # one task is always kept
+    cache.put(large, OfSize(1_000))  # one task is always kept
     assert [stamp for stamp, _ in live_tasks()] == [large]
-    assert shelf.take(large) is not None
+    assert cache.take(large) is not None
     assert not live_tasks()
 
 
@@ -144,28 +144,28 @@ def test_a_stamp_says_which_task_it_is_of():
 
 def test_a_task_that_was_built_from_the_store_is_left_for_others_too(tmp_path):
     """Also in a micro-batch that changes nothing of it."""
-    shelf, store = TaskCache(tmp_path), DictStore()
-    run_task(store, stock_job().chains[0], 0, 0, [serialize_table(stocks(50))], shelf=shelf)
+    cache, store = TaskCache(tmp_path), DictStore()
+    run_task(store, stock_job().chains[0], 0, 0, [serialize_table(stocks(50))], cache=cache)
     for rebuilt in (1, 0):
         forget_live()
         if rebuilt:
             (tmp_path / store.head().stamp.hex()).unlink()
         assert (
-            run_task(store, stock_job().chains[0], 0, 0, shelf=shelf).counters.rebuilt == rebuilt
+            run_task(store, stock_job().chains[0], 0, 0, cache=cache).counters.rebuilt == rebuilt
         )
 
 
 def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatch):
     """Streams that have ended, and workers that were killed while they wrote."""
     blob, old = serialize_table(stocks(50)), time.time() - task_shelf.MAX_AGE_SECONDS - 60
-    ended, shelf = DictStore(), TaskCache(tmp_path)
-    run_task(ended, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    ended, cache = DictStore(), TaskCache(tmp_path)
+    run_task(ended, stock_job().chains[0], 0, 0, [blob], cache=cache)
     (tmp_path / "tmphalf").write_bytes(b"half")
     for path in tmp_path.iterdir():
         os.utime(path, (old, old))
     (tmp_path / "tmpnow").write_bytes(b"another writes it now")
     monkeypatch.setattr(task_shelf, "_swept", float("-inf"))
     begun = DictStore()
-    run_task(begun, stock_job().chains[0], 0, 0, [blob], shelf=shelf)
+    run_task(begun, stock_job().chains[0], 0, 0, [blob], cache=cache)
     assert {p.name for p in tmp_path.iterdir()} == {begun.head().stamp.hex(), "tmpnow"}
     assert [stamp for stamp, _ in live_tasks()] == [begun.head().stamp]

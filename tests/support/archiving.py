@@ -13,7 +13,7 @@ from ensue.archives.parquet_writer import AddedFile
 from ensue.runtime.tasks.wire_format import ARCHIVED, PackedTable, unpack_table
 from ensue.runtime.workload import Workload
 from support.key_groups import Stream
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 POINTS = ("tasks", "delivery", "archive")  # behind which an attempt may be killed
 MOST_KILLS = 8

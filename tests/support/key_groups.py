@@ -36,7 +36,7 @@ from ensue.runtime.tasks.wire_format import (
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.take import create_empty_table
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 Texts = (
     str
@@ -181,7 +181,7 @@ class Stream:
         *,
         bad_events: str = "raise",
         forget: Callable[[], bool] = lambda: False,
-        shelf: TaskCache | None = None,
+        cache: TaskCache | None = None,
         early: bool = True,
         lag_ms: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -189,7 +189,7 @@ class Stream:
         self.delay_ms = delay_ms
         self.bad_events = bad_events
         self.forget = forget
-        self.shelf = shelf or TaskCache()
+        self.cache = cache or TaskCache()
         self.early = early
         self.lag_ms = lag_ms  # how far the newest event of a micro-batch is behind the clock
         self.watermark_ms = 0
@@ -332,7 +332,7 @@ class Stream:
         given = (self.stores[place], chain, place[1], self.watermark_ms)
         checked = self.checks_gap and place[1:] == (0, 0)
         outcome = run_task(
-            *given, _for(place, sent), next_ms, self.shelf,
+            *given, _for(place, sent), next_ms, self.cache,
             self.oldest if checked else None, self.newest_ms,
             require_no_gap=checked, wall_ms=self.wall_ms, place=place[2], version=self.version,
         )  # fmt: skip

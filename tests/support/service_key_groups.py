@@ -18,7 +18,7 @@ from ensue.runtime.tasks.task_state import TaskCache
 from ensue.service.matching.spark_backend import SparkBackend
 from ensue.service.store import event_batches as batches
 from support.key_groups import DictStore
-from support.shelves import forget_live
+from support.task_caches import forget_live
 
 
 class Here:

@@ -33,31 +33,31 @@ _TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by dige
 def format_pipeline(
     asked: Sequence[QuerySpec],
     source: SourceSchema,
-    wishes: RunOptions,
+    options: RunOptions,
     key_groups: int,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> str:
     """The text of a pipeline of these queries."""
-    planning = wishes.planning
+    planning = options.planning
     return json.dumps(
         {
             "format": FORMAT,
             "asked": [_described(one) for one in asked],
             **source.described(),
             "key_groups": key_groups,
-            "emit_timeouts": wishes.emit_timeouts,
-            "levels": wishes.levels,
-            "trace": wishes.trace,
+            "emit_timeouts": options.emit_timeouts,
+            "levels": options.levels,
+            "trace": options.trace,
             "planning": None if planning == DEFAULT_OPTIONS else planning.described(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
-            **({} if wishes.ids else {"ids": False}),
-            **({"flat": True} if wishes.flat else {}),
-            **_past(asked, wishes, pasts),
+            **({} if options.ids else {"ids": False}),
+            **({"flat": True} if options.flat else {}),
+            **_past(asked, options, pasts),
         }
     )
 
 
-def _past(asked: Sequence[QuerySpec], wishes: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
+def _past(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
     """The archives that queries read."""
     names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
              for j in one.query.joins}  # fmt: skip
@@ -68,8 +68,8 @@ def _past(asked: Sequence[QuerySpec], wishes: RunOptions, pasts: ArchiveSet) -> 
         "archives": {name: pasts.archives[name].described() for name in sorted(names)},
         "archive": pasts.own,
         "cut": pasts.cut,
-        "access": wishes.access.access,
-        "latency": wishes.access.latency,
+        "access": options.access.access,
+        "latency": options.access.latency,
     }
 
 
@@ -119,7 +119,7 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
     return {
         "asked": tuple(asked[number] for number in sorted(asked)),
         "source": SourceSchema.again(first),
-        "wishes": RunOptions(
+        "options": RunOptions(
             emit_timeouts=first["emit_timeouts"],
             levels=tuple(levels) if isinstance(levels, list) else levels,
             trace=first["trace"],

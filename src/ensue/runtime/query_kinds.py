@@ -23,7 +23,7 @@ class PlanRequest:
 
     asked: Sequence[QuerySpec]
     source: SourceSchema
-    wishes: RunOptions
+    options: RunOptions
     pasts: ArchiveSet = NO_ARCHIVES
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -185,6 +186,26 @@ class PipelineStage(Protocol):
 
     def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The complex events of a result that later stages read, by name."""
+
+
+class FinalStage:
+    """A stage whose results are delivered, one table per output, and not sent to other stages."""
+
+    outputs: tuple[OutputTable, ...]
+    takes: Mapping[str, pa.Schema] = MappingProxyType({})
+    hold = 0
+    arrival: tuple[str, ...] = (ARRIVAL,)
+
+    def matches(self, tables: Sequence[pa.Table]) -> int:
+        return sum(table.num_rows for table in tables)
+
+    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        for output, table in zip(self.outputs, tables, strict=True):
+            if table.num_rows:
+                yield output.number, table
+
+    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 def plan_operators(
     asked: Sequence[QuerySpec],
     source: SourceSchema,
-    wishes: RunOptions,
+    options: RunOptions,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> tuple[QueryOperator, ...]:
     """Plans queries. Their outputs are numbered in the order of the call."""
-    if wishes.trace:  # a hierarchy without definitions reports the events of its matches
+    if options.trace:  # a hierarchy without definitions reports the events of its matches
         asked = [
             replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q
             for q in asked
         ]
-    if wishes.streaming:
+    if options.streaming:
         require_finite_result(asked)
-    asked, finishing = split_result_modifiers(asked, emit_timeouts=wishes.emit_timeouts)
+    asked, finishing = split_result_modifiers(asked, emit_timeouts=options.emit_timeouts)
     if pasts.own is not None:
         from ensue.operators.archive_join.join_planner import require_columns
 
         require_columns(pasts, source.shape)
-    call = PlanRequest(asked, source, wishes, pasts)
+    call = PlanRequest(asked, source, options, pasts)
     by_kind = [(kind, [one for one in asked if kind.is_of(one.query)]) for kind in KINDS]
     planned = [kind.planned(queries, call) for kind, queries in by_kind if queries]
     delivered = {one: found for kind in planned for one, found in kind.delivered.items()}
@@ -63,7 +63,7 @@ def plan_operators(
     for one in asked:  # the last output is that of the query itself
         if one.number in finishing:
             outputs[one][-1] = replace(outputs[one][-1], finishing=finishing[one.number])
-    if wishes.flat:
+    if options.flat:
         outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):
         _ = output.finished  # raises before anything runs, if it cannot be sorted
@@ -81,32 +81,32 @@ class _Call:
     key: Hashable
     asked: tuple[QuerySpec, ...] = field(compare=False)
     source: SourceSchema = field(compare=False)
-    wishes: RunOptions = field(compare=False)
+    options: RunOptions = field(compare=False)
 
 
 def plan_operators_cached(
     asked: Sequence[QuerySpec],
     source: SourceSchema,
-    wishes: RunOptions,
+    options: RunOptions,
     pasts: ArchiveSet = NO_ARCHIVES,
 ) -> tuple[QueryOperator, ...]:
     """Plans queries, or returns the cached plan of an equal call."""
-    if wishes.streaming or pasts.archives or not all(map(_is_cacheable, asked)):
-        return plan_operators(asked, source, wishes, pasts)
-    options = (getattr(wishes, f.name) for f in fields(wishes) if f.name not in _NO_PART)
+    if options.streaming or pasts.archives or not all(map(_is_cacheable, asked)):
+        return plan_operators(asked, source, options, pasts)
+    values = (getattr(options, f.name) for f in fields(options) if f.name not in _NO_PART)
     # equality of plans ignores limits; operators depend on them
-    key = (*map(_query_key, asked), source.key, wishes.planning.limits, *options)
+    key = (*map(_query_key, asked), source.key, options.planning.limits, *values)
     try:
         hash(key)
     except TypeError:  # the planner raises an error for a value of this type
-        return plan_operators(asked, source, wishes, pasts)
+        return plan_operators(asked, source, options, pasts)
     # the events are not in the key: without an archive the planner does not look at them
-    return _plan_call(_Call(key, tuple(asked), source, replace(wishes, coming=STREAM_INPUT)))
+    return _plan_call(_Call(key, tuple(asked), source, replace(options, coming=STREAM_INPUT)))
 
 
 @lru_cache(maxsize=MAX_CACHED_PLANS)
 def _plan_call(call: _Call) -> tuple[QueryOperator, ...]:
-    return plan_operators(call.asked, call.source, call.wishes)
+    return plan_operators(call.asked, call.source, call.options)
 
 
 def _is_cacheable(one: QuerySpec) -> bool:
@@ -125,7 +125,7 @@ class Workload:
 
     asked: tuple[QuerySpec, ...]
     source: SourceSchema
-    wishes: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
+    options: RunOptions = RunOptions()  # noqa: RUF009  it is frozen
     key_groups: int = 1  # of a partitioned stage
     deliver_late: bool = False
     pasts: ArchiveSet = NO_ARCHIVES
@@ -137,7 +137,7 @@ class Workload:
 
     @cached_property
     def works(self) -> tuple[QueryOperator, ...]:
-        return plan_operators_cached(self.asked, self.source, self.wishes, self.pasts)
+        return plan_operators_cached(self.asked, self.source, self.options, self.pasts)
 
     @cached_property
     def outputs(self) -> tuple[OutputTable, ...]:
@@ -157,7 +157,7 @@ class Workload:
         found: list[Pipeline] = []
         read: tuple[InputFilter, ...] = ()
         several = [stages for work in self.works for stages in work.chains()]
-        if self.wishes.streaming and self.pasts.own is not None:
+        if self.options.streaming and self.pasts.own is not None:
             if len(several) > 1:
                 raise QueryError(
                     "archive= goes with queries that share one key: events that several key groups "
@@ -177,7 +177,7 @@ class Workload:
                     self.source,
                     stages,
                     key_groups,
-                    format_pipeline(asked, self.source, self.wishes, key_groups, self.pasts),
+                    format_pipeline(asked, self.source, self.options, key_groups, self.pasts),
                     self.deliver_late,
                     read,
                 )
@@ -198,7 +198,7 @@ class Workload:
         """The text that identifies it in a saved state."""
         from ensue.runtime.job_fingerprint import format_pipeline
 
-        return format_pipeline(self.asked, self.source, self.wishes, 1, self.pasts)
+        return format_pipeline(self.asked, self.source, self.options, 1, self.pasts)
 
     @property
     def texts(self) -> tuple[str, ...]:

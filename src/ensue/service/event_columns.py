@@ -14,7 +14,7 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.tasks.watermark import is_calendar_time
 from ensue.schema import ValueKind
 from ensue.service.settings import StreamDescription
-from ensue.service.templates import TemplateStream
+from ensue.service.templates.template import TemplateStream
 from ensue.vector.event_table import StreamSchema, get_end_times
 
 

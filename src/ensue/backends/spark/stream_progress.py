@@ -237,7 +237,7 @@ def make_shedding_step(
 
 def require_load_shedding(workload: Workload) -> None:
     """Raise EventError if a stream does not shed load."""
-    if workload.wishes.planning.limits.shed_ms is None:
+    if workload.options.planning.limits.shed_ms is None:
         raise EventError(
             "shed_to= lists shed keys, but this stream does not shed load\n"
             "  hint: ensue.match(..., shed='30 seconds'), or leave out shed_to="

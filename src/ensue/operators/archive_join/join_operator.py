@@ -16,7 +16,7 @@ from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, Comp
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
-from ensue.operators.match.match_operator import FinalStage, create_matcher
+from ensue.operators.match.match_operator import create_matcher
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery
@@ -36,6 +36,7 @@ from ensue.runtime.stage import (
     ArchiveBatch,
     ArchiveSink,
     ArchiveWritingStage,
+    FinalStage,
     InputFilter,
     LookupCounters,
     OutputTable,
@@ -54,7 +55,7 @@ OF_CLAUSES = "MATCH_RECOGNIZE keeps rows, which stay in memory"
 
 
 def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    options, limits = call.wishes, call.wishes.planning.limits
+    options, limits = call.options, call.options.planning.limits
     compiled: dict[QuerySpec, CompiledArchiveJoin] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):

@@ -32,13 +32,13 @@ class _MergedHierarchy:
 
 
 def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-    limits = call.wishes.planning.limits
+    limits = call.options.planning.limits
     with name_query_in_errors(specs[0].name):
         if limits.evict is not None:
             raise build_eviction_error(HIERARCHY_REASON)
         if limits.shed_ms is not None:
             raise build_shedding_error("complex events would lack some of their members")
-    merged = list(_compile_hierarchies(specs, call.source, call.wishes))
+    merged = list(_compile_hierarchies(specs, call.source, call.options))
 
     def build_operators(
         outputs: Mapping[QuerySpec, Sequence[OutputTable]],

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -30,8 +29,8 @@ from ensue.runtime.spill.key_store import (
     why_not_evictable,
 )
 from ensue.runtime.stage import (
-    ARRIVAL,
     SLICE_ROWS,
+    FinalStage,
     InputFilter,
     OutputTable,
     Progress,
@@ -47,7 +46,7 @@ from ensue.vector.match_rows import Matches
 
 def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
     """Compiles pattern queries; an error names the query that cannot run."""
-    options, limits = call.wishes, call.wishes.planning.limits
+    options, limits = call.options, call.options.planning.limits
     bundles: dict[QuerySpec, TimeoutQueries] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
@@ -172,26 +171,6 @@ class MatchOperator:
             "the query has no [attr] to split the stream: one task, on one core, will "
             "match all events"
         )
-
-
-class FinalStage:
-    """A stage whose results are delivered, one table per output, and not sent to other stages."""
-
-    outputs: tuple[OutputTable, ...]
-    takes: Mapping[str, pa.Schema] = MappingProxyType({})
-    hold = 0
-    arrival: tuple[str, ...] = (ARRIVAL,)
-
-    def matches(self, tables: Sequence[pa.Table]) -> int:
-        return sum(table.num_rows for table in tables)
-
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        for output, table in zip(self.outputs, tables, strict=True):
-            if table.num_rows:
-                yield output.number, table
-
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
-        return iter(())
 
 
 @dataclass(frozen=True)

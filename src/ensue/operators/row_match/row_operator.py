@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from ensue.errors import QueryError
 from ensue.ir.row_pattern import RowPatternQuery
-from ensue.operators.match.match_operator import FinalStage
 from ensue.operators.row_match.compiled_clause import (
     CompiledClause,
     compile_clause,
@@ -25,6 +24,7 @@ from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
+    FinalStage,
     InputFilter,
     OutputTable,
     Progress,
@@ -63,7 +63,7 @@ class RowPatternStage(FinalStage):
 
 def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
     """Compiles MATCH_RECOGNIZE clauses; an error names the clause that cannot run."""
-    source, options = call.source, call.wishes
+    source, options = call.source, call.options
     clauses: dict[QuerySpec, CompiledClause] = {}
     for spec in specs:
         with name_query_in_errors(spec.name):
@@ -96,7 +96,7 @@ def _require_clause_options(call: PlanRequest) -> None:
 
     Options that concern only other queries of the call are allowed.
     """
-    options, planning, source = call.wishes, call.wishes.planning, call.source
+    options, planning, source = call.options, call.options.planning, call.source
     refused = {
         "emit_timeouts=": options.emit_timeouts,
         "evict=": planning.limits.evict is not None,

@@ -291,7 +291,7 @@ def _find_tasks(subscriptions: SubscriptionSet, events: pa.Table) -> tuple[Any, 
 
 def plan_subscriptions(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
     """Plans a set of subscriptions, the only query of a call."""
-    (spec,), source, options = specs, call.source, call.wishes
+    (spec,), source, options = specs, call.source, call.options
     subscribed = spec.query
     assert isinstance(subscribed, SubscriptionsSpec)
 

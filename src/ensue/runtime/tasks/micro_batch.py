@@ -89,7 +89,7 @@ def run_task(
     watermark_ms: int,
     blobs: Sequence[bytes] = (),
     next_ms: int | None = None,
-    shelf: TaskCache = TaskCache(),  # noqa: B008  it has no state of its own
+    cache: TaskCache = TaskCache(),  # noqa: B008  it has no state of its own
     oldest: float | None = None,
     newest_ms: int | None = None,
     *,
@@ -114,7 +114,7 @@ def run_task(
     clock = chain.clock
     late_before = clock.watermark(watermark_ms)
     now = late_before if next_ms is None or next_ms <= watermark_ms > 0 else clock.time(next_ms)
-    stored = StoredTask(store, chain, number, shelf, place)
+    stored = StoredTask(store, chain, number, cache, place)
     task, timer_before = stored.task, stored.head.timer
     opened = perf_counter_ns()
     before = task.waiting_events, task.oldest, task.version

@@ -180,11 +180,11 @@ class StoredTask:
     """Opens the task of a state store, and writes it back."""
 
     def __init__(
-        self, store: TaskStateStore, chain: Pipeline, number: int, shelf: TaskCache, place: int = 0
+        self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0
     ) -> None:
         job = chain.stage_text(number)
         self.store = store
-        self.shelf = shelf
+        self.cache = cache
         self.rebuilt = False
         head = store.head()
         self.fresh = head is None
@@ -203,8 +203,8 @@ class StoredTask:
             require_same_job(store.job(), job)
             store.put_job(job)  # an equal job with another text
         self.head = replace(head, job=hash_job(job))
-        task = shelf.take(head.stamp)
-        if task is None and (copy := shelf.copy(head.stamp)) is not None:
+        task = cache.take(head.stamp)
+        if task is None and (copy := cache.copy(head.stamp)) is not None:
             with contextlib.suppress(FileNotFoundError):  # a segment was removed by its owner
                 task = Task.restore(chain, number, copy, store.part, place)
         elif task is not None and task.limits != chain.stages[number].limits:
@@ -212,7 +212,7 @@ class StoredTask:
             task = Task.restore(chain, number, task.save_apart(), place=place)
         self.rebuilt = task is None
         if task is None:
-            shelf.drop_others(head.stamp)
+            cache.drop_others(head.stamp)
             task = rebuild_task(store, head, chain, number, place)
         self.task = task
 
@@ -257,9 +257,9 @@ class StoredTask:
             written = len(entry)
             head = replace(head, entries=head.entries + 1, logged=logged)
         self.store.put_head(head)
-        self.shelf.leave(stamp, self.task, self.head.stamp, snapshot)
+        self.cache.leave(stamp, self.task, self.head.stamp, snapshot)
         self.head = head
-        self.shelf.put(stamp, self.task)
+        self.cache.put(stamp, self.task)
         return written
 
     def _keep_segments(self) -> int:
@@ -282,8 +282,8 @@ class StoredTask:
     def remember(self) -> None:
         """Caches the unchanged task for the next micro-batch."""
         if self.rebuilt:  # spares other processes the work
-            self.shelf.leave(self.head.stamp, self.task, b"")
-        self.shelf.put(self.head.stamp, self.task)
+            self.cache.leave(self.head.stamp, self.task, b"")
+        self.cache.put(self.head.stamp, self.task)
 
 
 def rebuild_task(
