@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ensue import api
 from ensue.backends.dataframe_libs import DataFrameLibrary, detect_library, get_package_name
-from ensue.cli.options import parse_columns
 from ensue.errors import EnsueError, EventError, did_you_mean
 from ensue.parser.parameters import Parameters
 from ensue.parser.sql.clause_finder import claims_sql
 from ensue.parser.sql.sql_query import find_table_names
 from ensue.parser.sql.sql_tokens import Dialect
+from ensue.schema import parse_columns
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -172,3 +172,13 @@ def build_table_schema(
         type_column=type_column,
         zones=MappingProxyType(dict(zones)),
     )
+
+
+def parse_columns(text: str) -> str | tuple[str, str]:
+    """Parse COLUMN or START,END.
+
+    >>> parse_columns("ts"), parse_columns("begin, end")
+    ('ts', ('begin', 'end'))
+    """
+    first, comma, second = (part.strip() for part in text.partition(","))
+    return (first, second) if comma else first

@@ -16,9 +16,10 @@ from ensue.archives.compaction import compact, vacuum
 from ensue.archives.delta_writer import append, create, get_writer, release
 from ensue.archives.pruning import describe_scan_cost
 from ensue.cli import event_files
-from ensue.cli.options import get_text_options, parse_columns
+from ensue.cli.options import get_text_options
 from ensue.cli.stream_progress import format_count
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
+from ensue.schema import parse_columns
 
 
 def run_create(options: Namespace) -> ExitCode:

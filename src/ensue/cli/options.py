@@ -95,16 +95,6 @@ def add_text_options(parser: ArgumentParser) -> None:
     add_options(parser.add_argument_group("text files: CSV and JSON lines"), _TEXT_OPTIONS)
 
 
-def parse_columns(text: str) -> str | tuple[str, str]:
-    """Parse COLUMN or START,END.
-
-    >>> parse_columns("ts"), parse_columns("begin, end")
-    ('ts', ('begin', 'end'))
-    """
-    first, comma, second = (part.strip() for part in text.partition(","))
-    return (first, second) if comma else first
-
-
 def parse_length(text: str | None) -> str | float | None:
     """Parse a length of time: a number if the time column holds numbers, else a text."""
     try:

@@ -17,7 +17,6 @@ from ensue.cli.options import (
     get_limit_arguments,
     get_planning_arguments,
     get_text_options,
-    parse_columns,
     parse_parameters,
     take_query,
 )
@@ -32,6 +31,7 @@ from ensue.ir.row_pattern import RowPatternQuery
 from ensue.parser.parameters import Parameters
 from ensue.parser.query_files import is_file
 from ensue.parser.sql.sql_query import SqlQuery
+from ensue.schema import parse_columns
 
 _SCHEMA_ROWS = 1_000
 

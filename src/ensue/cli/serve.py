@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ensue.cli.options import parse_columns, parse_length
+from ensue.cli.options import parse_length
 from ensue.cli.terminal import ExitCode, UsageError, get_output_console, print_notice
 from ensue.errors import ServiceError, did_you_mean
 from ensue.optional_deps import require_extra
+from ensue.schema import parse_columns
 from ensue.service.endpoints import parse_endpoint
 from ensue.service.sources import folder_source as folder
 from ensue.service.sources import kafka_source as kafka
