@@ -68,9 +68,7 @@ def slope(small: float, large: float, more: float) -> float:
     return max(0.0, (large - small) / more)
 
 
-def read(
-    archive: Archive, since: int, until: int, keys: int | None, types: str = "CD"
-) -> tuple[float, int]:
+def read(archive: Archive, since: int, until: int, keys: int | None, types: str = "CD") -> tuple[float, int]:
     """One read of a stretch of time, of all objects or of some, and how much it found."""
     many = 1 if keys is None else keys
     asked = ArchiveRanges(

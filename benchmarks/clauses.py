@@ -37,12 +37,7 @@ PATTERN (STRT DOWN+ UP+)
 DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)"""
 
 _ALL = (
-    Clause(
-        "V shape",
-        "STRT DOWN+ UP+: prices fall, then rise",
-        f"{_V_MEASURES}\n{_V_PATTERN}",
-        on_spark=True,
-    ),
+    Clause("V shape", "STRT DOWN+ UP+: prices fall, then rise", f"{_V_MEASURES}\n{_V_PATTERN}", on_spark=True),
     Clause(
         "V shape, all rows",
         "the same, ALL ROWS PER MATCH",

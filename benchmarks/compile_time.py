@@ -154,13 +154,7 @@ def _measure(text: str, structure: str | None, answer: Connection) -> None:
         seconds = time.process_time() - begun
     new = [name for name in sys.modules if name.startswith("ensue_kernel_") and name not in before]
     texts = [linecache.cache[f"<{name}>"][2] for name in new]
-    answer.send(
-        {
-            "cpu_seconds": round(seconds, 3),
-            "compiled_lines": sum(map(len, texts)),
-            "matches": found.num_rows,
-        }
-    )
+    answer.send({"cpu_seconds": round(seconds, 3), "compiled_lines": sum(map(len, texts)), "matches": found.num_rows})
 
 
 def _say(report: Report) -> None:

@@ -88,8 +88,7 @@ def readme_example(times: int) -> list[Report]:
                 for answers in found.values():
                     answers.append(_example(program, cache, bytecode))
     return [
-        {"cache": name, **min(answers, key=lambda answer: answer["cpu_seconds"])}
-        for name, answers in found.items()
+        {"cache": name, **min(answers, key=lambda answer: answer["cpu_seconds"])} for name, answers in found.items()
     ]
 
 

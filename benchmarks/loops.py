@@ -29,9 +29,7 @@ class Pair:
     encoded: Workload
 
 
-def _pair(
-    name: str, meaning: str, native: str, encoded: str, *, typed: bool = True, seconds: int = 120
-) -> Pair:
+def _pair(name: str, meaning: str, native: str, encoded: str, *, typed: bool = True, seconds: int = 120) -> Pair:
     return Pair(
         Workload(name, meaning, native, seconds, typed=typed),
         Workload(f"{name}, encoded", meaning, encoded, seconds, typed=typed),
@@ -85,10 +83,7 @@ def _compared(pair: Pair, events: pa.Table, symbols: int, times: int) -> Report:
         ready = kernel.compiled(workload, events, symbols)
         runs = kernel.measured(ready.prepared, events, times)
         found.add(runs.matches)
-        report[way] = runs.report(events.num_rows) | {
-            "text": workload.text(symbols),
-            "compile_seconds": ready.seconds,
-        }
+        report[way] = runs.report(events.num_rows) | {"text": workload.text(symbols), "compile_seconds": ready.seconds}
     # by processor time: what else runs on the machine disturbs it less
     report["ratio"] = report["encoded"]["cpu_seconds"] / report["native"]["cpu_seconds"]
     report["same"] = len(found) == 1
@@ -100,9 +95,7 @@ def growth(sizes: Iterable[int] = SIZES) -> list[Report]:
     reports = []
     for count in sizes:
         types = ["A", *"B" * count, "C"]
-        table, shape = read_event_table(
-            pa.table({"t": range(len(types)), "type": types}), time="t", type="type"
-        )
+        table, shape = read_event_table(pa.table({"t": range(len(types)), "type": types}), time="t", type="type")
         engine = compile_query(ensue.parse(LOOP), shape).engine()
         engine.feed(table.slice(0, count + 1))
         partial = engine.partial_matches

@@ -28,8 +28,7 @@ def sentence(machine: dict[str, object]) -> str:
     memory = machine["memory_bytes"]
     size = f", {memory / 2**30:.0f} GB" if isinstance(memory, int) else ""
     return (
-        f"{machine['cores']} cores of {machine['cpu']}{size}, "
-        f"Python {machine['python']}, {str(machine['date'])[:10]}"
+        f"{machine['cores']} cores of {machine['cpu']}{size}, Python {machine['python']}, {str(machine['date'])[:10]}"
     )
 
 

@@ -60,13 +60,8 @@ _TABLES: tuple[tuple[str, str, Draw], ...] = (  # file, part of it, table
 
 def main() -> None:
     """Writes the tables into the page on performance and the six figures into the README."""
-    for page, mark, text in (
-        (PERFORMANCE, TABLES, write_tables(RESULTS)),
-        (README, FIGURES, write_figures(RESULTS)),
-    ):
-        page.write_text(
-            replace_block(page.read_text(encoding="utf-8"), mark, text), encoding="utf-8"
-        )
+    for page, mark, text in ((PERFORMANCE, TABLES, write_tables(RESULTS)), (README, FIGURES, write_figures(RESULTS))):
+        page.write_text(replace_block(page.read_text(encoding="utf-8"), mark, text), encoding="utf-8")
 
 
 def replace_block(page: str, mark: str, text: str) -> str:
@@ -123,14 +118,9 @@ def write_figures(folder: Path) -> str:
             f"{live['match_p50_ms']:.1f} ms, p99 {live['match_p99_ms']:.1f} ms",
             "from an event to its match in `ensue.live`",
         ),
-        (
-            f"{first['cpu_seconds']:.1f} s",
-            "for the example above in a new process on a new machine, import included",
-        ),
+        (f"{first['cpu_seconds']:.1f} s", "for the example above in a new process on a new machine, import included"),
     )
-    return "\n".join(
-        ["| | |", "|---|---|", *(f"| **{figure}** | {what} |" for figure, what in rows)]
-    )
+    return "\n".join(["| | |", "|---|---|", *(f"| **{figure}** | {what} |" for figure, what in rows)])
 
 
 def _range(values: Sequence[float], digits: int = 1) -> str:

@@ -164,9 +164,7 @@ def _alone(clause: Clause, table: pa.Table, times: int) -> Runs:
         clock = Clock()
         with clock:
             search = SearchState.whole(partitions.bounds)
-            found = sum(
-                len(some) for some in RowMatchFinder(prepared.plan).find(partitions, search)
-            )
+            found = sum(len(some) for some in RowMatchFinder(prepared.plan).find(partitions, search))
         return clock, found
 
     return repeated(run, times)
@@ -205,9 +203,7 @@ def measure_growth(count: int, times: int, *, quick: bool) -> list[Report]:
                 "rows": sizes,
                 "matches": matches[name],
                 "cpu_seconds": (cpu := [min(c.cpu_seconds for c in some) for some in runs[name]]),
-                "user_seconds": (
-                    user := [min(c.user_seconds for c in some) for some in runs[name]]
-                ),
+                "user_seconds": (user := [min(c.user_seconds for c in some) for some in runs[name]]),
                 "growth": _ratios(cpu),
                 "user_growth": _ratios(user),
                 "all_cpu_seconds": [[c.cpu_seconds for c in some] for some in runs[name]],
@@ -290,9 +286,7 @@ def _batch(session: "SparkSession", count: int, times: int, folder: Path) -> lis
     return reports
 
 
-def _in_turns(
-    session: "SparkSession", clause: Clause, folder: Path, times: int, wanted: int
-) -> Report:
+def _in_turns(session: "SparkSession", clause: Clause, folder: Path, times: int, wanted: int) -> Report:
     """The pipelines in turns, after one run of each that is not counted."""
     seconds: dict[str, list[float]] = {"identity": [], "match": []}
     counts: dict[str, set[int]] = {name: set() for name in seconds}

@@ -126,9 +126,7 @@ def _matched(rows: "DataFrame", number: str) -> "DataFrame":
 
     events = rows.select(
         sql.timestamp_micros(sql.lit(1_770_000_000_000_000) + value * 1_000).alias("ts"),
-        sql.element_at(sql.array(*map(sql.lit, "ABCDE")), (drawn(1, 5) + 1).cast("int")).alias(
-            "type"
-        ),
+        sql.element_at(sql.array(*map(sql.lit, "ABCDE")), (drawn(1, 5) + 1).cast("int")).alias("type"),
         # symbols come and go: each window of events has its own
         (drawn(2, SYMBOLS) + sql.floor(value / (WINDOW * 1_000)) * SYMBOLS).alias("symbol"),
         (drawn(3, 10_000) / 100).alias("price"),

@@ -34,9 +34,7 @@ def written(events: pa.Table, folder: Path) -> Path:
     return folder
 
 
-def measured(
-    session: "SparkSession", workload: Workload, folder: Path, symbols: int, times: int
-) -> Report:
+def measured(session: "SparkSession", workload: Workload, folder: Path, symbols: int, times: int) -> Report:
     """The pipelines in turns, after one run of each that is not counted."""
     query = ensue.parse(workload.text(symbols))
     types = sorted({atom.type for atom in iterate_atoms(query.pattern)})

@@ -73,14 +73,7 @@ def _forms(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> lis
                 reports = run(piped(frame, packed), here / kind.replace(" ", "-"))
                 seconds = [p["durationMs"]["triggerExecution"] / 1_000 for p in timed(reports)]
                 median = statistics.median(seconds)
-                found.append(
-                    {
-                        "rows": size,
-                        "form": kind,
-                        "seconds": median,
-                        "rows_per_second": size / median,
-                    }
-                )
+                found.append({"rows": size, "form": kind, "seconds": median, "rows_per_second": size / median})
     return found
 
 
@@ -99,15 +92,9 @@ def _stores(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> li
                 {
                     "megabytes_a_key_group": size,
                     "changelog": changelog == "true",
-                    "write_ms_per_mb": statistics.median(s.write_ms for s in seen)
-                    / KEY_GROUPS
-                    / size,
-                    "read_ms_per_mb": statistics.median(s.read_ms for s in seen)
-                    / KEY_GROUPS
-                    / size,
-                    "seconds": statistics.median(
-                        p["durationMs"]["triggerExecution"] / 1_000 for p in reports
-                    ),
+                    "write_ms_per_mb": statistics.median(s.write_ms for s in seen) / KEY_GROUPS / size,
+                    "read_ms_per_mb": statistics.median(s.read_ms for s in seen) / KEY_GROUPS / size,
+                    "seconds": statistics.median(p["durationMs"]["triggerExecution"] / 1_000 for p in reports),
                 }
             )
     session.conf.unset(CHANGELOG)
@@ -120,9 +107,7 @@ def _stores(session: "SparkSession", folder: Path, sizes: tuple[int, ...]) -> li
 def _key_groups(stream: "DataFrame", packed: bool) -> "DataFrame":
     from pyspark.sql import functions as sql
 
-    key_group = (
-        sql.pmod(sql.xxhash64("symbol"), sql.lit(KEY_GROUPS)).cast("int").alias("key_group")
-    )
+    key_group = sql.pmod(sql.xxhash64("symbol"), sql.lit(KEY_GROUPS)).cast("int").alias("key_group")
     frame = stream.withWatermark("ts", "1 second").select("*", key_group)
     if not packed:
         return frame
@@ -143,9 +128,7 @@ def _key_groups(stream: "DataFrame", packed: bool) -> "DataFrame":
 def _observed(frame: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as sql
 
-    return frame.observe(
-        "seen", *(sql.sum(name).alias(name) for name in ("rows", "write_ms", "read_ms"))
-    )
+    return frame.observe("seen", *(sql.sum(name).alias(name) for name in ("rows", "write_ms", "read_ms")))
 
 
 def _by_rows(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFrame":
@@ -172,9 +155,7 @@ def _by_pandas(frame: "DataFrame", packed: bool, write: int = 1_000) -> "DataFra
         return sum(len(f) for f in frames)
 
     found = frame.groupBy("key_group").transformWithStateInPandas(
-        _processor(
-            count, lambda *values: pd.DataFrame([dict(zip(NAMES, values, strict=True))]), write
-        ),
+        _processor(count, lambda *values: pd.DataFrame([dict(zip(NAMES, values, strict=True))]), write),
         COUNTED,
         "append",
         "EventTime",
@@ -188,9 +169,7 @@ def _by_group_state(frame: "DataFrame", packed: bool) -> "DataFrame":
     def count(_: Any, frames: Any, state: Any) -> Iterator[pd.DataFrame]:
         rows = 0
         for f in frames:
-            rows += (
-                sum(deserialize_table(bytes(b)).num_rows for b in f["blob"]) if packed else len(f)
-            )
+            rows += sum(deserialize_table(bytes(b)).num_rows for b in f["blob"]) if packed else len(f)
         state.update((b"x" * 1_000,))
         yield pd.DataFrame([dict(zip(NAMES, (rows, 0.0, 0.0), strict=True))])
 

@@ -235,17 +235,12 @@ def _latency(session: "SparkSession", folder: Path, batches: int) -> Report:
     """Micro-batches of 1,000 rows, one after the other."""
     size = 1_000
     files = in_files(events(size * (batches + 5), FEW_KEYS), folder / "events", size)
-    reports = run(
-        _match(session, folder / "events", files, WORKLOAD.text(FEW_KEYS)), folder / "checkpoint"
-    )
+    reports = run(_match(session, folder / "events", files, WORKLOAD.text(FEW_KEYS)), folder / "checkpoint")
     timed = [p for p in reports if p["numInputRows"]][-batches:]
     seconds = sorted(p["durationMs"]["triggerExecution"] / 1_000 for p in timed)
     steps = {name for p in timed for name in p["durationMs"]} - {"triggerExecution"}
     observed = [p["observedMetrics"]["ensue"] for p in timed]
-    where = {
-        name: statistics.median(p["durationMs"].get(name, 0) / 1_000 for p in timed)
-        for name in sorted(steps)
-    }
+    where = {name: statistics.median(p["durationMs"].get(name, 0) / 1_000 for p in timed) for name in sorted(steps)}
     return {
         "rows": size,
         "batches": len(timed),
@@ -307,9 +302,7 @@ def _key_processor(chain: Any) -> Any:
             whole = pa.concat_tables(tables).select(arrow.names).cast(arrow)
             yield self._counted(timerValues, [serialize_table(whole)])
 
-        def handleExpiredTimer(
-            self, key: Any, timerValues: Any, expiredTimerInfo: Any
-        ) -> Iterator[Any]:
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
             yield self._counted(timerValues, [])
 
         def _counted(self, times: Any, blobs: list[bytes]) -> Any:

@@ -135,10 +135,7 @@ def live_sheet(reports: Sequence[Report]) -> Sheet:
     return Sheet(
         "`ensue.live`: events a second by the number of events in a feed",
         ("query", *(f"{int(size):,}" for size in sizes)),
-        tuple(
-            (r["query"], *(f"{r['events_per_second'][size]:,.0f}" for size in sizes))
-            for r in reports
-        ),
+        tuple((r["query"], *(f"{r['events_per_second'][size]:,.0f}" for size in sizes)) for r in reports),
     )
 
 
@@ -212,8 +209,7 @@ def growth(samples: Sequence[Mapping[str, float]], what: str) -> float:
 def spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Spark beside the identity pipeline."""
     return Sheet(
-        f"Spark from Parquet, {_counted(reports)} events, "
-        "compared with a job that only shuffles them",
+        f"Spark from Parquet, {_counted(reports)} events, compared with a job that only shuffles them",
         ("query", "matches", "match", "identity", "ratio", "to the same events moved"),
         tuple(
             (
@@ -233,13 +229,7 @@ def first_answer_sheet(reports: Sequence[Report]) -> Sheet:
     """A new query in a running process."""
     return Sheet(
         "First answer of a new query on 100,000 events",
-        (
-            "query",
-            "matches",
-            "new kernel",
-            "kernel in the cache",
-            "a new process's first query",
-        ),
+        ("query", "matches", "new kernel", "kernel in the cache", "a new process's first query"),
         tuple(
             (
                 r["query"],
@@ -261,10 +251,7 @@ def readme_example_sheet(reports: Sequence[Report]) -> Sheet:
         tuple(
             (
                 r["cache"],
-                *(
-                    f"{r[f'{part}cpu_seconds']:.2f}"
-                    for part in ("python_", "import_", "answer_", "", "children_")
-                ),
+                *(f"{r[f'{part}cpu_seconds']:.2f}" for part in ("python_", "import_", "answer_", "", "children_")),
             )
             for r in reports
         ),
@@ -311,8 +298,7 @@ def by_hand_sheet(reports: Sequence[Report]) -> Sheet:
     """A question in Ensue and in what one would write by hand, in processor time."""
     ways = ("ensue", "polars", "pandas", "duckdb")
     return Sheet(
-        f"Compared with code written by hand, {_counted(reports)} events, "
-        "milliseconds of processor time",
+        f"Compared with code written by hand, {_counted(reports)} events, milliseconds of processor time",
         ("question", "matches", "Ensue", "Polars", "pandas", "DuckDB", "Polars / Ensue"),
         tuple(
             (
@@ -377,8 +363,7 @@ def row_pattern_growth_sheet(reports: Sequence[Report]) -> Sheet:
 def row_pattern_spark_sheet(reports: Sequence[Report]) -> Sheet:
     """Clauses on Spark beside the identity pipeline."""
     return Sheet(
-        f"MATCH_RECOGNIZE on Spark from Parquet, {_counted(reports)} rows, "
-        "compared with a job that only shuffles them",
+        f"MATCH_RECOGNIZE on Spark from Parquet, {_counted(reports)} rows, compared with a job that only shuffles them",
         ("clause", "rows found", "match", "identity", "ratio"),
         tuple(
             (
@@ -396,8 +381,7 @@ def row_pattern_spark_sheet(reports: Sequence[Report]) -> Sheet:
 def row_pattern_stream_sheet(reports: Sequence[Report]) -> Sheet:
     """A clause on a stream, by size of micro-batch."""
     return Sheet(
-        "MATCH_RECOGNIZE on Structured Streaming, "
-        "compared with a stream that only shuffles the rows",
+        "MATCH_RECOGNIZE on Structured Streaming, compared with a stream that only shuffles the rows",
         ("rows a micro-batch", "rows found", "match", "identity", "rows a second"),
         tuple(
             (

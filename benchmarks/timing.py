@@ -46,11 +46,7 @@ def repeated(work: Callable[[], tuple["Clock", int]], times: int) -> Runs:
     found = {matches for _, matches in done}
     if len(found) != 1:
         raise AssertionError(f"the runs found different numbers of matches: {sorted(found)}")
-    return Runs(
-        found.pop(),
-        tuple(clock.seconds for clock, _ in done),
-        tuple(clock.cpu_seconds for clock, _ in done),
-    )
+    return Runs(found.pop(), tuple(clock.seconds for clock, _ in done), tuple(clock.cpu_seconds for clock, _ in done))
 
 
 class Clock:

@@ -13,12 +13,7 @@ import pyarrow as pa
 
 import ensue
 
-ensue.operator(
-    "dedup",
-    over="repeat",
-    q=lambda last, alarm, period: alarm.start - last.start >= period,
-    passes=0.1,
-)
+ensue.operator("dedup", over="repeat", q=lambda last, alarm, period: alarm.start - last.start >= period, passes=0.1)
 
 ALERT = """
     EVENT Alert AS dedup(Alarm a, 10 minutes) d

@@ -26,9 +26,7 @@ AS_PRINTED = """
     WITH concurrent = 5 seconds
 """
 # The same, but $C; is the vehicle that $A; is.
-SAME_VEHICLE = AS_PRINTED.replace(
-    "$C; = E-A", "$C; = (ARITH:convoy = {convoy}, ARITH:id = $A;.id)"
-)
+SAME_VEHICLE = AS_PRINTED.replace("$C; = E-A", "$C; = (ARITH:convoy = {convoy}, ARITH:id = $A;.id)")
 
 
 def main() -> None:
@@ -70,8 +68,7 @@ def strayed(found: pa.Table) -> pa.Table:
 
 def check(how: str, found: pa.Table, planted: pa.Table) -> bool:
     ours, theirs = (
-        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()]
-        for table in (found, planted)
+        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()] for table in (found, planted)
     )
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{how:12} {len(ours)} found, {len(theirs)} planted: {missed} missed, {false} false")

@@ -39,13 +39,8 @@ async def main() -> None:
             await running.dispatcher.rested()
     await hook.stop()
     silences = [match for match in heard + rest if match["name"] == SILENT]
-    right = [
-        check("listening", heard + rest, day),
-        {match["match_id"] for match in silences} == hook.received.keys(),
-    ]
-    print(
-        f"by webhook   {len(hook.received)} of {len(silences)} silences, {hook.repeats} repeated"
-    )
+    right = [check("listening", heard + rest, day), {match["match_id"] for match in silences} == hook.received.keys()]
+    print(f"by webhook   {len(hook.received)} of {len(silences)} silences, {hook.repeats} repeated")
     if not all(right):
         sys.exit(1)
 
@@ -121,8 +116,7 @@ class Hook:
             head = line + await reader.readuntil(b"\r\n\r\n")
             _, *lines = head.decode().split("\r\n")
             headers = {
-                name.lower(): value.strip()
-                for name, _, value in (line.partition(":") for line in lines if line)
+                name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
             }
             body = await reader.readexactly(int(headers["content-length"]))
             content = Webhook(self.secret).verify(body, headers)  # an error if it is not ours

@@ -52,16 +52,14 @@ def subscriptions(fences: list[Fence]) -> ensue.Subscriptions:
     """One for every fence. Longitudes and latitudes are in degrees, distances in metres."""
     fleet = ensue.Subscriptions(time="ts", type="type", location=("lon", "lat"), space="earth")
     fleet.add_all(
-        (fence.name, (ENTERS if fence.vehicle is None else STAYS_AWAY).format(**fence._asdict()))
-        for fence in fences
+        (fence.name, (ENTERS if fence.vehicle is None else STAYS_AWAY).format(**fence._asdict())) for fence in fences
     )
     return fleet
 
 
 def check(how: str, found: pa.Table, planted: pa.Table) -> bool:
     ours, theirs = (
-        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()]
-        for table in (found, planted)
+        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()] for table in (found, planted)
     )
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{how:12} {len(ours)} found, {len(theirs)} planted: {missed} missed, {false} false")

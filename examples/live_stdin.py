@@ -20,12 +20,7 @@ import pyarrow as pa
 
 import ensue
 
-SCHEMA = {
-    "ts": pa.timestamp("us", "UTC"),
-    "type": pa.string(),
-    "user": pa.string(),
-    "address": pa.string(),
-}
+SCHEMA = {"ts": pa.timestamp("us", "UTC"), "type": pa.string(), "user": pa.string(), "address": pa.string()}
 QUERIES = {
     # three refusals and then a login, all of one user within a minute
     "guessed": """

@@ -105,8 +105,7 @@ def session() -> SparkSession:
 
 def check(runner: str, found: pa.Table, planted: pa.Table) -> bool:
     ours, theirs = (
-        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()]
-        for table in (found, planted)
+        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()] for table in (found, planted)
     )
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{runner:12} {len(ours)} found, {len(theirs)} planted: {missed} missed, {false} false")

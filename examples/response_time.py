@@ -45,9 +45,7 @@ def measurements() -> dict[str, pa.Table]:
                 "inTransferRate": [120.0, 900.0, 80.0, 400.0],
             }
         ),
-        "ClientCancel": pa.table(
-            {"time": seconds(70, 630), "appId": ["app1", "app1"], "user": ["ann", "ben"]}
-        ),
+        "ClientCancel": pa.table({"time": seconds(70, 630), "appId": ["app1", "app1"], "user": ["ann", "ben"]}),
     }
 
 

@@ -31,9 +31,7 @@ def main() -> None:
         pyarrow.parquet.write_table(shop(events=50_000).readings, path)
         readings = spark.read.parquet(path)
         thefts = ensue.match(readings, THEFT, time="ts", type="reader")  # nothing has run yet
-        by_exit = thefts.groupBy("exit").agg(
-            count("*").alias("thefts"), latest("gone").alias("last")
-        )
+        by_exit = thefts.groupBy("exit").agg(count("*").alias("thefts"), latest("gone").alias("last"))
         by_exit.orderBy("exit").show()
 
 

@@ -101,9 +101,7 @@ def on_spark(spark: SparkSession, folder: str) -> pa.Table:
 
 
 def on_a_stream(spark: SparkSession, folder: str) -> pa.Table:
-    falling = ensue.match(
-        arriving(spark, folder), COMEBACK, time="ts", watermark="1 minute", **past(folder)
-    )
+    falling = ensue.match(arriving(spark, folder), COMEBACK, time="ts", watermark="1 minute", **past(folder))
     return delivered(spark, falling, f"{folder}/found")
 
 
@@ -167,8 +165,7 @@ def session() -> SparkSession:
 
 def check(runner: str, found: pa.Table, planted: pa.Table) -> bool:
     ours, theirs = (
-        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()]
-        for table in (found, planted)
+        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()] for table in (found, planted)
     )
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{runner:12} {len(ours)} found, {len(theirs)} planted: {missed} missed, {false} false")

@@ -55,13 +55,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ensue.create_archive(f"{folder}/passes", road.past, time="ts", key="tag")
         arrive(road.live, f"{folder}/live")
-        in_sql = {
-            "SQL, a table": in_sql_on_a_table(road.live, folder),
-            "SQL on Spark": in_sql_on_spark(spark, folder),
-        }
-        from_anywhere = ensue.match(
-            road.live, SPEEDING.replace("LAST 1", ""), time="ts", **past(folder)
-        )
+        in_sql = {"SQL, a table": in_sql_on_a_table(road.live, folder), "SQL on Spark": in_sql_on_spark(spark, folder)}
+        from_anywhere = ensue.match(road.live, SPEEDING.replace("LAST 1", ""), time="ts", **past(folder))
         found = {
             "on a table": on_a_table(road.live, folder),
             "on Spark": on_spark(spark, folder),
@@ -145,10 +140,7 @@ def session() -> SparkSession:
 
 def check(runner: str, found: pa.Table, planted: pa.Table, how: str = "planted") -> bool:
     columns = [name for name in planted.column_names if name in found.column_names]
-    ours, theirs = (
-        [tuple(row.values()) for row in table.select(columns).to_pylist()]
-        for table in (found, planted)
-    )
+    ours, theirs = ([tuple(row.values()) for row in table.select(columns).to_pylist()] for table in (found, planted))
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{runner:12} {len(ours)} found, {len(theirs)} {how}: {missed} missed, {false} false")
     return missed == false == 0

@@ -55,9 +55,7 @@ def main() -> None:
 
 def subscriptions(trips: list[Trip], folder: str) -> ensue.Subscriptions:
     """Two for every truck, kept in a folder, where a stream sees what is added or cancelled."""
-    fleet = ensue.Subscriptions(
-        time="ts", type="type", location=("x", "y"), folder=f"{folder}/subscriptions"
-    )
+    fleet = ensue.Subscriptions(time="ts", type="type", location=("x", "y"), folder=f"{folder}/subscriptions")
     for what, text in (("left", LEFT), ("arrived", ARRIVED)):
         fleet.add_all((f"{what}-{trip.truck}", text.format(**trip._asdict())) for trip in trips)
     return fleet
@@ -103,8 +101,7 @@ def session() -> SparkSession:
 
 def check(runner: str, found: pa.Table, planted: pa.Table) -> bool:
     ours, theirs = (
-        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()]
-        for table in (found, planted)
+        [tuple(row.values()) for row in table.select(planted.column_names).to_pylist()] for table in (found, planted)
     )
     missed, false = len(set(theirs) - set(ours)), len(ours) - len(set(ours) & set(theirs))
     print(f"{runner:12} {len(ours)} found, {len(theirs)} planted: {missed} missed, {false} false")

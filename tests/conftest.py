@@ -220,9 +220,7 @@ class Semantics:
         queries = compile_with_timeouts(inner, shape, emit_timeouts=emit_timeouts)
         checked = queries.main.query
         physical, _ = shape.physical(checked)
-        prepared = CompiledQuery(
-            checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape
-        )
+        prepared = CompiledQuery(checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape)
         ordered = sort_events(table, shape, bad_events, get_relevant_types(queries.queries))
         found = [match_in_order(prepared, ordered)]
         table = queries.merged([*found, *self.timeouts(queries, ordered)])
@@ -354,9 +352,7 @@ class KeyGroups:
         if dropped:
             warnings.warn(f"{dropped} events without usable time are left out", stacklevel=2)
         calls = count()
-        stream = key_groups.Stream(
-            job, lateness(usable, shape), forget=lambda: next(calls) % 3 == 1
-        )
+        stream = key_groups.Stream(job, lateness(usable, shape), forget=lambda: next(calls) % 3 == 1)
         for piece in pieces(usable, 3):
             stream.feed(piece)
             stream.pause()
@@ -390,9 +386,7 @@ class Stream(Spark):
         found: list[pa.Table] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WholeStreamWarning)
-            matches = ensue.match(
-                self.frames(events), windowed(query, shape), **options, watermark=delay
-            )
+            matches = ensue.match(self.frames(events), windowed(query, shape), **options, watermark=delay)
         ensue.start(
             matches, lambda frame, _: found.append(frame.toArrow()),
             checkpoint=self.folder / "checkpoint", once=True, flush=True,
@@ -516,9 +510,7 @@ def matched(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
     variable, None for an unbound one. Results of operators are left out.
     """
 
-    def run(
-        query: str, events: str, *, order: Sequence[str] = (), **columns: Column
-    ) -> list[tuple[Any, ...]]:
+    def run(query: str, events: str, *, order: Sequence[str] = (), **columns: Column) -> list[tuple[Any, ...]]:
         time: Any = ("start", "end") if "start" in columns else "at"
         table = {"at": range(len(events))} if time == "at" else {}
         table |= {"type": list(events), "position": range(len(events))}
@@ -562,9 +554,7 @@ def joined(runner: Runner) -> Callable[..., list[tuple[Any, ...]]]:
 
         live = table(events, 100, at, columns)
         old = table(past, 0, past_at, past_columns or {})
-        old = old.set_column(
-            2, "position", pa.array([1000 + k for k in range(len(past))], pa.int64())
-        )
+        old = old.set_column(2, "position", pa.array([1000 + k for k in range(len(past))], pa.int64()))
         old = pa.concat_tables([live.schema.empty_table(), old], promote_options="permissive")
         key = [name for name in ("k",) if name in old.column_names]
         archives = {"old": ensue.archive(old, time="at", type="type", key=key)}

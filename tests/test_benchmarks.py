@@ -85,13 +85,7 @@ def test_the_page_is_rewritten_between_its_marks(tmp_path: Path) -> None:
         "arrow": runs,
         "same": True,
     }
-    machine = {
-        "cores": 2,
-        "cpu": "X",
-        "memory_bytes": 8 * 2**30,
-        "python": "3",
-        "date": "2026-01-01",
-    }
+    machine = {"cores": 2, "cpu": "X", "memory_bytes": 8 * 2**30, "python": "3", "date": "2026-01-01"}
     results = {"machine": machine, "queries": [report]}
     (tmp_path / "local.json").write_text(json.dumps(results))
     page = "before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n"
@@ -125,8 +119,7 @@ def test_probes_of_an_archive_find_the_same_events(tmp_path: Path) -> None:
     assert built["events"] == 6_000
     for name in ("1,000 x 24 hours", "1 x 30 days"):
         found = [
-            archive_probe.probe(tmp_path / layout, "duckdb", name, 1)["rows"]
-            for layout in ("clustered", "arrival")
+            archive_probe.probe(tmp_path / layout, "duckdb", name, 1)["rows"] for layout in ("clustered", "arrival")
         ]
         assert found[0] == found[1]
 
@@ -159,9 +152,7 @@ def test_shapes_of_subscriptions_find_what_their_queries_find() -> None:
         for n, name in enumerate(subscriptions.STREAMS)
     ],
 )  # fmt: skip
-def test_subscriptions_and_fat_clients_find_what_is_planted(
-    kind: subscriptions.Kind, name: str
-) -> None:
+def test_subscriptions_and_fat_clients_find_what_is_planted(kind: subscriptions.Kind, name: str) -> None:
     prepared = subscriptions.Prepared(kind, 100)
     events = subscriptions.stream(kind, name, 100, 800)
     expected = subscriptions.planted(kind, name, 800)
@@ -188,9 +179,7 @@ def test_the_service_tells_subscribers_what_is_planted() -> None:
 
 # ------------------------------------------------------------- every topic of make bench-papers
 
-_LISTED = re.search(
-    r"^PAPERS := ((?:.*\\\n)*.*)", (readme.ROOT / "Makefile").read_text(), re.MULTILINE
-)
+_LISTED = re.search(r"^PAPERS := ((?:.*\\\n)*.*)", (readme.ROOT / "Makefile").read_text(), re.MULTILINE)
 assert _LISTED is not None
 TOPICS = _LISTED[1].replace("\\\n", " ").split()
 Step = Callable[[Any, Path], Any]
@@ -220,9 +209,7 @@ def _subscriptions(topic: Any, folder: Path) -> Any:
 STEPS: dict[str, Step] = {
     "negation": lambda topic, _: topic.compared("middle", 20, topic.events(300), 1),
     "operators": lambda topic, _: [topic.condition_order(500, 1), topic.negation(500, 1)],
-    "user_operators": lambda topic, _: [
-        part(500, 1) for part in (topic.sequences, topic.attributes, topic.repeats)
-    ],
+    "user_operators": lambda topic, _: [part(500, 1) for part in (topic.sequences, topic.attributes, topic.repeats)],
     "dense": lambda topic, _: topic.without_listing((10,), 500, 1),
     "several": _several,
     "drift": lambda topic, _: topic.run(600, 300),
@@ -265,10 +252,7 @@ def _archived(topic: Any, session: Any, folder: Path) -> Any:
     [
         ("archive_stream", _archived),
         ("history", lambda topic, session, folder: topic.measured(session, folder, 200_000)),
-        (
-            "subscriptions_spark",
-            lambda topic, session, folder: topic.measured(session, folder, 20, 4, 500),
-        ),
+        ("subscriptions_spark", lambda topic, session, folder: topic.measured(session, folder, 20, 4, 500)),
     ],
 )
 def test_an_experiment_of_the_papers_takes_its_first_steps_on_spark(

@@ -130,9 +130,7 @@ def test_what_a_script_prints_is_its_own_line_and_the_message(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("import ensue\nensue.parse('SEQ(A a,')\n")
     environment = {k: v for k, v in os.environ.items() if k != "ENSUE_TRACEBACK"}
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=environment)
     assert done.stderr.count('File "') == 1
     assert "ensue.parse('SEQ(A a,')" in done.stderr
 

@@ -35,9 +35,7 @@ class Installed:
 def installed(monkeypatch: pytest.MonkeyPatch):
     def come_from(origin: object) -> None:
         ours = Installed(None if origin is None else json.dumps(origin))
-        monkeypatch.setattr(
-            metadata, "distribution", lambda name: ours if name == "ensue" else real(name)
-        )
+        monkeypatch.setattr(metadata, "distribution", lambda name: ours if name == "ensue" else real(name))
 
     real = metadata.distribution
     monkeypatch.setattr(metadata, "requires", lambda name: REQUIRED)
@@ -51,9 +49,7 @@ def test_it_names_the_extra_and_the_packages_that_are_missing(installed):
 
 
 def test_an_extra_may_ask_for_another_one(installed):
-    assert format_install_hint("service").endswith(
-        "or pip install 'shapely-of-nobody>=2.0' uvloop-of-nobody"
-    )
+    assert format_install_hint("service").endswith("or pip install 'shapely-of-nobody>=2.0' uvloop-of-nobody")
 
 
 def test_a_long_list_of_packages_is_left_out(installed):
@@ -93,9 +89,7 @@ for call in calls:
 
 
 def test_streams_say_that_they_need_spark():
-    ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=True)
     said = ended.stdout.splitlines()
     assert len(said) == 4
     assert all(line.endswith("needs the package pyspark, which is not installed") for line in said)

@@ -77,10 +77,7 @@ def test_a_pattern_is_looked_for_in_a_variable(shell, cell):
 
 
 def test_a_dict_of_tables_is_one_for_each_type(shell, cell):
-    shell.user_ns["events"] = {
-        "A": pd.DataFrame({"t": [1], "id": [7]}),
-        "B": pd.DataFrame({"t": [2], "id": [7]}),
-    }
+    shell.user_ns["events"] = {"A": pd.DataFrame({"t": [1], "id": [7]}), "B": pd.DataFrame({"t": [2], "id": [7]})}
     done, _ = cell(f"%%ensue --events events --time t\n{PATTERN}")
     assert done.result["id"].tolist() == [7]
 
@@ -148,9 +145,7 @@ def test_what_is_wrong_is_said_in_a_line_or_two(shell, cell, line, query, said):
 
 def test_import_ensue_does_not_load_ipython():
     code = "import ensue, sys; ensue.load_ipython_extension; print('IPython' in sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"
 
 

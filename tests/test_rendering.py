@@ -11,10 +11,7 @@ from ensue.notebook import render_table
 
 EVIL = "<script>alert(1)</script>"
 EVENTS = pa.table({"t": [1, 2], "kind": ["A", "B"], "note": [EVIL, 'x" onload="y'], "x": [3, 4]})
-CLAUSE = (
-    "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS d PATTERN (A B+)"
-    " DEFINE B AS price > PREV(price))"
-)
+CLAUSE = "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS d PATTERN (A B+) DEFINE B AS price > PREV(price))"
 HIERARCHY = "EVENT Pair AS SEQ(A a, B b) WITHIN 5; SEQ(Pair p)"
 
 
@@ -60,10 +57,7 @@ def test_a_picture_is_the_text_of_an_svg():
     ("query", "said"),
     [
         (lambda: ensue.parse("SEQ(A a, B b) WITHIN 5"), "PATTERN SEQ(A a, B b)\nWITHIN 5"),
-        (
-            lambda: ensue.parse(HIERARCHY),
-            "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 5;\n\nPATTERN",
-        ),
+        (lambda: ensue.parse(HIERARCHY), "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 5;\n\nPATTERN"),
         (lambda: ensue.parse(HIERARCHY).definitions[0], "EVENT Pair AS\nPATTERN SEQ(A a, B b)"),
         (lambda: ensue.pattern("A a").then("B b"), "PATTERN"),
         (lambda: ensue.parse(CLAUSE), "MATCH_RECOGNIZE"),

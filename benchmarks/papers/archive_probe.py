@@ -179,10 +179,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
         Sheet(
             f"A probe of {events:,} events: CPU ms, warm (first touch)",
             ("archive", *PROBES),
-            (
-                *(line(*pair) for pair in pairs),
-                ("goal", *(f"{GOALS.get(n, '-')}" for n in PROBES)),
-            ),
+            (*(line(*pair) for pair in pairs), ("goal", *(f"{GOALS.get(n, '-')}" for n in PROBES))),
         )
     ]
 

@@ -35,9 +35,7 @@ from ensue.archives.delta_writer import append, create
 RESULTS = Path(__file__).parent.parent / "results"
 FIRST = 2  # micro-batches outside the clock
 HOUR = 3_600_000_000
-SCHEMA = pa.schema(
-    {"ts": pa.timestamp("us", "UTC"), "type": pa.string(), "tag": pa.int64(), "point": pa.int64()}
-)
+SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "type": pa.string(), "tag": pa.int64(), "point": pa.int64()})
 LIVE = "SEQ(Toll p) WITHIN 1 minute"
 JOINED = f"{LIVE} JOIN ARCHIVE passes SEQ(Pass q) RANGE 6 hours BEFORE START ON [tag]"
 NAMED: dict[str, Any] = {"time": "ts", "type": "type"}
@@ -96,9 +94,7 @@ class Bench:
             output(frame, number)
             marks.append((processor_seconds(), time.perf_counter()))
 
-        query = ensue.start(
-            matches, step, checkpoint=self.folder / f"checkpoint {self.turn}", once=True, **options
-        )
+        query = ensue.start(matches, step, checkpoint=self.folder / f"checkpoint {self.turn}", once=True, **options)
         done = marks[FIRST - 1 : self.batches]
         count = len(done) - 1
         found = ensue.progress_of(query)

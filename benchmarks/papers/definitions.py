@@ -93,9 +93,7 @@ def by_hand(events: pa.Table, levels: Sequence[str]) -> tuple[pa.Table, list[int
 
 def values(found: pa.Table) -> list[tuple[Any, ...]]:
     """Matches as something to compare."""
-    return sorted(
-        zip(*(found[c].to_pylist() for c in ("start", "end", "host", "value")), strict=True)
-    )
+    return sorted(zip(*(found[c].to_pylist() for c in ("start", "end", "host", "value")), strict=True))
 
 
 def measured(work: Callable[[], pa.Table], times: int) -> tuple[float, pa.Table]:
@@ -143,14 +141,9 @@ def written(case: Case) -> str:
     for level in range(case.levels, 0, -1):
         names = [f"e{level}{k + 1}" for k in range(case.length)]
         boxed = level < case.levels
-        parts = [
-            f"M{level + 1} x" if boxed and k == place else f"{n.upper()} {n}"
-            for k, n in enumerate(names)
-        ]
+        parts = [f"M{level + 1} x" if boxed and k == place else f"{n.upper()} {n}" for k, n in enumerate(names)]
         own = [n for k, n in enumerate(names) if not (boxed and k == place)]
-        conditions = [f"{n}.v < {CHANCE}" for n in own] + [
-            f"{n}.id = {own[0]}.id" for n in own[1:]
-        ]
+        conditions = [f"{n}.v < {CHANCE}" for n in own] + [f"{n}.id = {own[0]}.id" for n in own[1:]]
         head = f"EVENT M{level} AS " if level > 1 else ""
         where = " and ".join(conditions)
         texts.append(f"{head}SEQ({', '.join(parts)}) WHERE {where} WITHIN {case.window}")
@@ -170,11 +163,7 @@ def planned(case: Case, times: int) -> dict[str, Any]:
     row: dict[str, Any] = {"levels": case.levels, "box": case.box, "events": case.events}
     plan = ensue.explain(hierarchy, events, **columns, statistics=known).split("\n\n---")[0]
     row["top_down"], row["bottom_up"] = plan.count(": top-down"), plan.count(": bottom-up")
-    ways = {
-        "bottom-up": run(off="top_down"),
-        "top-down": run(off="bottom_up"),
-        "planner": run(statistics=known),
-    }
+    ways = {"bottom-up": run(off="top_down"), "top-down": run(off="bottom_up"), "planner": run(statistics=known)}
     ids = None
     for way, work in ways.items():
         seconds, found = measured(work, times)
@@ -189,9 +178,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
     rows = []
     for row in report["hierarchies"]:
         base = row["by hand"]["cpu_seconds"]
-        shown = [
-            f"{row[w]['cpu_seconds']:.2f} s ({base / row[w]['cpu_seconds']:.2f})" for w in ways
-        ]
+        shown = [f"{row[w]['cpu_seconds']:.2f} s ({base / row[w]['cpu_seconds']:.2f})" for w in ways]
         found = " / ".join(f"{n:,}" for n in row["found"])
         rows.append((row["stream"], *shown, found))
     title = f"Three levels, {report['events']:,} events: seconds (times faster than by hand)"

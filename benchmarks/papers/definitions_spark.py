@@ -52,11 +52,7 @@ SEQ(Failure f, Failure g)
 WHERE [{top}] and g.value > f.value
 WITHIN 60000 RETURN g.value AS value
 """
-KEYS = {
-    "one key": ("host", "host"),
-    "one cut": ("host", "rack"),
-    "two cuts": ("rack", "site"),
-}
+KEYS = {"one key": ("host", "host"), "one cut": ("host", "rack"), "two cuts": ("rack", "site")}
 COLUMNS = {"time": "ts", "type": "kind"}
 
 
@@ -137,10 +133,7 @@ def batch(session: "SparkSession", folder: Path, times: int) -> dict[str, Any]:
             if turn:
                 seconds[name].append(clock.seconds)
     assert len(set().union(*counts.values())) == 1, f"other matches: {counts}"
-    return {
-        name: {"best_seconds": min(times), "matches": next(iter(counts[name]))}
-        for name, times in seconds.items()
-    }
+    return {name: {"best_seconds": min(times), "matches": next(iter(counts[name]))} for name, times in seconds.items()}
 
 
 # ------------------------------------------------------------------------------------ streaming
@@ -158,17 +151,13 @@ def streaming(session: "SparkSession", events: pa.Table, files: int, folder: Pat
     report, found = {}, set()
     for name in KEYS:
         reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        matches = ensue.match(
-            reader.parquet(str(source)), text(name), **COLUMNS, watermark=10, off="top_down"
-        )
+        matches = ensue.match(reader.parquet(str(source)), text(name), **COLUMNS, watermark=10, off="top_down")
         count = [0]
 
         def sink(frame: Any, _: int, count: list[int] = count) -> None:
             count[0] += frame.count()
 
-        query = ensue.start(
-            matches, sink, checkpoint=folder / name.replace(" ", "_"), once=True, flush=True
-        )
+        query = ensue.start(matches, sink, checkpoint=folder / name.replace(" ", "_"), once=True, flush=True)
         batches = [p for p in ensue.progress_of(query) if p.input_rows]
         report[name] = {
             "median_seconds": statistics.median(p.seconds for p in batches[1:]),
@@ -227,9 +216,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer events, one run each")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
-    count, hosts, times, files = (
-        (50_000, 200, 1, 3) if options.quick else (5_000_000, 1_000, 3, 10)
-    )
+    count, hosts, times, files = (50_000, 200, 1, 3) if options.quick else (5_000_000, 1_000, 3, 10)
     streamed = count if options.quick else 1_000_000
     events = stream(count, hosts)
     session = get_or_create_session()
@@ -253,9 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     assert report["matches"] == report["batch"]["one key"]["matches"]
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "papers_definitions_spark.json").write_text(
-        json.dumps(report, indent=1) + "\n"
-    )
+    (options.output / "papers_definitions_spark.json").write_text(json.dumps(report, indent=1) + "\n")
     console = Console()
     for sheet in sheets(report):
         console.print(sheet.rich())

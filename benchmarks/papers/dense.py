@@ -159,11 +159,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
             "Without listing: millions of events a second",
             ("window", *names, "matches"),
             tuple(
-                (
-                    f"{row['window']:,}",
-                    *(rate(row, name, "events_per_second") for name in names),
-                    f"{row['matches']:,}",
-                )
+                (f"{row['window']:,}", *(rate(row, name, "events_per_second") for name in names), f"{row['matches']:,}")
                 for row in report["without_listing"]
             ),
         ),
@@ -171,11 +167,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
             "Listing: millions of matches a second",
             ("window", *LISTERS, "matches"),
             tuple(
-                (
-                    f"{row['window']:,}",
-                    *(rate(row, name, "rows_per_second") for name in LISTERS),
-                    f"{row['matches']:,}",
-                )
+                (f"{row['window']:,}", *(rate(row, name, "rows_per_second") for name in LISTERS), f"{row['matches']:,}")
                 for row in report["listing"]
             ),
         ),
@@ -187,9 +179,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer events, one run each")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
-    count, matches, times = (
-        (200_000, 3_000_000, 2) if options.quick else (2_000_000, 10_000_000, 5)
-    )
+    count, matches, times = (200_000, 3_000_000, 2) if options.quick else (2_000_000, 10_000_000, 5)
     report: dict[str, Any] = {
         "machine": machine(),
         "quick": options.quick,

@@ -82,8 +82,7 @@ def run(events: int, chunk: int) -> dict[str, Any]:
         }
         if isinstance(engine, AdaptiveEngine):
             plans[name]["changes"] = [
-                {"event": c.row, "from": c.before, "to": c.after, "reason": c.reason}
-                for c in engine.changes
+                {"event": c.row, "from": c.before, "to": c.after, "reason": c.reason} for c in engine.changes
             ]
     if len({plan["matches"] for plan in plans.values()}) != 1:
         raise AssertionError({name: plan["matches"] for name, plan in plans.items()})

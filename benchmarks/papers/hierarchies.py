@@ -96,9 +96,7 @@ class Case:
                 conditions.append(f"{names[-1]}.t - {names[0]}.t <= {self.window}")
                 above = f"box{level - 1}" if level > 2 else None
                 within = ByUnits(self.window)
-                modules.append(
-                    HierarchyModule(f"M{level}", f"box{level}", tuple(names), within, level, above)
-                )
+                modules.append(HierarchyModule(f"M{level}", f"box{level}", tuple(names), within, level, above))
             return f"SEQ({', '.join(texts)})", names
 
         text, _ = module(1)
@@ -123,9 +121,7 @@ def prepared(case: Case, name: str, table: pa.Table) -> CompiledQuery:
     text, modules = case.query()
     _, shape = read_event_table(table, time="t", type="type")
     modules = modules if name == "eh_tree" else ()
-    return compile_query(
-        ensue.parse(text), shape, PlannerOptions(structure=STRUCTURES[name], modules=modules)
-    )
+    return compile_query(ensue.parse(text), shape, PlannerOptions(structure=STRUCTURES[name], modules=modules))
 
 
 def held(ready: CompiledQuery, table: pa.Table) -> dict[str, float]:
@@ -241,13 +237,9 @@ def plot(rows: Sequence[dict[str, Any]], figure: Figure, title: str, path: Path)
     from matplotlib import pyplot
 
     panels = sorted({row[figure.panel] for row in rows})
-    drawing, grid = pyplot.subplots(
-        len(MEASURES), len(panels), figsize=(3.1 * len(panels) + 1, 7.5), squeeze=False
-    )
+    drawing, grid = pyplot.subplots(len(MEASURES), len(panels), figsize=(3.1 * len(panels) + 1, 7.5), squeeze=False)
     for column, panel in enumerate(panels):
-        here = sorted(
-            (r for r in rows if r[figure.panel] == panel), key=lambda r: r[figure.across]
-        )
+        here = sorted((r for r in rows if r[figure.panel] == panel), key=lambda r: r[figure.across])
         for axes, (measure, label) in zip(grid[:, column], MEASURES, strict=True):
             for name in STRUCTURES:
                 there = [row for row in here if name in row]
@@ -289,17 +281,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
             found += ["-"] * 3
             continue
         of = row[name]
-        found += [
-            f"{of['events_per_second'] / 1e6:.3g}",
-            f"{of['peak_bytes'] / 1024:,.0f}",
-            f"{of['mean_runs']:,.0f}",
-        ]
-    return (
-        *found,
-        f"{row['times_faster']:.2g}",
-        f"{row['times_smaller']:.2g}",
-        f"{row['matches']:,}",
-    )
+        found += [f"{of['events_per_second'] / 1e6:.3g}", f"{of['peak_bytes'] / 1024:,.0f}", f"{of['mean_runs']:,.0f}"]
+    return (*found, f"{row['times_faster']:.2g}", f"{row['times_smaller']:.2g}", f"{row['matches']:,}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -82,18 +82,12 @@ def measured(session: "SparkSession", folder: Path, count: int) -> dict[str, Any
 
     history = {"history": ensue.archive(past, **COLUMNS)}
     running: list[Any] = []
-    found = {
-        "history": timed(lambda: running.append(start("history", live, **history))),
-        "streaming": {},
-    }
+    found = {"history": timed(lambda: running.append(start("history", live, **history))), "streaming": {}}
     running[0].stop()
     start("history", live, **history, once=True, flush=True)
     found["streaming"] = timed(lambda: start("streaming", past, once=True))
     start("streaming", past, once=True, flush=True)
-    ids = {
-        name: sorted(pq.read_table(folder / f"{name}-found")["match_id"].to_pylist())
-        for name in found
-    }
+    ids = {name: sorted(pq.read_table(folder / f"{name}-found")["match_id"].to_pylist()) for name in found}
     return {
         "events": count,
         "matches": len(ids["streaming"]),

@@ -109,9 +109,7 @@ def planned(setting: Setting, asked: ensue.ArchiveJoinQuery, archive: Any) -> Ac
     shape = create_schema(setting.live.schema, **COLUMNS, order=())
     pasts = open_archives({"past": archive}, None)
     coming = InputEvents(setting.live, whole=True)
-    return compile_archive_join(
-        asked, shape, pasts, PlannerOptions(), AccessOptions(), coming=coming
-    ).decision
+    return compile_archive_join(asked, shape, pasts, PlannerOptions(), AccessOptions(), coming=coming).decision
 
 
 def compared(setting: Setting, archive: Any, times: int) -> dict[str, Any]:
@@ -162,9 +160,7 @@ def by_size(times: int, scale: int, folder: Path) -> Iterator[dict[str, Any]]:
             count = size * scale
             keys = count // 100
             share = 0.4 if scale == 1 else 0.02
-            setting = Setting(
-                events(count, count, keys), events(count, 0, keys), query(share, 0.5, count), place
-            )
+            setting = Setting(events(count, count, keys), events(count, 0, keys), query(share, 0.5, count), place)
             yield compared(setting, setting.archive(folder), times) | {"size": count}
 
 
@@ -213,9 +209,7 @@ def by_sub_window(times: int, scale: int, folder: Path) -> Iterator[dict[str, An
             }  # fmt: skip
 
             def work(way: dict[str, Any] = way, archive: Any = archive) -> pa.Table:
-                stream = ensue.live(
-                    asked, schema=live.schema, **COLUMNS, archives={"past": archive}, **way
-                )
+                stream = ensue.live(asked, schema=live.schema, **COLUMNS, archives={"past": archive}, **way)
                 parts = [stream.feed(live.slice(k, batch)) for k in range(0, live.num_rows, batch)]
                 return pa.concat_tables([*parts, stream.finish()])
 
@@ -349,10 +343,7 @@ def _grid_row(row: dict[str, Any]) -> tuple[str, ...]:
     else:
         first = f"{row['live_events']:,}, {row['range']:,}"
     times = row["accesses"]
-    shown = [
-        f"{times[name]['cpu_seconds'] * 1e3:,.0f}" if name in times else "-"
-        for name in (*ACCESSES, CHOSEN)
-    ]
+    shown = [f"{times[name]['cpu_seconds'] * 1e3:,.0f}" if name in times else "-" for name in (*ACCESSES, CHOSEN)]
     return (
         f"{first}, {row['place']}", f"{row['live_matches']:,}", *shown,
         f"{row['chosen_over_best']:.2f}", row["chosen"],
@@ -398,8 +389,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             runs = times if scale == 1 else 1
             name = "as in the paper" if scale == 1 else "100 times"
             report["scales"][name] = {
-                key: list(run(runs, scale, folder / f"{key} {scale}"))
-                for key, run in EXPERIMENTS.items()
+                key: list(run(runs, scale, folder / f"{key} {scale}")) for key, run in EXPERIMENTS.items()
             }
         report["thousand"] = list(thousand(times, folder / "thousand"))
     finally:

@@ -72,9 +72,7 @@ def events(count: int, types: str, seed: int = 1) -> pa.Table:
     return pa.table({"t": np.arange(count), "type": kinds, **values})
 
 
-def planned(
-    text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = ()
-) -> CompiledQuery:
+def planned(text: str, table: pa.Table, shape: Shape | None = None, off: Sequence[str] = ()) -> CompiledQuery:
     """A query on a join tree of a shape, with the conditions in the order of the text."""
     stream = create_schema(table.schema, time="t", type="type", order=())
     planning = PlannerOptions(structure="tree", shape=shape)
@@ -108,10 +106,7 @@ def in_turns(
     """Measures each variant once a round; all must find as many matches."""
     for ready in variants.values():
         ready.engine().feed(table.slice(0, 10))
-    rounds = [
-        {name: kernel.measured(ready, table, 1) for name, ready in variants.items()}
-        for _ in range(times)
-    ]
+    rounds = [{name: kernel.measured(ready, table, 1) for name, ready in variants.items()} for _ in range(times)]
     found = {
         name: Runs(
             rounds[0][name].matches,
@@ -182,10 +177,7 @@ def pushdown(size: int, times: int) -> Report:
         "pattern": text,
         "events": size,
         "variants": report_of(found, size),
-        "gain": {
-            shape: least(found[f"{shape} at the root"]) / least(found[f"{shape} pushed"])
-            for shape in SHAPES
-        },
+        "gain": {shape: least(found[f"{shape} at the root"]) / least(found[f"{shape} pushed"]) for shape in SHAPES},
         "planner": {
             "structure": type(by_planner.plan.structure).__name__,
             "over_best_shape": least(found["planner"]) / best - 1,
@@ -211,9 +203,7 @@ def condition_order(size: int, times: int) -> Report:
         "pairs": pairs,
         "orders": {
             name: report | {"evaluations": tried[name], "expected_per_pair": _expected(order)}
-            for (name, report), order in zip(
-                report_of(found, size).items(), orders.values(), strict=True
-            )
+            for (name, report), order in zip(report_of(found, size).items(), orders.values(), strict=True)
         },
         "best": min(found, key=lambda name: least(found[name])),
         "fewest_evaluations": min(tried, key=lambda name: tried[name]),
@@ -225,9 +215,7 @@ def _expected(order: Sequence[str]) -> float:
     return float(reached[: len(order)].sum())
 
 
-def evaluations(
-    table: pa.Table, orders: Mapping[str, Sequence[str]], window: int
-) -> tuple[int, dict[str, int]]:
+def evaluations(table: pa.Table, orders: Mapping[str, Sequence[str]], window: int) -> tuple[int, dict[str, int]]:
     """How many pairs there are, and how many conditions are tried in each order."""
     kinds = np.asarray(table.column("type").to_pylist())
     rows = {kind: np.flatnonzero(kinds == kind) for kind in "AB"}
@@ -254,9 +242,7 @@ def negation(size: int, times: int) -> Report:
         "A -> !B -> C": "SEQ(A a, !B b, C c) WITHIN 60",
         "A -> C": "SEQ(A a, C c) WITHIN 60",
     }
-    found = in_turns(
-        {name: planned(text, table) for name, text in texts.items()}, table, times, same=False
-    )
+    found = in_turns({name: planned(text, table) for name, text in texts.items()}, table, times, same=False)
     plain, negated, without = (least(runs) for runs in found.values())
     return {
         "patterns": texts,
@@ -276,8 +262,7 @@ def sheets(said: Report) -> list[Sheet]:
     return [
         *(
             Sheet(
-                f"{name} by shape, spread {r['spread']:.1%}, "
-                f"{r['different_kernels']} different trees",
+                f"{name} by shape, spread {r['spread']:.1%}, {r['different_kernels']} different trees",
                 ("shape", "seconds", "events a second", "matches"),
                 tuple(_row(shape, v) for shape, v in r["shapes"].items()),
             )
@@ -334,12 +319,7 @@ def sheets(said: Report) -> list[Sheet]:
 
 
 def _row(name: str, report: Report) -> tuple[str, str, str, str]:
-    return (
-        name,
-        f"{report['cpu_seconds']:.4f}",
-        f"{report['events_per_second']:,.0f}",
-        f"{report['matches']:,}",
-    )
+    return (name, f"{report['cpu_seconds']:.4f}", f"{report['events_per_second']:,.0f}", f"{report['matches']:,}")
 
 
 def plot(said: Report, folder: Path) -> None:

@@ -131,9 +131,7 @@ def ten_times(objects: int, fed: int) -> list[dict[str, Any]]:
 
 def _apart(given: dict[str, Any]) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.papers.partial_matches", "--one"]
-    done = subprocess.run(
-        [*command, json.dumps(given)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*command, json.dumps(given)], capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -150,11 +148,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
     def policies(rows: Sequence[dict[str, Any]], name: str, key: str) -> Sheet:
         return Sheet(
             name,
-            (
-                key,
-                *(f"{e}, {what}" for what in ("CPU s", "misses") for e in EVICTION_POLICIES),
-                "no limit",
-            ),
+            (key, *(f"{e}, {what}" for what in ("CPU s", "misses") for e in EVICTION_POLICIES), "no limit"),
             tuple(
                 (
                     f"{row[key]:,}",

@@ -127,10 +127,7 @@ def operators(result: dict[str, Any]) -> Iterator[str]:
     yield "fewest:"
     yield from _table(
         ("order", "seconds", "conditions tried"),
-        (
-            (name, f"{o['cpu_seconds']:.3f}", f"{o['evaluations']:,}")
-            for name, o in order["orders"].items()
-        ),
+        ((name, f"{o['cpu_seconds']:.3f}", f"{o['evaluations']:,}") for name, o in order["orders"].items()),
     )
     absent = result["negation"]
     yield f"Negation: `A -> !B -> C` takes {absent['negated_over_plain']:.2f} of the time of"
@@ -173,10 +170,7 @@ def dense(result: dict[str, Any]) -> Iterator[str]:
     ways = [k for k, v in result["listing"][0].items() if isinstance(v, dict)]
     yield from _table(
         ("window", *ways),
-        (
-            (w["window"], *(_millions(w.get(way), "rows_per_second") for way in ways))
-            for w in result["listing"]
-        ),
+        ((w["window"], *(_millions(w.get(way), "rows_per_second") for way in ways)) for w in result["listing"]),
     )
     yield _plot("dense", "events and matches a second over the window")
 
@@ -197,9 +191,7 @@ def several(result: dict[str, Any]) -> Iterator[str]:
             (
                 f"{number:,}",
                 *(
-                    " / ".join(
-                        f"{cases[k][f'{way}_ms_per_query']:.1f}" for way in ("together", "apart")
-                    )
+                    " / ".join(f"{cases[k][f'{way}_ms_per_query']:.1f}" for way in ("together", "apart"))
                     for cases in sets.values()
                 ),
             )
@@ -326,10 +318,7 @@ def archive_probe(result: dict[str, Any]) -> Iterator[str]:
             *(
                 (
                     f"{layout}, {engine}",
-                    *(
-                        f"{own[n]['cpu_ms']:,.1f} ({own[n]['first_touch_cpu_ms']:,.0f})"
-                        for n in probes
-                    ),
+                    *(f"{own[n]['cpu_ms']:,.1f} ({own[n]['first_touch_cpu_ms']:,.0f})" for n in probes),
                 )
                 for (layout, engine), own in by_place.items()
             ),

@@ -32,14 +32,7 @@ from rich.console import Console
 
 from benchmarks.machine import machine
 from benchmarks.tables import Sheet
-from ensue.ir.subscription import (
-    EventTest,
-    Predicate,
-    PredicateType,
-    Region,
-    RegionTest,
-    SpatialRelation,
-)
+from ensue.ir.subscription import EventTest, Predicate, PredicateType, Region, RegionTest, SpatialRelation
 from ensue.kernels.jit import kernel
 from ensue.kernels.regions import point_test
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
@@ -80,9 +73,7 @@ def spots(random: np.random.Generator, count: int, cities: Floats | None) -> tup
     if cities is None:
         return random.uniform(0, WORLD, count), random.uniform(0, WORLD, count)
     home = cities[random.integers(0, len(cities), count)]
-    return home[:, 0] + random.normal(0, SPREAD, count), home[:, 1] + random.normal(
-        0, SPREAD, count
-    )
+    return home[:, 0] + random.normal(0, SPREAD, count), home[:, 1] + random.normal(0, SPREAD, count)
 
 
 def polygons(random: np.random.Generator, count: int, cities: Floats | None) -> Corners:
@@ -94,11 +85,7 @@ def polygons(random: np.random.Generator, count: int, cities: Floats | None) -> 
     own = np.repeat(np.arange(count), corners)
     place = np.arange(first[-1]) - first[own]
     angle = 2 * np.pi * (place + random.uniform(0, 0.6, first[-1])) / corners[own]
-    return Corners(
-        first,
-        x[own] + radius[own] * np.cos(angle),
-        y[own] + radius[own] * 0.7 * np.sin(angle),
-    )
+    return Corners(first, x[own] + radius[own] * np.cos(angle), y[own] + radius[own] * 0.7 * np.sin(angle))
 
 
 def regions_of(corners: Corners) -> Regions:
@@ -139,9 +126,7 @@ def text_of(corners: Corners, k: int) -> str:
     return f"POLYGON (({', '.join(f'{corners.x[c]} {corners.y[c]}' for c in ring)}))"
 
 
-def atoms_of(
-    random: np.random.Generator, kinds: Ints, region: Callable[[int], str]
-) -> Iterator[EventTest]:
+def atoms_of(random: np.random.Generator, kinds: Ints, region: Callable[[int], str]) -> Iterator[EventTest]:
     """Atoms of the four kinds; `region` gives the text of the n-th region."""
     count = len(kinds)
     types = [Predicate(STRING, "type", "=", name) for name in TYPES]
@@ -177,9 +162,7 @@ def _between(name: str, low: float, high: float) -> list[Predicate]:
     return [Predicate(ARITH, name, ">=", low), Predicate(ARITH, name, "<=", high)]
 
 
-def events_of(
-    random: np.random.Generator, count: int, cities: Floats | None
-) -> tuple[pa.Table, Points]:
+def events_of(random: np.random.Generator, count: int, cities: Floats | None) -> tuple[pa.Table, Points]:
     types = random.integers(0, len(TYPES), count).astype(np.int32)
     table = pa.table(
         {
@@ -198,17 +181,7 @@ def shape() -> StreamSchema:
 
 
 @kernel(nogil=True)
-def _loop(
-    rows: Any,
-    order: Any,
-    begins: Any,
-    regions: Any,
-    types: Any,
-    ids: Any,
-    numbers: Any,
-    x: Any,
-    y: Any,
-) -> Any:
+def _loop(rows: Any, order: Any, begins: Any, regions: Any, types: Any, ids: Any, numbers: Any, x: Any, y: Any) -> Any:
     """Tries the atoms of each event's type: id, ranges, box, and at last the region."""
     found = np.empty(1024, np.int64)
     n = 0
@@ -279,10 +252,7 @@ def try_all(
         places.y,
     )
     seconds, found = {}, []
-    for name, arranged, listed in (
-        ("as added", rows, order),
-        ("type by type", rows[order], np.arange(len(rows))),
-    ):
+    for name, arranged, listed in (("as added", rows, order), ("type by type", rows[order], np.arange(len(rows)))):
         _loop(arranged[:1], listed[:1], np.zeros_like(begins), *asked[1:])  # compiled
         began = time.process_time()
         pairs = _loop(arranged, listed, *asked)
@@ -405,14 +375,7 @@ def sheets(report: dict[str, Any]) -> list[Sheet]:
     return [
         Sheet(
             f"{spreads[0]['atoms']:,} atoms, one core",
-            (
-                "",
-                "events/s",
-                "matches an event",
-                "over trying all",
-                "laid out by type",
-                "bytes an atom",
-            ),
+            ("", "events/s", "matches an event", "over trying all", "laid out by type", "bytes an atom"),
             tuple(
                 (
                     row["name"],

@@ -150,20 +150,8 @@ def plot(report: dict[str, Any], path: Path) -> None:
     for number, (name, rows) in enumerate(report["sets"].items()):
         colour = f"C{number}"
         counts = [row["queries"] for row in rows]
-        axes.plot(
-            counts,
-            [r["together_ms_per_query"] for r in rows],
-            "o-",
-            color=colour,
-            label=f"{name}, one call",
-        )
-        axes.plot(
-            counts,
-            [r["apart_ms_per_query"] for r in rows],
-            "x--",
-            color=colour,
-            label=f"{name}, one by one",
-        )
+        axes.plot(counts, [r["together_ms_per_query"] for r in rows], "o-", color=colour, label=f"{name}, one call")
+        axes.plot(counts, [r["apart_ms_per_query"] for r in rows], "x--", color=colour, label=f"{name}, one by one")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("queries")

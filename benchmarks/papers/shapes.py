@@ -38,9 +38,7 @@ from ensue.runtime.source_schema import SourceSchema
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_APART = 100  # queries that are also run as queries
 KINDS = "ABC"
-SCHEMA = pa.schema(
-    {"t": pa.int64(), "type": pa.string(), "id": pa.int64(), "x": pa.int64(), "y": pa.int64()}
-)
+SCHEMA = pa.schema({"t": pa.int64(), "type": pa.string(), "id": pa.int64(), "x": pa.int64(), "y": pa.int64()})
 HERE: dict[str, Any] = {"time": "t", "type": "type"}
 
 
@@ -84,8 +82,7 @@ def text_of(structure: tuple[str, str, str, tuple[str, ...]], number: int, span:
     """A subscription to the events of one id."""
     whole, select, _, asked = structure
     defined = ", ".join(
-        f"{kind} = (STRING:type = '{kind}', ARITH:id = {number}{more})"
-        for kind, more in zip(KINDS, asked, strict=True)
+        f"{kind} = (STRING:type = '{kind}', ARITH:id = {number}{more})" for kind, more in zip(KINDS, asked, strict=True)
     )
     return f"{whole.format(t=span)}, {defined} WITH within = {2 * span}, select = {select}"
 
@@ -93,9 +90,7 @@ def text_of(structure: tuple[str, str, str, tuple[str, ...]], number: int, span:
 ONE_SHAPE = ("=|(=|(A; {t})(B); {t})(C)", "latest", "", ("", ", ARITH:x > 20", ""))
 
 
-def matcher_of(
-    texts: Sequence[tuple[str, str]], language: str
-) -> tuple[SubscriptionMatcher, float]:
+def matcher_of(texts: Sequence[tuple[str, str]], language: str) -> tuple[SubscriptionMatcher, float]:
     """All of them in one matcher, and the time it took to add them."""
     fleet = SubscriptionSet(SourceSchema(SCHEMA, **HERE).shape)
     with Clock() as clock:
@@ -229,12 +224,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "machine": machine(),
         "quick": options.quick,
         "counted": "processor seconds of routing and matching; subscriptions added before",
-        "nodes": [
-            on_nodes(shapes, 200_000 // part, 1_000_000 // part) for shapes in (1, 1_000 // part)
-        ],
-        "patterns": [
-            as_one_plan(count // part, 1_000_000 // part) for count in (1_000, 10_000, 100_000)
-        ],
+        "nodes": [on_nodes(shapes, 200_000 // part, 1_000_000 // part) for shapes in (1, 1_000 // part)],
+        "patterns": [as_one_plan(count // part, 1_000_000 // part) for count in (1_000, 10_000, 100_000)],
     }
     console = Console()
     for sheet in sheets(report):

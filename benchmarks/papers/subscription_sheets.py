@@ -51,8 +51,7 @@ def _messages(report: dict[str, Any]) -> Sheet:
                     for name in ("messages_between_parts", "messages_to_clients")
                 ),
                 " / ".join(
-                    f"{run[way]['messages_to_clients'] / run['ours']['matches']:.1f}"
-                    for way in ("ours", "fat_client")
+                    f"{run[way]['messages_to_clients'] / run['ours']['matches']:.1f}" for way in ("ours", "fat_client")
                 ),
             )
             for run in report["runs"]
@@ -68,9 +67,7 @@ def _memory(report: dict[str, Any]) -> Sheet:
             (
                 run["kind"],
                 run["stream"],
-                " / ".join(
-                    f"{run[way]['server_bytes_each']:,.0f}" for way in ("ours", "fat_client")
-                ),
+                " / ".join(f"{run[way]['server_bytes_each']:,.0f}" for way in ("ours", "fat_client")),
                 f"{run['ours']['state_bytes'] / report['subscriptions']:,.0f} / 0",
                 f"0 / {run['fat_client']['client_bytes'] / report['subscriptions']:,.0f}",
             )

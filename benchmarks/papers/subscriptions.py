@@ -35,26 +35,14 @@ import ensue
 from benchmarks.machine import machine
 from benchmarks.papers.fat_client import CLIENTS, Client, Report, held_bytes
 from benchmarks.papers.subscription_sheets import matching_seconds, sheets
-from benchmarks.papers.subscription_streams import (
-    APART,
-    IN_TIME,
-    KINDS,
-    STREAMS,
-    YARD,
-    Kind,
-    planted,
-    stream,
-)
+from benchmarks.papers.subscription_streams import APART, IN_TIME, KINDS, STREAMS, YARD, Kind, planted, stream
 from benchmarks.timing import Clock
 from ensue.analyzer.normal_form import build_alternatives
 from ensue.ir.subscription import EventTest
 from ensue.kernels.geometry import PLANE
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
-from ensue.operators.subscriptions.subscription_set import (
-    SubscriptionSet,
-    compile_subscription_set,
-)
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.source_schema import SourceSchema
@@ -104,9 +92,7 @@ class Prepared:
             self.subscription_set = compile_subscription_set(several.subscribed(), source())
         self.index, self.owner = atoms_of(kind, count)
         some = subscribed(kind, min(count, TRACED))
-        self.server_bytes = traced(
-            lambda: compile_subscription_set(some.subscribed(), source())
-        ) / len(some)
+        self.server_bytes = traced(lambda: compile_subscription_set(some.subscribed(), source())) / len(some)
         self.filter_bytes = traced(lambda: atoms_of(kind, len(some))) / len(some)
 
 
@@ -170,12 +156,7 @@ def as_queries(kind: Kind, count: int, run: int, events: pa.Table) -> dict[str, 
     expected = sum(1 for n in _stories(events, kind) if n in wanted)
     if found != expected:
         raise AssertionError(f"{kind.name}: {found:,} found by queries, {expected:,} planted")
-    return {
-        "queries": run,
-        "matches": found,
-        "scaled_seconds": whole,
-        "scaled_planning_seconds": planning,
-    }
+    return {"queries": run, "matches": found, "scaled_seconds": whole, "scaled_planning_seconds": planning}
 
 
 def _scaled(queries: Sequence[Any], count: int, events: pa.Table) -> tuple[int, float]:
@@ -252,10 +233,7 @@ def fat_clients(prepared: Prepared, events: pa.Table, expected: int) -> dict[str
 def _reports(events: pa.Table, first: int) -> list[Report]:
     times = events["ts"].cast(pa.int64()).to_pylist()
     columns = (events[name].to_pylist() for name in ("id", "x", "y"))
-    return [
-        Report(first + n, ts, *rest)
-        for n, (ts, *rest) in enumerate(zip(times, *columns, strict=True))
-    ]
+    return [Report(first + n, ts, *rest) for n, (ts, *rest) in enumerate(zip(times, *columns, strict=True))]
 
 
 # --------------------------------------------------------------------------- report

@@ -130,9 +130,7 @@ def kept(folder: Path, count: int, source: Any) -> None:
 # ------------------------------------------------------------------------------ the stream
 
 
-def measured(
-    session: "SparkSession", folder: Path, count: int, batches: int, size: int
-) -> dict[str, Any]:
+def measured(session: "SparkSession", folder: Path, count: int, batches: int, size: int) -> dict[str, Any]:
     """Seconds and processor seconds of a micro-batch with so many subscriptions."""
     (folder / "events").mkdir(parents=True)
     table = events(batches * size)
@@ -192,9 +190,7 @@ def processor_seconds() -> float:
 def main() -> int:
     """Measures, prints, and writes the file of results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="twenty thousand instead of a million"
-    )
+    parser.add_argument("--quick", action="store_true", help="twenty thousand instead of a million")
     parser.add_argument("--subscriptions", type=int, default=None)
     parser.add_argument("--events", type=int, default=50_000, help="of a micro-batch")
     options = parser.parse_args()
@@ -207,9 +203,7 @@ def main() -> int:
         session = get_or_create_session({"spark.driver.memory": "2g"})
         session.conf.set("spark.sql.shuffle.partitions", str(KEY_GROUPS))
         for count in (FEW, many):
-            found.append(
-                measured(session, Path(name) / str(count), count, batches, options.events)
-            )
+            found.append(measured(session, Path(name) / str(count), count, batches, options.events))
             console.print(found[-1])
         session.stop()
     few, lots = found

@@ -46,8 +46,7 @@ class Question:
     def query(self) -> str:
         """The question in Ensue's language."""
         conditions = [
-            f"{name}.volume BETWEEN {low} AND {high}"
-            for name, (low, high) in zip("abc", self.volumes, strict=True)
+            f"{name}.volume BETWEEN {low} AND {high}" for name, (low, high) in zip("abc", self.volumes, strict=True)
         ]
         tested = [] if self == DENSE else conditions
         return (
@@ -73,15 +72,12 @@ def in_polars(events: pl.DataFrame, question: Question, *, ordered: bool) -> pa.
     rows = events.lazy() if ordered else events.lazy().sort("ts")
     rows = rows.filter(may[0] | may[1] | may[2]).select("ts", "type", "symbol")
     numbered = rows.with_row_index("row").with_columns(
-        pl.when(pl.col("type") == name).then("row").backward_fill().over("symbol").alias(name)
-        for name in "BC"
+        pl.when(pl.col("type") == name).then("row").backward_fill().over("symbol").alias(name) for name in "BC"
     )
     filled = numbered.collect()
     times, next_c = filled["ts"], filled["C"]
     begins = filled.filter((pl.col("type") == "A") & pl.col("B").is_not_null())
-    found = begins.select(
-        a="ts", b=times.gather(begins["B"]), c=times.gather(next_c.gather(begins["B"]))
-    )
+    found = begins.select(a="ts", b=times.gather(begins["B"]), c=times.gather(next_c.gather(begins["B"])))
     window = pl.duration(seconds=SECONDS)
     return found.filter(pl.col("c") - pl.col("a") <= window).to_arrow()
 
@@ -97,10 +93,7 @@ def in_pandas(events: pd.DataFrame, question: Question, *, ordered: bool) -> pa.
     rows = events.loc[kept, ["ts", "type", "symbol"]].reset_index(drop=True)
     number = pd.Series(np.arange(len(rows)), dtype="float64")
     symbols = rows["symbol"]
-    following = {
-        name: number.where(rows["type"] == name).groupby(symbols, observed=True).bfill()
-        for name in "BC"
-    }
+    following = {name: number.where(rows["type"] == name).groupby(symbols, observed=True).bfill() for name in "BC"}
     next_b = following["B"][(rows["type"] == "A")].dropna().astype("int64")
     next_c = following["C"].to_numpy()[next_b.to_numpy()]
     known = ~np.isnan(next_c)
@@ -149,12 +142,7 @@ def in_ensue(events: pa.Table, question: Question, *, ordered: bool) -> pa.Table
 
 
 Way = Callable[..., pa.Table]
-WAYS: dict[str, Way] = {
-    "polars": in_polars,
-    "pandas": in_pandas,
-    "duckdb": in_duckdb,
-    "ensue": in_ensue,
-}
+WAYS: dict[str, Way] = {"polars": in_polars, "pandas": in_pandas, "duckdb": in_duckdb, "ensue": in_ensue}
 
 
 # --------------------------------------------------------------------------------- measured
@@ -173,9 +161,7 @@ def main() -> int:
         for ordered in (True, False):
             for coded in (False, True):
                 given = arranged(plain, ordered=ordered, coded=coded, seed=options.seed)
-                reports.append(
-                    compare(question, given, options.passes, ordered=ordered, coded=coded)
-                )
+                reports.append(compare(question, given, options.passes, ordered=ordered, coded=coded))
                 console.print(by_hand_sheet(reports[-1:]).markdown(), markup=False)
     if not options.question:
         summary = {"machine": before, "options": vars(options), "questions": reports}
@@ -202,9 +188,7 @@ def arranged(table: pa.Table, *, ordered: bool, coded: bool, seed: int) -> pa.Ta
     return table
 
 
-def compare(
-    question: Question, events: pa.Table, passes: int, *, ordered: bool, coded: bool
-) -> Report:
+def compare(question: Question, events: pa.Table, passes: int, *, ordered: bool, coded: bool) -> Report:
     """One question in all ways, in turns; of each the pass with the least processor time."""
     own: dict[str, Any] = {"polars": pl.from_arrow(events), "pandas": events.to_pandas()}
     found: dict[str, pa.Table] = {}
@@ -236,9 +220,7 @@ def compare(
 
 def members(found: pa.Table) -> Any:
     """The matches as numbers, in one order."""
-    columns = [
-        found.column(n).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() for n in "abc"
-    ]
+    columns = [found.column(n).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() for n in "abc"]
     rows = np.stack(columns, axis=1)
     return rows[np.lexsort(rows.T[::-1])]
 

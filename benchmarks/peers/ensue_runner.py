@@ -30,8 +30,7 @@ def run(events: Path, matches: Path, task: dict[str, Any]) -> float:
         found = ensue.match(table, task["query"], time="ts", type=type)
     times = [pa.timestamp("ms", "UTC") == field.type for field in found.schema]
     plain = [
-        column.cast(pa.int64()) if is_time else column
-        for column, is_time in zip(found.columns, times, strict=True)
+        column.cast(pa.int64()) if is_time else column for column, is_time in zip(found.columns, times, strict=True)
     ]
     write(pa.table(plain, names=found.column_names).select(task["columns"]), matches)
     return time.perf_counter() - begun

@@ -18,9 +18,7 @@ def flink_python(cache: Path) -> Path:
         print(f"Installing Apache Flink into {home} (once, takes minutes) ...", flush=True)
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([_base_python(), "-m", "venv", str(home)], check=True)
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", "-r", str(REQUIREMENTS)], check=True
-        )
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(REQUIREMENTS)], check=True)
         shutil.copy(REQUIREMENTS, stamp)  # last: a broken installation starts anew
     return python
 

@@ -38,9 +38,7 @@ def read(path: Path) -> pa.Table:
     table = pyarrow.csv.read_csv(
         path,
         read_options=pyarrow.csv.ReadOptions(column_names=COLUMNS),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={"ts": pa.int64(), "type": names, "symbol": names}
-        ),
+        convert_options=pyarrow.csv.ConvertOptions(column_types={"ts": pa.int64(), "type": names, "symbol": names}),
     )
     return table.set_column(0, "ts", table["ts"].cast(pa.timestamp("ms", "UTC")))
 

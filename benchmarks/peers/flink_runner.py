@@ -31,11 +31,7 @@ def environment(mode: str, parallelism: int) -> TableEnvironment:
     from pyflink.table import EnvironmentSettings  # type: ignore[import-not-found]
     from pyflink.table import TableEnvironment as Tables
 
-    settings = (
-        EnvironmentSettings.in_batch_mode()
-        if mode == "batch"
-        else EnvironmentSettings.in_streaming_mode()
-    )
+    settings = EnvironmentSettings.in_batch_mode() if mode == "batch" else EnvironmentSettings.in_streaming_mode()
     tables = Tables.create(settings)
     tables.get_config().set("parallelism.default", str(parallelism))
     tables.get_config().set("pipeline.object-reuse", "true")
@@ -43,9 +39,7 @@ def environment(mode: str, parallelism: int) -> TableEnvironment:
     return tables
 
 
-def run(
-    tables: TableEnvironment, events: str, matches: Path, columns: list[str], insert: str
-) -> tuple[float, float]:
+def run(tables: TableEnvironment, events: str, matches: Path, columns: list[str], insert: str) -> tuple[float, float]:
     """Seconds to plan and submit the job, and seconds the job takes."""
     shutil.rmtree(matches, ignore_errors=True)
     for name in ("stock", "found"):

@@ -29,9 +29,7 @@ class Pair:
 
     def sql(self) -> str:
         """The same in Ensue's SQL, whose table needs no column of its own for event time."""
-        return (
-            f"SELECT * FROM stock MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts {self.flink})"
-        )
+        return f"SELECT * FROM stock MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts {self.flink})"
 
 
 CONTIGUOUS = Pair(

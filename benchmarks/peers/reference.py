@@ -77,9 +77,7 @@ def _next_rising(trades: Sequence[Trade]) -> Iterator[Match]:
     yield from _first_after(trades, lambda before, event: event.price > before.price)
 
 
-def _first_after(
-    trades: Sequence[Trade], follows: Callable[[Trade, Trade], bool]
-) -> Iterator[Match]:
+def _first_after(trades: Sequence[Trade], follows: Callable[[Trade, Trade], bool]) -> Iterator[Match]:
     if trades[0].type != "A":
         return
     run = [trades[0]]

@@ -52,11 +52,7 @@ def main() -> int:
             reports.append(report | {"events": options.events})
             console.print(_sentence(reports[-1]))
         size = events.stat().st_size
-    summary = {
-        "machine": before,
-        "options": vars(options) | {"file_bytes": size},
-        "queries": reports,
-    }
+    summary = {"machine": before, "options": vars(options) | {"file_bytes": size}, "queries": reports}
     if options.query is None:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(summary, indent=2) + "\n")
@@ -110,13 +106,7 @@ def _run(command: list[str], task: Report, kernels: Path | None = None) -> Repor
     if kernels is not None:
         environment |= {"NUMBA_CACHE_DIR": str(kernels), "ENSUE_CACHE": str(kernels)}
     done = subprocess.run(
-        command,
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-        check=False,
+        command, input=json.dumps(task), capture_output=True, text=True, cwd=ROOT, env=environment, check=False
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
@@ -144,10 +134,7 @@ def _sentence(report: Report) -> str:
         f"[red]matches differ: {report['only_flink']:,} only Flink's, "
         f"{report['only_ensue']:,} only Ensue's[/red]"
     )  # fmt: skip
-    return (
-        f"  Flink {report['flink']['net_seconds']:.2f} s, "
-        f"Ensue {report['ensue']['net_seconds']:.3f} s, {same}"
-    )
+    return f"  Flink {report['flink']['net_seconds']:.2f} s, Ensue {report['ensue']['net_seconds']:.3f} s, {same}"
 
 
 def _table(reports: list[Report]) -> Table:

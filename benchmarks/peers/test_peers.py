@@ -79,10 +79,7 @@ def test_the_loops_say_what_ensue_means(pair: Pair) -> None:
         for k, row in enumerate(few.to_pylist())
     ]
     query = parse(pair.ensue)
-    found = [
-        tuple(value_of(r.expr, binding) for r in query.returns)
-        for binding in find_matches(query, stream)
-    ]
+    found = [tuple(value_of(r.expr, binding) for r in query.returns) for binding in find_matches(query, stream)]
     assert found
     assert sorted(found, key=str) == sorted(expected(pair.name, few), key=str)
 
@@ -112,10 +109,5 @@ def test_flink_finds_what_the_loops_find(pair: Pair, events: Path, tmp_path: Pat
         "parallelism": 1,
     }
     runner = Path(__file__).with_name("flink_runner.py")
-    subprocess.run(
-        [str(FLINK / "bin" / "python"), str(runner)],
-        input=json.dumps(task),
-        text=True,
-        check=True,
-    )
+    subprocess.run([str(FLINK / "bin" / "python"), str(runner)], input=json.dumps(task), text=True, check=True)
     assert read_matches(tmp_path / "matches", pair.columns) == expected(pair.name, TABLE)

@@ -147,9 +147,7 @@ async def client(url: str, count: int, rate: int, seconds: int) -> Report:
 
 def measured(count: int, rate: int, seconds: int) -> Report:
     command = [sys.executable, "-m", "benchmarks.service.latency", "--serve", "--count"]
-    with subprocess.Popen(
-        [*command, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
+    with subprocess.Popen([*command, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         said = json.loads(server.stdout.readline())

@@ -60,10 +60,7 @@ async def to_subscribers(kind: Kind, count: int, events: pa.Table) -> Report:
             spent = time.process_time() - process, time.perf_counter() - began
             kinds: dict[str, int] = dict(
                 await service.look(
-                    lambda db: [
-                        tuple(row)
-                        for row in db.execute("SELECT kind, count(*) FROM outbox GROUP BY kind")
-                    ]
+                    lambda db: [tuple(row) for row in db.execute("SELECT kind, count(*) FROM outbox GROUP BY kind")]
                 )
             )
     return {**kinds, "cpu_seconds": spent[0], "seconds": spent[1]}

@@ -44,8 +44,7 @@ def matches(count: int, schema: pa.Schema) -> pa.Table:
     }  # fmt: skip
     fields = [schema.field(name) for name in event]
     members = pa.ListArray.from_arrays(
-        pa.array(np.arange(count + 1) * 2, pa.int32()),
-        pa.StructArray.from_arrays(list(event.values()), fields=fields),
+        pa.array(np.arange(count + 1) * 2, pa.int32()), pa.StructArray.from_arrays(list(event.values()), fields=fields)
     )
     where = pa.array([f"LINESTRING ({n} {n}, {n + 1} {n})" for n in range(count)])
     return pa.table(
@@ -69,9 +68,7 @@ async def written(count: int, piece: int) -> Report:
         limits = {"notes_per_minute": 10 * count}
         given: dict[str, Any] = {"schema": schema, "time": "ts", "limits": limits}
         async with Service(Path(folder) / "outbox.db", **given) as service:
-            await service.subscribe_all(
-                {"text": f"(ARITH:id = {n})"} for n in range(SUBSCRIPTIONS)
-            )
+            await service.subscribe_all({"text": f"(ARITH:id = {n})"} for n in range(SUBSCRIPTIONS))
             found = matches(count, schema)
             pieces = [found.slice(k, piece) for k in range(0, count, piece)]
             before = (await service.health())["newest_note"]
@@ -105,8 +102,7 @@ async def written(count: int, piece: int) -> Report:
 
 def sheet(report: Report) -> Sheet:
     rows = tuple(
-        (f"{run['piece']:,}", f"{run['per_cpu_second']:,.0f}", f"{run['per_second']:,.0f}")
-        for run in report["runs"]
+        (f"{run['piece']:,}", f"{run['per_cpu_second']:,.0f}", f"{run['per_second']:,.0f}") for run in report["runs"]
     )
     heads = ("matches of a transaction", "a second of processor", "a second of the clock")
     return Sheet("Notifications into the outbox", heads, rows)

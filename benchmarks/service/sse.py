@@ -76,9 +76,7 @@ async def sent(service: Any, users: list[int], rounds: int, each: int) -> Report
         for user in users:
             for _ in range(each):
                 number += 1
-                notes.append(
-                    Notification(number, user, user, "match", None, 0.0, body(user, number))
-                )
+                notes.append(Notification(number, user, user, "match", None, 0.0, body(user, number)))
         size += sum(len(note.body) for note in notes)
         with clock:  # from here on it is the listeners' work
             for piece in range(0, len(notes), _PIECE):
@@ -150,9 +148,7 @@ def measured(clients: int, share: float) -> Report:
     """Runs server and clients, and compares what was sent with what came."""
     this = [sys.executable, "-m", "benchmarks.service.sse", "--serve"]
     options = ["--clients", str(clients), "--share", str(share)]
-    with subprocess.Popen(
-        [*this, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
+    with subprocess.Popen([*this, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         there = json.loads(server.stdout.readline())
@@ -191,16 +187,8 @@ def sheet(report: Report) -> Sheet:
                 f"{report['single']['per_cpu_second']:,.0f}",
                 f"{GOALS['single']:,}",
             ),
-            (
-                "in bursts of ten",
-                f"{report['bursts']['per_cpu_second']:,.0f}",
-                f"{GOALS['bursts']:,}",
-            ),
-            (
-                "kB a client, idle",
-                f"{report['idle_bytes_per_client'] / 1e3:.1f}",
-                "",
-            ),
+            ("in bursts of ten", f"{report['bursts']['per_cpu_second']:,.0f}", f"{GOALS['bursts']:,}"),
+            ("kB a client, idle", f"{report['idle_bytes_per_client'] / 1e3:.1f}", ""),
             (
                 "kB a client, behind the bursts",
                 f"{report['bytes_per_client'] / 1e3:.1f}",

@@ -86,9 +86,7 @@ def sheet(report: Report) -> Sheet:
     count = report["subscriptions"]
     rows = [
         (f"{(part + 1) * count // PARTS:,}", f"{1e3 * alone:.2f}", f"{1e3 * bulk:.2f}")
-        for part, (alone, bulk) in enumerate(
-            zip(report["one_by_one"], report["bulk"], strict=True)
-        )
+        for part, (alone, bulk) in enumerate(zip(report["one_by_one"], report["bulk"], strict=True))
     ]
     title = (
         f"One more subscription; a restart with {count:,} takes {report['restart']:.2f} s of "

@@ -86,8 +86,7 @@ def connector(cache: Path | None = None) -> Connector:
     if why is not None:
         release, tokens = STAND_IN
         warnings.warn(
-            f"Kafka connector {release} (token provider {tokens}) "
-            f"on Spark {_spark_release()}. {why}",
+            f"Kafka connector {release} (token provider {tokens}) on Spark {_spark_release()}. {why}",
             ConnectorWarning,
             stacklevel=2,
         )
@@ -115,9 +114,7 @@ def _connector(cache: Path, release: str, tokens: str) -> Connector:
 
 def _broker_jars(cache: Path) -> tuple[Path, ...]:
     # Kafka brings no logger along, and one that does not start would say nothing.
-    pom = _pom(
-        [("org.apache.kafka", f"kafka_{_SCALA}", KAFKA), ("org.slf4j", "slf4j-simple", "1.7.36")]
-    )
+    pom = _pom([("org.apache.kafka", f"kafka_{_SCALA}", KAFKA), ("org.slf4j", "slf4j-simple", "1.7.36")])
     return _copied(cache / f"broker-{KAFKA}", pom)
 
 
@@ -125,9 +122,7 @@ def _spark_release() -> str:
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        raise RunnerError(
-            f"Spark is not installed\n  hint: {format_install_hint('spark')}"
-        ) from None
+        raise RunnerError(f"Spark is not installed\n  hint: {format_install_hint('spark')}") from None
 
 
 def _pom(
@@ -141,10 +136,7 @@ def _pom(
     >>> "<version>4.3.1</version>" in _pom([("org.apache.kafka", "kafka_2.13", "4.3.1")])
     True
     """
-    excluded = "".join(
-        f"<exclusion><groupId>{g}</groupId><artifactId>{a}</artifactId></exclusion>"
-        for g, a in without
-    )
+    excluded = "".join(f"<exclusion><groupId>{g}</groupId><artifactId>{a}</artifactId></exclusion>" for g, a in without)
 
     def listed(coordinates: Sequence[tuple[str, str, str]]) -> str:
         return "".join(
@@ -187,9 +179,7 @@ def _copied(folder: Path, pom: str) -> tuple[Path, ...]:
 def _run_maven(command: list[str], folder: Path) -> None:
     options = ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
     try:
-        ended = subprocess.run(
-            [*command, *options], capture_output=True, text=True, timeout=600, check=False
-        )
+        ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600, check=False)
     except subprocess.TimeoutExpired:
         raise RunnerError("Maven did not finish within ten minutes") from None
     if ended.returncode:
@@ -251,10 +241,7 @@ class Broker:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
 
@@ -284,10 +271,7 @@ class Broker:
                 raise RunnerError(f"Kafka cannot format its folder:\n{last_lines(log)}")
             atexit.register(self._stop)  # for a broker whose block is never left
             self._process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                [*java, "kafka.Kafka", str(settings)], stdin=subprocess.DEVNULL, stdout=said, stderr=said
             )
         until = time.monotonic() + _PATIENCE
         while not _answers(self.port):

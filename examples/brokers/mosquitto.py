@@ -58,9 +58,7 @@ def missing() -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one until Ctrl-C; the one argument is its port."""
-    return run_until_interrupted(
-        "mosquitto (MQTT)", lambda port: Broker(port=port), arguments, 1883
-    )
+    return run_until_interrupted("mosquitto (MQTT)", lambda port: Broker(port=port), arguments, 1883)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,7 @@ class Broker(ServerProcess):
 
     name = "nats"
 
-    def __init__(
-        self, *, port: int = 0, jetstream: bool = True, settings: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, *, port: int = 0, jetstream: bool = True, settings: Sequence[str] = ()) -> None:
         super().__init__(port=port)
         self._jetstream = jetstream
         self._settings = list(settings)
@@ -49,9 +47,7 @@ def missing() -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one until Ctrl-C; the one argument is its port."""
-    return run_until_interrupted(
-        "NATS with JetStream", lambda port: Broker(port=port), arguments, 4222
-    )
+    return run_until_interrupted("NATS with JetStream", lambda port: Broker(port=port), arguments, 4222)
 
 
 if __name__ == "__main__":

@@ -52,10 +52,7 @@ class ServerProcess:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._remove()
 
@@ -167,9 +164,7 @@ class Runs(Protocol):
     def __exit__(self, *error: Any) -> None: ...
 
 
-def run_until_interrupted(
-    what: str, make: Callable[[int], Runs], arguments: Sequence[str], usual: int
-) -> int:
+def run_until_interrupted(what: str, make: Callable[[int], Runs], arguments: Sequence[str], usual: int) -> int:
     """Runs a server until Ctrl-C; the one argument is its port."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # a shell has its background jobs ignore Ctrl-C, and nothing else would end this

@@ -44,16 +44,13 @@ _SHOWN = 2  # matches of a micro-batch
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; 1 if the result differs from what was planted."""
     parser = ArgumentParser(
-        prog="demos.archive",
-        description="Find speeders in a Kafka stream that looks back into the archive it writes.",
+        prog="demos.archive", description="Find speeders in a Kafka stream that looks back into the archive it writes."
     )
     parser.add_argument(
         "--folder", metavar="DIR",
         help="a new folder to write to; default: a temporary one, which is removed",
     )  # fmt: skip
-    parser.add_argument(
-        "--passes", metavar="N", type=command_line.count, default=50_000, help="default: 50000"
-    )
+    parser.add_argument("--passes", metavar="N", type=command_line.count, default=50_000, help="default: 50000")
     parser.set_defaults(command=demo_archive)
     return command_line.run_parsed(parser, arguments)
 
@@ -268,9 +265,7 @@ def _command(console: Console, arguments: list[str]) -> None:
 def _folder(named: str | None) -> Iterator[Path]:
     """The folder named, which stays; else a temporary one, which does not."""
     if named is None:
-        with tempfile.TemporaryDirectory(
-            prefix="ensue-demo-", ignore_cleanup_errors=True
-        ) as folder:
+        with tempfile.TemporaryDirectory(prefix="ensue-demo-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
         return
     path = Path(named)

@@ -27,8 +27,7 @@ def market_falls(console: Console, folder: Path, session: Any) -> bool:
     pa.parquet.write_table(day.trades, folder / TRADES)
     (folder / HIERARCHY).write_text(ALARM + "\n", encoding="utf-8")
     console.print(
-        f"   {day.trades.num_rows:,} trades; {len(day.alarms)} alarms planted among "
-        f"{len(day.collapses)} collapses"
+        f"   {day.trades.num_rows:,} trades; {len(day.alarms)} alarms planted among {len(day.collapses)} collapses"
     )
     console.print("Events made of events: a symbol's volume collapses, a sector's, the market's:")
     console.print(Padding(Text(ALARM, style="cyan"), (0, 0, 0, 3), expand=False))
@@ -52,20 +51,14 @@ def _find(console: Console, files: Path, session: Any, trades: int) -> dict[str,
         from ensue.backends.spark import session as spark_session
         from ensue.backends.spark.frames import WholeStreamWarning
 
-        events = {
-            "Stock": spark_session.read_events(session, spark_paths.escape_path(files), "parquet")
-        }
-        with step(
-            console, "Running all levels on Spark, by symbol, sector and market", events=trades
-        ):
+        events = {"Stock": spark_session.read_events(session, spark_paths.escape_path(files), "parquet")}
+        with step(console, "Running all levels on Spark, by symbol, sector and market", events=trades):
             with warnings.catch_warnings():  # that the market as a whole is one task is meant so
                 warnings.simplefilter("ignore", WholeStreamWarning)
                 found = ensue.match(events, ALARM, **asked).cache()
             return {name: spark_session.collect(found[name]) for name in found}
     with step(console, "Running all levels", events=trades):
-        here: dict[str, pa.Table] = ensue.match(
-            {"Stock": pa.parquet.read_table(files)}, ALARM, **asked
-        )
+        here: dict[str, pa.Table] = ensue.match({"Stock": pa.parquet.read_table(files)}, ALARM, **asked)
         return here
 
 

@@ -73,15 +73,9 @@ class Player:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; with --once, 1 if subscribers were told other than what was planted."""
-    parser = ArgumentParser(
-        prog="demos.service", description="Replay a day of trucks into the subscription service."
-    )
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="a new file; default: a temporary one"
-    )
-    parser.add_argument(
-        "--speed", type=float, default=60.0, help="how many times faster; default: 60"
-    )
+    parser = ArgumentParser(prog="demos.service", description="Replay a day of trucks into the subscription service.")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a new file; default: a temporary one")
+    parser.add_argument("--speed", type=float, default=60.0, help="how many times faster; default: 60")
     parser.add_argument("--trucks", type=count, default=200, help="default: 200")
     parser.add_argument("--once", action="store_true", help="stop and check when the day is over")
     add_server_options(parser)
@@ -125,9 +119,7 @@ def demo_service(path: Path, day: FleetDay, **more: object) -> Service:
 
 def _started(address: str) -> None:
     get_output_console().print(f"trucks move on {address}")
-    print_notice(
-        "draw a region, choose what may happen there, see how often it would have, save it"
-    )
+    print_notice("draw a region, choose what may happen there, see how often it would have, save it")
     print_notice("Ctrl-C stops it")
 
 

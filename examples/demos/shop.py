@@ -34,13 +34,10 @@ _SHOWN = 10
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; 1 if the result differs from what was planted."""
     parser = ArgumentParser(
-        prog="demos.shop",
-        description="Find the thefts in a shop's day, and the alarms in a market's.",
+        prog="demos.shop", description="Find the thefts in a shop's day, and the alarms in a market's."
     )
     parser.add_argument("--folder", metavar="DIR", help="where to write; default: a temporary one")
-    parser.add_argument(
-        "--events", metavar="N", type=count, default=1_000_000, help="default: 1000000"
-    )
+    parser.add_argument("--events", metavar="N", type=count, default=1_000_000, help="default: 1000000")
     parser.add_argument(
         "--engine", choices=("local", "spark"),
         help="default: spark, and local where Spark does not start",
@@ -158,9 +155,9 @@ def _draw(readings: pa.Table, found: pa.Table, file: Path) -> None:
     """Draws the theft with the longest story: most kinds of antennas, then most readings."""
     stolen = readings.filter(pc.is_in(readings["tag"], value_set=pc.unique(found["tag"])))
     stories = stolen.group_by("tag").aggregate([("reader", "count_distinct"), ("ts", "count")])
-    best = stories.sort_by(
-        [("reader_count_distinct", "descending"), ("ts_count", "descending"), ("tag", "ascending")]
-    )["tag"][0].as_py()
+    best = stories.sort_by([("reader_count_distinct", "descending"), ("ts_count", "descending"), ("tag", "ascending")])[
+        "tag"
+    ][0].as_py()
     gone = found.filter(pc.equal(found["tag"], best))["gone"]
     of_item = stolen.filter(pc.equal(stolen["tag"], best))
     told = [Reading(row["ts"], row["reader"], row["reader_id"]) for row in of_item.to_pylist()]

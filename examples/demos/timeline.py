@@ -66,9 +66,7 @@ def timeline(tag: str, readings: Sequence[Reading], gone: datetime) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}" role="img">\n'
         f"<title>{escape(f'Theft of {tag}')}</title>\n<style>{style}</style>\n"
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -91,10 +89,7 @@ def _heading(tag: str, taken: datetime, gone: datetime) -> str:
         f"minutes later, at {gone:%H:%M}, and no counter between"
     )
     return "\n".join(
-        [
-            _text(30, 38, f"Theft of {tag}", size=22, more='font-weight="bold"'),
-            _text(30, 64, told, size=14),
-        ]
+        [_text(30, 38, f"Theft of {tag}", size=22, more='font-weight="bold"'), _text(30, 64, told, size=14)]
     )
 
 
@@ -121,10 +116,7 @@ def _theft(clock: _Clock, taken: datetime, gone: datetime) -> list[str]:
     left, right = clock.x(taken), clock.x(gone)
     width = max(round(right - left, 1), 2)
     return [
-        (
-            f'<rect x="{left}" y="{_TOP}" width="{width}" height="{_bottom() - _TOP}" '
-            'fill="#f5b7b1" opacity="0.45"/>'
-        ),
+        (f'<rect x="{left}" y="{_TOP}" width="{width}" height="{_bottom() - _TOP}" fill="#f5b7b1" opacity="0.45"/>'),
         (
             f'<path d="M{left},{_y("SHELF")} L{right},{_y("EXIT")}" stroke="#c0392b" '
             'stroke-width="2" stroke-dasharray="5 4" fill="none"/>'
@@ -141,9 +133,7 @@ def _dot(clock: _Clock, reading: Reading) -> str:
     )
 
 
-def _labels(
-    clock: _Clock, readings: Sequence[Reading], taken: datetime, gone: datetime
-) -> list[str]:
+def _labels(clock: _Clock, readings: Sequence[Reading], taken: datetime, gone: datetime) -> list[str]:
     """Antenna and clock time beside the readings that tell the story, on the free side."""
     told: dict[str, Reading] = {}
     for reading in readings:
@@ -170,10 +160,7 @@ def _legend() -> list[str]:
     return [
         f'<circle cx="{_LEFT + 6}" cy="{y - 5}" r="6" fill="#555"/>',
         _text(_LEFT + 20, y, "a reading"),
-        (
-            f'<rect x="{_LEFT + 120}" y="{y - 13}" width="26" height="16" fill="#f5b7b1" '
-            'opacity="0.6"/>'
-        ),
+        (f'<rect x="{_LEFT + 120}" y="{y - 13}" width="26" height="16" fill="#f5b7b1" opacity="0.6"/>'),
         (
             f'<line x1="{_LEFT + 120}" y1="{y - 5}" x2="{_LEFT + 146}" y2="{y - 5}" '
             'stroke="#c0392b" stroke-width="2" stroke-dasharray="5 4"/>'

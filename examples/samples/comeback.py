@@ -118,14 +118,7 @@ class _Market:
             of = told > step
             self.factor[symbols[of], today, at[of] + step] = whole[step]
 
-    def tell(
-        self,
-        symbols: Symbols,
-        days: NDArray[np.int64],
-        story: tuple[float, ...],
-        *,
-        stays: bool = False,
-    ) -> None:
+    def tell(self, symbols: Symbols, days: NDArray[np.int64], story: tuple[float, ...], *, stays: bool = False) -> None:
         """On one of the days."""
         day = self.random.choice(days, len(symbols))
         at = self.random.integers(2, _TRADES - len(story), len(symbols))

@@ -39,11 +39,7 @@ def convoys(convoys: int = 100, followers: int = 4, minutes: int = 60, seed: int
         drive.convoy(convoy, followers, minutes // _LEG)
     drive.reports.sort(key=lambda report: report["ts"])
     drive.strayed.sort(key=lambda strayed: strayed["end"])
-    return Convoys(
-        pa.Table.from_pylist(drive.reports, _REPORT),
-        convoys,
-        pa.Table.from_pylist(drive.strayed, _STRAYED),
-    )
+    return Convoys(pa.Table.from_pylist(drive.reports, _REPORT), convoys, pa.Table.from_pylist(drive.strayed, _STRAYED))
 
 
 _TIME = pa.timestamp("us", "UTC")

@@ -120,8 +120,7 @@ class _Evening:
                 packets, connections = self.traffic(fate)
                 common = {"host": host, "service": service}
                 self.resources.append(
-                    {"ts": _at(reading, _network_offset(host) - 2), **common}
-                    | {"cpu": cpu, "memory": memory}
+                    {"ts": _at(reading, _network_offset(host) - 2), **common} | {"cpu": cpu, "memory": memory}
                 )
                 self.network.append(
                     {"ts": _at(reading, _network_offset(host)), **common}
@@ -132,13 +131,9 @@ class _Evening:
         """Processor and memory in percent."""
         match fate:
             case "failing":
-                return round(self.random.uniform(96, 100), 1), round(
-                    self.random.uniform(92, 99), 1
-                )
+                return round(self.random.uniform(96, 100), 1), round(self.random.uniform(92, 99), 1)
             case "busy":
-                return round(self.random.uniform(96, 100), 1), round(
-                    self.random.uniform(40, 80), 1
-                )
+                return round(self.random.uniform(96, 100), 1), round(self.random.uniform(40, 80), 1)
             case _:
                 return round(self.random.uniform(5, 80), 1), round(self.random.uniform(30, 85), 1)
 

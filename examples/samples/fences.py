@@ -58,9 +58,7 @@ def fences(fences: int = 100_000, seed: int = 7) -> Fences:
 
 
 _TIME = pa.timestamp("us", "UTC")
-_REPORT = pa.schema(
-    {"ts": _TIME, "id": pa.int64(), "type": pa.string(), "lon": pa.float64(), "lat": pa.float64()}
-)
+_REPORT = pa.schema({"ts": _TIME, "id": pa.int64(), "type": pa.string(), "lon": pa.float64(), "lat": pa.float64()})
 _NOTE = pa.schema({"subscription": pa.string(), "start": _TIME, "end": _TIME})
 
 
@@ -102,9 +100,7 @@ class _Day:
 
     def report(self, at: int, number: int, type: str, lon: float, lat: float) -> None:
         lon = (float(lon) + 180) % 360 - 180
-        self.reports.append(
-            {"ts": _time(at), "id": number, "type": type, "lon": lon, "lat": float(lat)}
-        )
+        self.reports.append({"ts": _time(at), "id": number, "type": type, "lon": lon, "lat": float(lat)})
 
 
 # Stories: when, how many metres east of the border (None: in the middle), who, and from when to
@@ -160,8 +156,7 @@ class _Site:
             self.day.report(at, who[by], type, self.east(metres), self.y)
         for begin, end in notes:
             times = {
-                name: _time(start + round(minutes * _MINUTE))
-                for name, minutes in (("start", begin), ("end", end))
+                name: _time(start + round(minutes * _MINUTE)) for name, minutes in (("start", begin), ("end", end))
             }
             self.day.notes.append({"subscription": self.name, **times})
 

@@ -141,9 +141,7 @@ class _Log:
 def _table(users: Numbers, devices: Numbers, time: Seconds) -> pa.Table:
     return pa.table(
         {
-            "ts": pa.array(
-                _TODAY + np.floor(time * 1e6).astype("m8[us]"), pa.timestamp("us", "UTC")
-            ),
+            "ts": pa.array(_TODAY + np.floor(time * 1e6).astype("m8[us]"), pa.timestamp("us", "UTC")),
             "user": _names("user", users),
             "device": _names("device", devices),
         }

@@ -65,12 +65,7 @@ def market(symbols: int = 48, seed: int = 7, pace: float = 45.0) -> Market:
     day = _Day(Random(seed), symbols, pace)
     day.live()
     rows = sorted(day.rows, key=lambda row: row["ts"])
-    return Market(
-        pa.Table.from_pylist(rows),
-        frozenset(day.collapses),
-        frozenset(day.sectors),
-        frozenset(day.alarms),
-    )
+    return Market(pa.Table.from_pylist(rows), frozenset(day.collapses), frozenset(day.sectors), frozenset(day.alarms))
 
 
 class _Day:
@@ -78,9 +73,7 @@ class _Day:
 
     def __init__(self, random: Random, symbols: int, pace: float) -> None:
         self.random, self.pace = random, pace
-        self.of = {
-            f"{SECTORS[n % 8][:3].upper()}{n // 8 + 1}": SECTORS[n % 8] for n in range(symbols)
-        }
+        self.of = {f"{SECTORS[n % 8][:3].upper()}{n // 8 + 1}": SECTORS[n % 8] for n in range(symbols)}
         self.price = {symbol: random.uniform(20, 200) for symbol in self.of}
         self.taken: dict[str, list[tuple[float, float]]] = {symbol: [] for symbol in self.of}
         self.rows: list[dict[str, Any]] = []
@@ -176,13 +169,7 @@ class _Day:
     def trade(self, symbol: str, at: float, price: float, volume: int) -> datetime:
         ts = _OPENING + timedelta(seconds=round(at))
         self.rows.append(
-            {
-                "ts": ts,
-                "symbol": symbol,
-                "sector": self.of[symbol],
-                "price": round(price, 2),
-                "volume": volume,
-            }
+            {"ts": ts, "symbol": symbol, "sector": self.of[symbol], "price": round(price, 2), "volume": volume}
         )
         return ts
 

@@ -45,9 +45,7 @@ def _times(random: np.random.Generator, events: int) -> NDArray[np.datetime64]:
     return _OPENING + np.cumsum(gaps).astype("m8[us]")
 
 
-def _walks(
-    random: np.random.Generator, symbol: NDArray[np.int32], symbols: int
-) -> NDArray[np.float64]:
+def _walks(random: np.random.Generator, symbol: NDArray[np.int32], symbols: int) -> NDArray[np.float64]:
     """A geometric walk per symbol, in cents."""
     steps = random.standard_normal(len(symbol), dtype=np.float32) * 0.001
     total = np.concatenate(([0.0], np.cumsum(steps, dtype=np.float64)))

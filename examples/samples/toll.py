@@ -103,9 +103,7 @@ class _Road:
         cars = len(self.car)
         fate = self.random.random(cars)
         fast = fate < 0.05
-        speed = np.where(
-            fast, self.random.uniform(138, 185, cars), self.random.uniform(85, 115, cars)
-        )
+        speed = np.where(fast, self.random.uniform(138, 185, cars), self.random.uniform(85, 115, cars))
         rest = np.where(fate > 0.95, self.random.uniform(10, 50, cars) * _MINUTE, 0)
         rest = np.where(fate > 0.995, self.random.uniform(6.5, 9, cars) * _HOUR, rest)
         before = self.at

@@ -59,9 +59,7 @@ def warehouses(trucks: int = 1_000, seed: int = 7) -> Warehouses:
 
 
 _TIME = pa.timestamp("us", "UTC")
-_REPORT = pa.schema(
-    {"ts": _TIME, "id": pa.int64(), "type": pa.string(), "x": pa.float64(), "y": pa.float64()}
-)
+_REPORT = pa.schema({"ts": _TIME, "id": pa.int64(), "type": pa.string(), "x": pa.float64(), "y": pa.float64()})
 _NOTE = pa.schema({"subscription": pa.string(), "start": _TIME, "end": _TIME})
 
 
@@ -89,13 +87,9 @@ class _Day:
         arrival = start + int(self.random.integers(4 * _HOUR, 6 * _HOUR))
         for on_the_way in range(start + 3 * _HOUR // 2, arrival - _IN_TIME - 1, _HOUR):
             share = self.random.uniform(0.3, 0.7)
-            x, y = (
-                a + share * (b - a) for a, b in zip(_corner(home), _corner(target), strict=True)
-            )
+            x, y = (a + share * (b - a) for a, b in zip(_corner(home), _corner(target), strict=True))
             self.report(on_the_way, truck, "truck", (x, y))
-        arrives[self.random.integers(len(arrives))](
-            _Visit(self, truck, target, arrival, "arrived")
-        )
+        arrives[self.random.integers(len(arrives))](_Visit(self, truck, target, arrival, "arrived"))
         return Trip(truck, _wkt(home), _wkt(target))
 
     def report(self, at: int, number: int, type: str, place: Place | None) -> None:

@@ -160,9 +160,7 @@ def operator(
     >>> found.num_rows
     1
     """
-    created = _operator(
-        name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads
-    )
+    created = _operator(name, q=q, f=f, z=z, over=over, order=order, cost=cost, passes=passes, reads=reads)
     return register_operator(created) if known else created
 
 
@@ -297,9 +295,7 @@ def _read_file(file: Path) -> str:
 
 
 @shorten_tracebacks
-def show(
-    query: str | PatternBuilder | ParsedQuery | Subscription, language: str = "patterns"
-) -> str:
+def show(query: str | PatternBuilder | ParsedQuery | Subscription, language: str = "patterns") -> str:
     """Returns the canonical text of a query, or of a text; parsing it gives the same query.
 
     >>> print(show(parse("pattern A a -> B b within 5 min")))
@@ -478,12 +474,7 @@ def match(
         late = "shed= is for Spark streams: a table cannot fall behind the clock"
         _require(shed is None, late, "leave it out")
     limits = MatcherLimits.given(
-        max_matches,
-        max_partial_matches,
-        memory,
-        per_core=_is_spark(events),
-        evict=evict,
-        shed=shed,
+        max_matches, max_partial_matches, memory, per_core=_is_spark(events), evict=evict, shed=shed
     )
     specs = _read_queries(query, operators, definitions, folder, params)
     columns = _columns_of(
@@ -629,9 +620,7 @@ def _read_clause(clause: "ClauseText") -> RowPatternQuery:
     return read_clause(clause.text, clause.start, clause.end, clause.table, clause.parameters)
 
 
-def match_clause(
-    clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: dict[str, Any]
-) -> Any:
+def match_clause(clause: "ClauseText", relation: Any, arguments: "SourceOptions", limits: dict[str, Any]) -> Any:
     """Matches a clause over a table or a DataFrame; the result has exactly the standard's columns.
 
     If the query selects match_id, it is the first column.
@@ -644,9 +633,7 @@ def match_clause(
     runner, query = _runner(relation), _read_clause(clause)
     columns = relation.columns if _is_spark(relation) else relation.column_names
     ids = clause.asks_ids and "match_id" not in map(str.lower, columns)
-    planning = _planning(
-        None, (), None, limits=MatcherLimits.given(**limits, per_core=_is_spark(relation))
-    )
+    planning = _planning(None, (), None, limits=MatcherLimits.given(**limits, per_core=_is_spark(relation)))
     options = RunOptions(streaming=runner.STREAMING, planning=planning, ids=ids)
     order = plan_arrangement([(None, query)], None, (), streaming=runner.STREAMING)
     arguments = replace(arguments, arranging=order, number=clause.number)
@@ -727,19 +714,13 @@ def live(
     from ensue.runtime.workload import Workload
 
     specs = _read_queries(query, operators, definitions, folder, params)
-    columns = _columns_of(
-        query, specs, True, time=time, type=type, order=order, location=location, space=space
-    )
-    arguments = SourceOptions(
-        **columns, bad_events=bad_events, watermark=watermark, late_events=late_events
-    )
+    columns = _columns_of(query, specs, True, time=time, type=type, order=order, location=location, space=space)
+    arguments = SourceOptions(**columns, bad_events=bad_events, watermark=watermark, late_events=late_events)
     limits = MatcherLimits.given(max_matches, max_partial_matches, memory, evict=evict)
     planning = _planning(statistics, off, structure, adaptive=adaptive, limits=limits)
     options = _options(specs, emit_timeouts, levels, trace, flat, planning, access, latency)
     require_finite_result(specs)
-    reader = LiveEventReader(
-        schema, arguments.time, arguments.type, arguments.order, arguments.arranging
-    )
+    reader = LiveEventReader(schema, arguments.time, arguments.type, arguments.order, arguments.arranging)
     workload = Workload(
         specs, build_source(reader, arguments), options,
         deliver_late=arguments.deliver_late, pasts=open_archives(archives, archive),
@@ -781,14 +762,12 @@ def _options(
     )
     _require(
         not (trace and any(isinstance(q, Query) and _is_aggregated(q) for q in queries)),
-        "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY "
-        "give no matches",
+        "trace=True shows the events of a match, and COUNT(*), EXISTS, TOTAL and GROUP BY give no matches",
         "leave it out, or return the matches",
     )
     _require(
         not (flat and trace),
-        "flat=True cannot be combined with trace=True: a match is traced through its nested "
-        "members",
+        "flat=True cannot be combined with trace=True: a match is traced through its nested members",
         "leave one of them out",
     )
     return options
@@ -816,11 +795,7 @@ def _runner(events: Any) -> "Backend":
 
 
 def _read_queries(
-    query: Any,
-    operators: object,
-    definitions: object,
-    folder: "str | Path | None",
-    params: Mapping[str, Any] | None,
+    query: Any, operators: object, definitions: object, folder: "str | Path | None", params: Mapping[str, Any] | None
 ) -> "tuple[QuerySpec, ...]":
     from ensue.runtime.query_spec import QuerySpec, name_queries
 
@@ -1210,9 +1185,7 @@ def append_archive(place: "str | Path", events: Any) -> int:
 
 
 @shorten_tracebacks
-def compact_archive(
-    place: "str | Path", *, fewest: int = 4, vacuum: int | None = None
-) -> "CompactionResult":
+def compact_archive(place: "str | Path", *, fewest: int = 4, vacuum: int | None = None) -> "CompactionResult":
     """Merges small files of an archive; streams can keep writing and reading it.
 
     Days and buckets with fewer than `fewest` files are skipped. `vacuum` deletes files that no
@@ -1334,9 +1307,7 @@ def explain(
     if not analyze:
         text = explained.told()
     elif events is None or columns is None or _is_spark(events):
-        raise EventError(
-            "analyze=True runs the query in this process: pass a table of events and time="
-        )
+        raise EventError("analyze=True runs the query in this process: pass a table of events and time=")
     else:
         from ensue.backends.local import read_ordered
 
@@ -1559,9 +1530,7 @@ def _columns(
         time, others = None, {"order": others["order"], "location": None, "space": None}
     elif time is None:
         return None
-    return SourceOptions(
-        **_columns_of(query, (QuerySpec(query),), False, time=time, type=type, **others)
-    )
+    return SourceOptions(**_columns_of(query, (QuerySpec(query),), False, time=time, type=type, **others))
 
 
 def _planning(
@@ -1615,9 +1584,7 @@ def _time(time: object) -> str | tuple[str, str]:
         case (str(start), str(end)):
             return (start, end)
         case _:
-            raise EventError(
-                f"time={time!r} must be a column name or a pair of names (start, end)"
-            )
+            raise EventError(f"time={time!r} must be a column name or a pair of names (start, end)")
 
 
 def _is_spark(events: object) -> bool:

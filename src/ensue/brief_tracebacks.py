@@ -30,10 +30,7 @@ class _Brief:
     def __enter__(self) -> None: ...
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None or os.environ.get("ENSUE_TRACEBACK") == "full":
             return

@@ -55,12 +55,7 @@ class QueryError(EnsueError):
     """
 
     def __init__(
-        self,
-        problem: str,
-        *,
-        hint: str | None = None,
-        span: Span | None = None,
-        text: str | None = None,
+        self, problem: str, *, hint: str | None = None, span: Span | None = None, text: str | None = None
     ) -> None:
         super().__init__(problem)
         self.problem = problem
@@ -95,11 +90,7 @@ def _underline(span: Span, text: str) -> list[str]:
     width = max(1, min(span.end, begin + len(line)) - start)
     number, column = text.count("\n", 0, start) + 1, start - begin
     pointer = "".join("\t" if c == "\t" else " " for c in line[:column])
-    return [
-        f"  line {number}, column {column + 1}",
-        f"    {line}",
-        f"    {pointer}{'^' * width}",
-    ]
+    return [f"  line {number}, column {column + 1}", f"    {line}", f"    {pointer}{'^' * width}"]
 
 
 class EventError(EnsueError):

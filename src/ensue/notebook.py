@@ -47,9 +47,7 @@ def load_ipython_extension(ipython: Any) -> None:
         ipython.set_custom_exc((Exception,), _show_error)
 
 
-def _show_error(
-    shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None
-) -> Any:
+def _show_error(shell: Any, kind: Any, error: Exception, traceback: Any, tb_offset: Any = None) -> Any:
     """Shows an error; one that a Spark task raised is shown without Spark's traceback."""
     if get_package_name(error) in ("pyspark", "py4j") and "ensue.errors." in str(error):
         from ensue.backends.spark.spark_errors import translate_error
@@ -158,10 +156,7 @@ def _match(variables: Mapping[str, Any], arguments: "Namespace", cell: str) -> A
             events = {name: _on_spark(session, table) for name, table in events.items()}
         else:
             events = _on_spark(session, events)
-    columns = {
-        "time": None if arguments.time is None else parse_columns(arguments.time),
-        "type": arguments.type,
-    }
+    columns = {"time": None if arguments.time is None else parse_columns(arguments.time), "type": arguments.type}
     order = tuple(name.strip() for name in (arguments.order or "").split(",") if name.strip())
     values = _parameters(variables)
     return api.match(events, cell, params=values, **columns, order=order)

@@ -75,11 +75,7 @@ class Picture(str):
     _repr_html_ = _repr_svg_
 
     def _repr_mimebundle_(self, **_: Any) -> MimeBundle:
-        return {
-            "image/svg+xml": str(self),
-            "text/html": str(self),
-            "text/plain": self._summarize(),
-        }
+        return {"image/svg+xml": str(self), "text/html": str(self), "text/plain": self._summarize()}
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         printer.text(self._summarize())

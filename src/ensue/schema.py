@@ -86,8 +86,7 @@ class EventType:
     def kind_of(self, field: str, span: Span | None, owner: str) -> ValueKind:
         if field in self.unlike:
             raise QueryError(
-                f"field '{field}' of event {owner} does not have the same kind in all its types: "
-                f"{self.name}",
+                f"field '{field}' of event {owner} does not have the same kind in all its types: {self.name}",
                 hint="use the same kind everywhere, or events of one type",
                 span=span,
             )
@@ -131,9 +130,7 @@ class Schema:
             return self.types[name]
         if self.common is not None:
             return EventType(name, self.common)
-        raise QueryError(
-            f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span
-        )
+        raise QueryError(f"unknown event type '{name}'", hint=did_you_mean(name, self.types), span=span)
 
     def _combine_types(self, several: TypeUnion, span: Span | None) -> EventType:
         if several == ANY and self.common is not None:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ensue.analyzer.normal_form import build_alternatives
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
-from ensue.ir.subscription import (
-    EventTest,
-    Region,
-    SpatialCondition,
-    Subscription,
-    get_subexpressions,
-    is_selective,
-)
+from ensue.ir.subscription import EventTest, Region, SpatialCondition, Subscription, get_subexpressions, is_selective
 from ensue.notebook_repr import highlight_query, wrap_in_frame
 from ensue.parser.builder import PatternBuilder
 from ensue.traceback_filter import find_stacklevel
@@ -68,9 +61,7 @@ class Subscriptions:
         self.time = time
         self.type = type
         self.order = (order,) if isinstance(order, str) else tuple(order)
-        self.location = (
-            location if location is None or isinstance(location, str) else tuple(location)
-        )
+        self.location = location if location is None or isinstance(location, str) else tuple(location)
         self.space = space
         self._regions = _texts(regions)
         self._checked: set[str] = set()  # texts of valid regions
@@ -124,8 +115,7 @@ class Subscriptions:
         pairs = texts.items() if isinstance(texts, Mapping) else texts
         all_regions = self._all_regions(regions)
         return self._log.append(
-            self.change_of(SubscriptionChange.add, name, text, all_regions, language)
-            for name, text in pairs
+            self.change_of(SubscriptionChange.add, name, text, all_regions, language) for name, text in pairs
         )
 
     def replace(
@@ -139,9 +129,7 @@ class Subscriptions:
         """Replaces the text of a subscription and discards what it has seen so far."""
         from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 
-        return self._log.append(
-            [self.change_of(SubscriptionChange.replace, name, text, regions, language)]
-        )
+        return self._log.append([self.change_of(SubscriptionChange.replace, name, text, regions, language)])
 
     def cancel(self, *names: str) -> int:
         """Removes subscriptions. They match no further events."""
@@ -185,9 +173,7 @@ class Subscriptions:
     def _all_regions(self, regions: Mapping[str, Any] | None) -> dict[str, str]:
         return self._regions | _texts(regions)
 
-    def _read(
-        self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None
-    ) -> Subscription:
+    def _read(self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None) -> Subscription:
         from ensue.parser.opsl import opsl_parser as opsl
 
         with _name_subscription(name, text):

@@ -137,9 +137,7 @@ class Canvas:
         ).removesuffix("/>")
         self.shapes.append(f'{element} xml:space="preserve">{escape_xml(text)}</text>')
 
-    def circle(
-        self, at: Point, radius: float, *, fill: str = PAPER, stroke: str = INK, hint: str = ""
-    ) -> None:
+    def circle(self, at: Point, radius: float, *, fill: str = PAPER, stroke: str = INK, hint: str = "") -> None:
         x, y = map(float, at)
         self.extend((x - radius, y - radius), (x + radius, y + radius))
         self.add("circle", hint, cx=x, cy=y, r=radius, fill=fill, stroke=stroke, stroke_width=1.6)
@@ -189,12 +187,7 @@ class Canvas:
             x += width
 
     def line(
-        self,
-        *points: Point,
-        dashed: bool = False,
-        color: str = INK,
-        head: bool = False,
-        opacity: str | None = None,
+        self, *points: Point, dashed: bool = False, color: str = INK, head: bool = False, opacity: str | None = None
     ) -> None:
         """Draws a line through points; `head` adds an arrow's head."""
         self.extend(*points)
@@ -223,9 +216,7 @@ class Canvas:
         )
         self._head((x + height * 0.72, y - radius - height * 0.35), (x + side, edge), INK)
 
-    def path(
-        self, path: str, *, dashed: bool = False, color: str = INK, opacity: str | None = None
-    ) -> None:
+    def path(self, path: str, *, dashed: bool = False, color: str = INK, opacity: str | None = None) -> None:
         """Draws a path, which does not extend the picture."""
         self.add(
             "path",
@@ -373,8 +364,7 @@ def build_outline(geometry: Mapping[str, Any], radius: float | None = None) -> s
     )
     left, top = (_OUTLINE_WIDTH - width * scale) / 2, (_OUTLINE_HEIGHT - height * scale) / 2
     return "".join(
-        _build_ring([(left + (x - west) * scale, top + (north - y) * scale) for x, y in ring[:-1]])
-        for ring in rings
+        _build_ring([(left + (x - west) * scale, top + (north - y) * scale) for x, y in ring[:-1]]) for ring in rings
     )
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 _OWN = str(Path(__file__).parent) + "/"
-_LIBRARIES = tuple(
-    f"{Path(sysconfig.get_paths()[name])}/" for name in ("stdlib", "platstdlib", "purelib")
-)
+_LIBRARIES = tuple(f"{Path(sysconfig.get_paths()[name])}/" for name in ("stdlib", "platstdlib", "purelib"))
 _INSIDE = ("ensue.", "numba.", "functools", "contextlib", "ensue_kernel")
 _CELL = ("<ipython-input-", "ipykernel_")  # parts of the file names of cells
 

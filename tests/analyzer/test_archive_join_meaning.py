@@ -14,12 +14,7 @@ from ensue.schema import ValueKind, build_table_schema
 from support.archive_joins import stories
 
 SCHEMA = build_table_schema(
-    {
-        "t": ValueKind.INTEGER,
-        "type": ValueKind.STRING,
-        "k": ValueKind.INTEGER,
-        "x": ValueKind.INTEGER,
-    },
+    {"t": ValueKind.INTEGER, "type": ValueKind.STRING, "k": ValueKind.INTEGER, "x": ValueKind.INTEGER},
     time="t",
     type_column="type",
 )
@@ -54,22 +49,12 @@ def words(binding):
 
 def test_a_row_for_each_archived_match_that_fits():
     text = "A a JOIN ARCHIVE old B b RANGE 5 BEFORE START"
-    assert rows(text, "A10 A12", old="B4 B5 B7 B9") == [
-        "A10 B5",
-        "A10 B7",
-        "A10 B9",
-        "A12 B7",
-        "A12 B9",
-    ]
+    assert rows(text, "A10 A12", old="B4 B5 B7 B9") == ["A10 B5", "A10 B7", "A10 B9", "A12 B7", "A12 B9"]
 
 
 def test_the_range_ends_before_the_anchor_and_begins_with_its_far_end():
     past = "B4 B5 B8 B9 B10 B11"
-    assert rows("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START", "A10", old=past) == [
-        "A10 B5",
-        "A10 B8",
-        "A10 B9",
-    ]
+    assert rows("A a JOIN ARCHIVE old B b RANGE 5 BEFORE START", "A10", old=past) == ["A10 B5", "A10 B8", "A10 B9"]
     near = "A a JOIN ARCHIVE old B b RANGE BETWEEN 5 AND 2 BEFORE START"
     assert rows(near, "A10", old=past) == ["A10 B5", "A10 B8"]
 
@@ -145,10 +130,7 @@ def test_several_joins_are_judged_against_the_live_match():
     text = """A a LEFT JOIN ARCHIVE old B b RANGE 9 BEFORE START LAST 1 ON [k]
         JOIN ARCHIVE other C c RANGE 9 BEFORE START ON {on}"""
     each = text.format(on="c.x = a.x")
-    assert rows(each, "A10k1x1 A11k2x2", old="B4k1", other="C9x1 C9x2") == [
-        "A10k1x1 B4k1 C9x1",
-        "A11k2x2 - C9x2",
-    ]
+    assert rows(each, "A10k1x1 A11k2x2", old="B4k1", other="C9x1 C9x2") == ["A10k1x1 B4k1 C9x1", "A11k2x2 - C9x2"]
     between = text.format(on="c.x = b.x")
     assert rows(between, "A10k1 A11k2", old="B4k1x7", other="C9x7 C9") == ["A10k1 B4k1x7 C9x7"]
 

@@ -57,9 +57,7 @@ def disguised(subscription, random):
                 return p
 
     def place(part):
-        return (
-            Region(part.text, random.choice((None, "Q"))) if isinstance(part, Region) else of(part)
-        )
+        return Region(part.text, random.choice((None, "Q"))) if isinstance(part, Region) else of(part)
 
     def of(part):
         match part:
@@ -81,9 +79,7 @@ def disguised(subscription, random):
             case Disjunction(parts):
                 return Disjunction(shuffled(tuple(map(of, parts))))
 
-    variables = {
-        renamed[name]: of(subscription.variables[name]) for name in shuffled(tuple(names))
-    }
+    variables = {renamed[name]: of(subscription.variables[name]) for name in shuffled(tuple(names))}
     return replace(subscription, root=of(subscription.root), variables=variables)
 
 

@@ -16,10 +16,7 @@ PARTS = ("A a", "B b", "C c", "A? d", "B? e", "(B f | C g)")
 
 
 def stream(random: Random) -> list[Event]:
-    return [
-        Event(n, random.choice("AABBCX"), n, n, {"k": random.choice("pq"), "x": n % 3})
-        for n in range(8)
-    ]
+    return [Event(n, random.choice("AABBCX"), n, n, {"k": random.choice("pq"), "x": n % 3}) for n in range(8)]
 
 
 @pytest.mark.parametrize("how", Strategy, ids=lambda how: how.name)

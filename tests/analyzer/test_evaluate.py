@@ -8,17 +8,7 @@ import pytest
 
 from ensue.functions import FUNCTIONS
 from ensue.functions.interpreter import compile_like, compute_aggregate, evaluate
-from ensue.ir.expression import (
-    Between,
-    Binary,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Between, Binary, FieldRef, FunctionCall, In, IsNull, Like, Literal, Unary
 
 
 def value(expr, **fields):
@@ -35,12 +25,7 @@ def called(function, *arguments):
 
 @pytest.mark.parametrize(
     ("left", "right", "both", "either"),
-    [
-        (True, None, None, True),
-        (False, None, False, None),
-        (None, None, None, None),
-        (True, False, False, True),
-    ],
+    [(True, None, None, True), (False, None, False, None), (None, None, None, None), (True, False, False, True)],
 )
 def test_unknown_is_neither_true_nor_false(left, right, both, either):
     assert of("and", left, right) is both
@@ -241,12 +226,7 @@ def test_every_function_takes_null(function):
         ("stddev", [2, 4, 4, 4, 5, 5, 7, 9], None, math.sqrt(32 / 7)),
         ("percentile", [1, 2, 3, 4], 25, 1.75),
         ("percentile", [10], 99, 10.0),
-        (
-            "percentile",
-            [timedelta(seconds=4), None, timedelta(seconds=1)],
-            25,
-            timedelta(seconds=1.75),
-        ),
+        ("percentile", [timedelta(seconds=4), None, timedelta(seconds=1)], 25, timedelta(seconds=1.75)),
         ("percentile", [], 50, None),
         ("percentile", [1.0, math.inf, math.inf], 75, math.inf),
     ],

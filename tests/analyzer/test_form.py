@@ -4,20 +4,7 @@ from typing import get_args
 
 import pytest
 
-from ensue.ir.pattern import (
-    GROUPS,
-    And,
-    Atom,
-    Kleene,
-    Maybe,
-    Not,
-    OperatorCall,
-    Or,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import GROUPS, And, Atom, Kleene, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.selection import Strategy
 from ensue.ir.traits import (
     NodeForm,

@@ -37,11 +37,7 @@ def keys(past, on, live="SEQ(A a, B b)"):
         ("SEQ(Q q, R r) WHERE [k]", "r.k = a.x", ["k = a.x"]),
         ("SEQ(Q q, R r) WHERE q.k = r.k", "r.k = a.x", ["k = a.x"]),
         ("SEQ(Q q, R+ r[]) WHERE [k]", "r[1].k = a.x and r[r.LEN].k = b.x", ["k = a.x"]),
-        (
-            "SEQ(Q q, !N n, R r) WHERE [k] WITHIN 5 EVENTS AFTER MATCH SKIP PAST LAST EVENT",
-            "[k]",
-            ["k = a.k"],
-        ),
+        ("SEQ(Q q, !N n, R r) WHERE [k] WITHIN 5 EVENTS AFTER MATCH SKIP PAST LAST EVENT", "[k]", ["k = a.k"]),
         ("SEQ(Q q, R+ r[]) WITHIN 5", "[k]", ["k = a.k added"]),
         ("OR(Q q, SEQ(R r, S? s))", "[k, v]", ["k = a.k added", "v = a.v added"]),
         ("SEQ(Q q, R r) WHERE [k]", "[v]", ["v = a.v added"]),
@@ -122,7 +118,4 @@ def rows(story, archive_join, past):
 
 
 def in_words(pairs):
-    return sorted(
-        sorted((v, [e.values["row"] for e in es]) for v, es in binding.items())
-        for _, binding in pairs
-    )
+    return sorted(sorted((v, [e.values["row"] for e in es]) for v, es in binding.items()) for _, binding in pairs)

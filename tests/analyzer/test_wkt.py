@@ -31,8 +31,7 @@ def test_a_location_is_the_hull_of_all_points_of_a_geometry(text, flavor):
 
 
 @pytest.mark.parametrize(
-    "location",
-    [b"", b"\x02" + bytes(20), "", "here", "CIRCLE (1 2, 3)", "CIRCULARSTRING (0 0, 1 1, 2 0)"],
+    "location", [b"", b"\x02" + bytes(20), "", "here", "CIRCLE (1 2, 3)", "CIRCULARSTRING (0 0, 1 1, 2 0)"]
 )
 def test_a_location_that_cannot_be_read_is_named(location):
     with pytest.raises(EventError) as raised:
@@ -53,9 +52,7 @@ def test_coordinates_are_written_and_read_exactly(x):
     assert convert_shapely(shapely.Point(x, 0.0)) == Points(((x, 0.0),))
 
 
-@pytest.mark.parametrize(
-    "text", ["CIRCLE (1_0 2, 3)", "CIRCLE 1 2, 3", "CIRCLE EMPTY", "CIRCLE (a b, c)"]
-)
+@pytest.mark.parametrize("text", ["CIRCLE (1_0 2, 3)", "CIRCLE 1 2, 3", "CIRCLE EMPTY", "CIRCLE (a b, c)"])
 def test_what_is_no_circle_is_refused(text):
     with pytest.raises(QueryError, match=r"a circle is 'CIRCLE \(x y, radius\)'"):
         read_wkt(text)

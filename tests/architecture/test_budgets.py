@@ -123,12 +123,7 @@ OLD_CLASSES = (
 def test_modules_and_classes_do_not_use_the_old_words():
     modules = {word for path in MODULES for word in path.relative_to(SOURCE).with_suffix("").parts}
     assert not modules & set(OLD_WORDS)
-    classes = {
-        node.name
-        for path in MODULES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef)
-    }
+    classes = {node.name for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)}
     assert not classes & set(OLD_CLASSES)
 
 

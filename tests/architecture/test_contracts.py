@@ -39,13 +39,7 @@ def positional(function) -> int:
         *((Matcher, one) for one in (Engine, AdaptiveEngine, ReferenceEngine)),
         *(
             (Matcher, one)
-            for one in (
-                LiveMatcher,
-                CompositeLiveMatcher,
-                SharedMatcher,
-                HierarchyMatcher,
-                HierarchyStageMatcher,
-            )
+            for one in (LiveMatcher, CompositeLiveMatcher, SharedMatcher, HierarchyMatcher, HierarchyStageMatcher)
         ),
         *((Backend, one) for one in (local, batch, stream)),
         *((QueryOperator, one) for one in (MatchOperator, HierarchyOperator)),

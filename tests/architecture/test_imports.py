@@ -21,9 +21,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     usual = {name: value for name, value in os.environ.items() if name != "ENSUE_COMPILE"}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=usual, capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", code], env=usual, capture_output=True, text=True, check=True)
     return set(ended.stdout.split())
 
 

@@ -33,9 +33,7 @@ def events(first, count):
 
 def stage(access, own):
     shape = create_schema(events(0, 1).schema, time="t", type="type", order=())
-    pasts = open_archives(
-        {"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own
-    )
+    pasts = open_archives({"old": ensue.archive(events(0, 60), time="t", type="type", key="k")}, own)
     query = ensue.parse(QUERY)
     prepared = compile_archive_join(query, shape, pasts, DEFAULT_OPTIONS, AccessOptions(access))
     source = SourceSchema(shape.arrow, "t", "type")

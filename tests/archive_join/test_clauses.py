@@ -174,11 +174,7 @@ def nodes(monkeypatch):
 
     made = []
     plain = ArchiveJoinMatcher.__init__
-    monkeypatch.setattr(
-        ArchiveJoinMatcher,
-        "__init__",
-        lambda self, *given: (made.append(1), plain(self, *given))[1],
-    )
+    monkeypatch.setattr(ArchiveJoinMatcher, "__init__", lambda self, *given: (made.append(1), plain(self, *given))[1])
     return made
 
 
@@ -309,9 +305,7 @@ def test_zones_and_dictionaries(nodes):
 
 def test_explain(nodes):
     told = random_told(Random(3))
-    shown = ensue.explain(
-        told.archive_join, told.live, time="ts", order="row", archives={"old": archive_of(told)}
-    )
+    shown = ensue.explain(told.archive_join, told.live, time="ts", order="row", archives={"old": archive_of(told)})
     assert "MATCH_RECOGNIZE (...) AS L, [k]" in str(shown)
 
 
@@ -335,9 +329,7 @@ def test_on_spark(spark, tmp_path):
     live.write.parquet(str(tmp_path / "live"))
     coming = spark.readStream.schema(live.schema).parquet(str(tmp_path / "live"))
     with pytest.raises(UnsupportedJoinError, match="it has ORDER"):
-        ensue.sql(
-            JOINED + " ORDER BY v", tables={"live": coming}, archives=archives, watermark="1 day"
-        )
+        ensue.sql(JOINED + " ORDER BY v", tables={"live": coming}, archives=archives, watermark="1 day")
     found = ensue.sql(
         JOINED.replace("SELECT", "SELECT match_id,"), tables={"live": coming}, archives=archives,
         archive="old", watermark="1 day", key_groups=1,

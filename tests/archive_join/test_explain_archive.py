@@ -131,9 +131,7 @@ def test_an_unclustered_archive_is_a_warning_with_its_cost(folder, monkeypatch):
     monkeypatch.setattr("ensue.planner.access_paths.WARN_MICROSECONDS", 100)
     given = {"archives": {"old": ensue.archive(folder, **COLUMNS, key="k")}, "access": "lazy"}
     live = events(60_000, 100)
-    with pytest.warns(
-        ensue.ArchiveWarning, match="are not stored together, so a read scans about"
-    ):
+    with pytest.warns(ensue.ArchiveWarning, match="are not stored together, so a read scans about"):
         ensue.match(live, LONG, **COLUMNS, **given)
     assert "  warning  old: the events of a key" in ensue.explain(LONG, live, **COLUMNS, **given)
 

@@ -10,16 +10,12 @@ QUERY = "SEQ(A a) JOIN ARCHIVE old SEQ(A o) RANGE 10 BEFORE START ON [k]"
 
 def match(live: pa.Table, past: pa.Table, time: str = "t", **options) -> pa.Table:
     old = ensue.archive(past, time=options.pop("past_time", time), type="type", key="k")
-    return ensue.match(
-        live, QUERY, time=time, type="type", archives={"old": old}, archive="old", **options
-    )
+    return ensue.match(live, QUERY, time=time, type="type", archives={"old": old}, archive="old", **options)
 
 
 def events(*times: int, **columns) -> pa.Table:
     made = {"t": pa.array(times, pa.int64())}
-    made |= {
-        name: pa.array([v] * len(times), pa.string()) for name, v in (("type", "A"), ("k", "x"))
-    }
+    made |= {name: pa.array([v] * len(times), pa.string()) for name, v in (("type", "A"), ("k", "x"))}
     return pa.table(made | columns)
 
 

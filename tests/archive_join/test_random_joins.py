@@ -42,10 +42,7 @@ def judged(story: Story) -> Counter:
     returns = story.archive_join.returns
     if not returns:
         return Counter(map(_plain, story.written()))
-    return Counter(
-        _plain({r.name: [semantics.value_of(r.expr, row.binding)] for r in returns})
-        for row in story.rows
-    )
+    return Counter(_plain({r.name: [semantics.value_of(r.expr, row.binding)] for r in returns}) for row in story.rows)
 
 
 def told(story: Story, found: pa.Table) -> Counter:
@@ -54,8 +51,7 @@ def told(story: Story, found: pa.Table) -> Counter:
         return Counter(_plain({n: [row[n]] for n in names}) for row in found.to_pylist())
     names = [n for n in found.column_names if n not in ("match_id", "start", "end")]
     return Counter(
-        _plain({n: [e["row"] for e in _events(row[n])] for n in names if _events(row[n])})
-        for row in found.to_pylist()
+        _plain({n: [e["row"] for e in _events(row[n])] for n in names if _events(row[n])}) for row in found.to_pylist()
     )
 
 

@@ -9,12 +9,8 @@ from ensue.runtime.options import open_archives
 from ensue.runtime.stage import StageInput
 from support.key_groups import workload_of
 
-LIVE = pa.table(
-    {"t": [100, 110, 120, 130], "type": ["A", "B", "A", "B"], "k": ["x", "y", "x", "y"]}
-)
-PAST = pa.table(
-    {"t": [10, 60, 95, 105, 40], "type": ["A", "B", "A", "A", "B"], "k": ["x", "x", "y", "x", "y"]}
-)
+LIVE = pa.table({"t": [100, 110, 120, 130], "type": ["A", "B", "A", "B"], "k": ["x", "y", "x", "y"]})
+PAST = pa.table({"t": [10, 60, 95, 105, 40], "type": ["A", "B", "A", "A", "B"], "k": ["x", "x", "y", "x", "y"]})
 AFTER_A = "SEQ(A a) JOIN ARCHIVE old SEQ(A o) RANGE {} BEFORE START ON [k]"
 
 
@@ -38,15 +34,11 @@ def reads(monkeypatch):
 
 def test_queries_that_look_for_the_same_are_looked_up_together(reads):
     queries = {"near": AFTER_A.format(30), "far": AFTER_A.format(100)}
-    found = ensue.match(
-        LIVE, queries, time="t", type="type", archives=archives(), access="grouped"
-    )
+    found = ensue.match(LIVE, queries, time="t", type="type", archives=archives(), access="grouped")
     assert {name: rows.num_rows for name, rows in found.items()} == {"near": 1, "far": 2}
     assert reads == [4]  # two live matches of each query, in one read
     for name, query in queries.items():
-        alone = ensue.match(
-            LIVE, query, time="t", type="type", archives=archives(), access="grouped"
-        )
+        alone = ensue.match(LIVE, query, time="t", type="type", archives=archives(), access="grouped")
         assert found[name].equals(alone)
 
 
@@ -57,9 +49,7 @@ def test_with_a_past_and_without_one_in_one_call():
 
 
 def test_live_finds_the_same_piece_by_piece():
-    wanted = ensue.match(
-        LIVE, AFTER_A.format(100), time="t", type="type", archives=archives(), archive="old"
-    )
+    wanted = ensue.match(LIVE, AFTER_A.format(100), time="t", type="type", archives=archives(), archive="old")
     live = ensue.live(
         AFTER_A.format(100), schema=LIVE, time="t", type="type",
         archives=archives(), archive="old",
@@ -70,12 +60,8 @@ def test_live_finds_the_same_piece_by_piece():
 
 def test_a_past_that_nobody_asks_for_any_more_is_dropped():
     text = "SEQ(A a) WITHIN 5 JOIN ARCHIVE old SEQ(A o) WITHIN 5 RANGE 10 BEFORE START ON [k]"
-    job = workload_of(
-        text, LIVE.schema, "t", "type", pasts=open_archives(archives(), "old"), streaming=False
-    )
+    job = workload_of(text, LIVE.schema, "t", "type", pasts=open_archives(archives(), "old"), streaming=False)
     matcher = job.works[0].whole().matcher()
     for step in range(200):
-        matcher.feed(
-            StageInput.of(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]]))
-        )
+        matcher.feed(StageInput.of(LIVE.set_column(0, "t", [[200 + 4 * step + k for k in range(4)]])))
     assert matcher.pasts["old"].rows < 40

@@ -101,9 +101,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead, tim
 @pytest.mark.parametrize("time", TIMES.values(), ids=TIMES)
 @settings(max_examples=60, deadline=None)
 @given(rows=events(), wanted=wishes())
-def test_a_table_is_read_as_rows_judged_one_by_one(
-    time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead
-) -> None:
+def test_a_table_is_read_as_rows_judged_one_by_one(time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     archive = ensue.archive(table, time=time, type="type", key="k")
     check(archive, rows, wanted, time)
@@ -165,10 +163,7 @@ def test_events_of_one_time_come_by_order_columns_then_as_they_arrived(tmp_path:
     pq.write_table(table.slice(0, 2), tmp_path / "a.parquet")
     pq.write_table(table.slice(2), tmp_path / "b.parquet")
     every = ArchiveRead(pieces((None, None, None), key=pa.null(), time=pa.int64()))
-    for archive in (
-        ensue.archive(tmp_path, time="t", order="seq"),
-        ensue.archive(table, time="t", order="seq"),
-    ):
+    for archive in (ensue.archive(tmp_path, time="t", order="seq"), ensue.archive(table, time="t", order="seq")):
         assert archive.read(every).events.column("x").to_pylist() == [1, 2, 0, 3]
 
 
@@ -195,9 +190,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("a", "A"), ("file_index", "b"), ("filename", "__row")])
 @pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_names_of_columns_mean_nothing_to_who_decodes_them(
-    tmp_path: Path, engine: str, names: tuple[str, str]
-) -> None:
+def test_names_of_columns_mean_nothing_to_who_decodes_them(tmp_path: Path, engine: str, names: tuple[str, str]) -> None:
     table = pa.table({"t": [1, 2], names[0]: ["x", "y"], names[1].replace("__", ""): [5, 6]})
     pq.write_table(table.slice(0, 1), tmp_path / "a [1]*.parquet")
     pq.write_table(table.slice(1, 1), tmp_path / "b.parquet")
@@ -227,9 +220,7 @@ def test_numbers_are_compared_whatever_their_width(
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
-def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(
-    tmp_path: Path, engine: str
-) -> None:
+def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(tmp_path: Path, engine: str) -> None:
     table = pa.table(
         {
             "t": pa.array([1, 2, 3], pa.timestamp("ns")),
@@ -244,9 +235,7 @@ def test_keys_that_are_texts_of_a_dictionary_or_times_of_another_zone(
     assert archive.read(ArchiveRead(text, "k")).events.num_rows == 2
     zone = pa.array([2_000_000_000], pa.timestamp("ns", "Europe/Berlin"))
     times = text.set_column(0, "key", zone)
-    assert archive.read(ArchiveRead(times, "at")).events.column("t").cast(
-        pa.int64()
-    ).to_pylist() == [2]
+    assert archive.read(ArchiveRead(times, "at")).events.column("t").cast(pa.int64()).to_pylist() == [2]
 
 
 def test_files_with_other_columns_are_one_table(tmp_path: Path) -> None:
@@ -254,10 +243,7 @@ def test_files_with_other_columns_are_one_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": [2], "k": [5], "x": [0.5]}), tmp_path / "b.parquet")
     archive = ensue.archive(tmp_path, time="t", key="k")
     wanted = ArchiveRead(pieces((5, None, None), key=pa.int64(), time=pa.int64()), "k")
-    assert archive.read(wanted).events.to_pylist() == [
-        {"t": 1, "k": 5, "x": None},
-        {"t": 2, "k": 5, "x": 0.5},
-    ]
+    assert archive.read(wanted).events.to_pylist() == [{"t": 1, "k": 5, "x": None}, {"t": 2, "k": 5, "x": 0.5}]
 
 
 def test_a_damaged_and_a_missing_file_are_named(tmp_path: Path) -> None:
@@ -284,9 +270,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("arguments", "problem"), WRONG.values(), ids=WRONG)
-def test_wrong_arguments_say_what_to_do(
-    tmp_path: Path, arguments: dict[str, Any], problem: str
-) -> None:
+def test_wrong_arguments_say_what_to_do(tmp_path: Path, arguments: dict[str, Any], problem: str) -> None:
     pq.write_table(_simple(), tmp_path / "a.parquet")
     for place in (tmp_path, _simple()):
         with pytest.raises(ensue.EventError) as raised:
@@ -363,9 +347,7 @@ def test_the_last_event_is_known_exactly(tmp_path, intervals):
     last = datetime(2026, 3, 1, 12, 0, 0, 1_234)
     events = pa.table(
         {
-            "b": pa.array(
-                [last - timedelta(hours=2), last - timedelta(hours=3)], pa.timestamp("us")
-            ),
+            "b": pa.array([last - timedelta(hours=2), last - timedelta(hours=3)], pa.timestamp("us")),
             "t": pa.array([last - timedelta(hours=1), last], pa.timestamp("us")),
             "k": ["x", "y"],
         }

@@ -14,9 +14,7 @@ from support.streams import STAMPS, WHOLE, Nature
 
 pytestmark = pytest.mark.spark
 
-KEYED = (
-    "SEQ(B b) LEFT JOIN ARCHIVE old SEQ(A p, B q) WITHIN 6 RANGE 60 BEFORE START LAST 2 ON [k] "
-)
+KEYED = "SEQ(B b) LEFT JOIN ARCHIVE old SEQ(A p, B q) WITHIN 6 RANGE 60 BEFORE START LAST 2 ON [k] "
 NAMED = {"time": "t", "type": "type"}
 
 
@@ -41,9 +39,7 @@ def shown(row: dict) -> str:
     return re.sub(r", tzinfo=[^)]*\)\)", ")", repr(row))  # Spark's timestamps have a zone
 
 
-EVERY_OTHER = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "lazy", "archive_first")
-]
+EVERY_OTHER = [pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "lazy", "archive_first")]
 
 
 @pytest.fixture
@@ -73,9 +69,7 @@ def test_all_accesses_find_what_is_found_in_one_process(spark, tmp_path, access)
 def test_events_belong_to_the_archive_too(spark, kind):
     live, past = events(60, 35, 1), events(80, 0, 2)  # the first events are in both
     given = {"time": "t", "type": "type", "key": "k"}
-    expected = ensue.match(
-        live, KEYED, archives={"old": ensue.archive(past, **given)}, archive="old", **NAMED
-    )
+    expected = ensue.match(live, KEYED, archives={"old": ensue.archive(past, **given)}, archive="old", **NAMED)
     place = past if kind == "table" else spark.createDataFrame(past)
     archives = {"old": ensue.archive(place, **given)}
     frame = spark.createDataFrame(live)
@@ -109,9 +103,7 @@ def test_a_dataframe_that_is_joined_by_another_key_goes_to_one_task(spark):
     from ensue.backends.spark.frames import WholeStreamWarning
 
     live, past = events(40, 40, 1), events(40, 0, 2)
-    query = (
-        "SEQ(A a, B b) WHERE [k] WITHIN 3 JOIN ARCHIVE old SEQ(A p) RANGE 90 BEFORE START LAST 1"
-    )
+    query = "SEQ(A a, B b) WHERE [k] WITHIN 3 JOIN ARCHIVE old SEQ(A p) RANGE 90 BEFORE START LAST 1"
     expected = ensue.match(live, query, archives={"old": ensue.archive(past, **NAMED)}, **NAMED)
     assert expected.num_rows
     archives = {"old": ensue.archive(spark.createDataFrame(past), **NAMED)}
@@ -125,19 +117,14 @@ def test_a_dataframe_that_is_joined_by_another_key_goes_to_one_task(spark):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_queries_find_what_is_found_in_one_process(spark, seed):
     random = Random(seed)
-    story = random_story(
-        random, Nature(time=(WHOLE, STAMPS)[seed % 2], nulls_from=(None, 2)[seed // 3])
-    )
+    story = random_story(random, Nature(time=(WHOLE, STAMPS)[seed % 2], nulls_from=(None, 2)[seed // 3]))
     named = {"time": story.nature.columns, "type": "type"}
     tables = {n: ensue.archive(t, key="k", **named) for n, t in story.archives.items()}
     own = {} if story.own is None else {"archive": story.own}
     expected = ensue.match(story.live, story.text, archives=tables, **named, **own)
     frame = spark.createDataFrame(story.live)
     same(ensue.match(frame, story.text, archives=tables, **named, **own), expected)
-    frames = {
-        n: ensue.archive(spark.createDataFrame(t), key="k", **named)
-        for n, t in story.archives.items()
-    }
+    frames = {n: ensue.archive(spark.createDataFrame(t), key="k", **named) for n, t in story.archives.items()}
     same(ensue.match(frame, story.text, archives=frames, **named, **own), expected)
 
 

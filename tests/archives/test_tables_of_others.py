@@ -54,9 +54,7 @@ def wishes(draw: st.DrawFn) -> ArchiveRead:
     times = st.one_of(st.none(), st.integers(0, 9_999))
     stretches = draw(st.lists(st.tuples(st.sampled_from(values), times, times), max_size=20))
     at = lambda t: None if t is None else T0 + timedelta(microseconds=t)
-    return ArchiveRead(
-        pieces(*((k, at(s), at(u)) for k, s, u in stretches), key=kind, time=INSTANT), field
-    )
+    return ArchiveRead(pieces(*((k, at(s), at(u)) for k, s, u in stretches), key=kind, time=INSTANT), field)
 
 
 def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead) -> None:
@@ -64,9 +62,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead) -> 
         found = replace(archive, engine=engine).read(wanted).events
         expected = asked(rows, wanted)
         # files of one commit have no order of their own
-        assert sorted(found.to_pylist(), key=lambda r: r["x"]) == sorted(
-            expected, key=lambda r: r["x"]
-        )
+        assert sorted(found.to_pylist(), key=lambda r: r["x"]) == sorted(expected, key=lambda r: r["x"])
         assert [r["t"] for r in found.to_pylist()] == [r["t"] for r in expected]
 
 
@@ -104,9 +100,7 @@ def _of_key(key: str, since: datetime | None = None, until: datetime | None = No
 
 
 @ENGINES
-def test_delta_cuts_times_to_milliseconds_and_no_event_is_lost(
-    tmp_path: Path, engine: str
-) -> None:
+def test_delta_cuts_times_to_milliseconds_and_no_event_is_lost(tmp_path: Path, engine: str) -> None:
     late = T0 + timedelta(microseconds=1_999)
     rows = pa.table({"t": pa.array([T0, late], INSTANT), "k": ["a", "a"]})
     deltalake.write_deltalake(tmp_path, rows)
@@ -140,9 +134,7 @@ def test_a_version_that_was_vacuumed_is_named(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path, rows, mode="overwrite")
     table = deltalake.DeltaTable(tmp_path)
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(
-        ensue.EventError, match=r"version 0 of .*vacuumed(?s:.*)hint: take a newer"
-    ):
+    with pytest.raises(ensue.EventError, match=r"version 0 of .*vacuumed(?s:.*)hint: take a newer"):
         archive.read(_of_key("a"))
 
 
@@ -177,18 +169,12 @@ def test_a_column_that_came_later_is_null_in_older_files(tmp_path: Path, engine:
     assert archive.read(_of_key("a")).events.column("y").to_pylist() == [None, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("package", "kind"), [("deltalake", "Delta"), ("pyiceberg.table", "Iceberg")]
-)
-def test_a_missing_package_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, kind: str
-) -> None:
+@pytest.mark.parametrize(("package", "kind"), [("deltalake", "Delta"), ("pyiceberg.table", "Iceberg")])
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, kind: str) -> None:
     (tmp_path / "_delta_log").mkdir()
     place = tmp_path if kind == "Delta" else tmp_path / "0.metadata.json"
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        ensue.EventError, match=r"which is not installed\n  hint: pip install .*archive\]"
-    ):
+    with pytest.raises(ensue.EventError, match=r"which is not installed\n  hint: pip install .*archive\]"):
         ensue.archive(place, time="t")
 
 
@@ -212,9 +198,7 @@ def _deletion_vector(*rows: int) -> str:
     bitmap += struct.pack(f"<{len(rows)}H", *rows)
     data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
     data += b"\0" * (-len(data) % 4)
-    letters = (
-        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-    )
+    letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     text = ""
     for (word,) in struct.iter_unpack(">I", data):
         text += "".join(letters[word // 85**power % 85] for power in (4, 3, 2, 1, 0))

@@ -44,8 +44,7 @@ EVERY = ArchiveRead(pieces((None, None, None), key=pa.null(), time=INSTANT))
 
 def rows_of(numbers: list[tuple[int, str | None, int | None]], first: int = 0) -> pa.Table:
     rows = [
-        {"t": T0 + timedelta(microseconds=t), "k": k, "n": n, "x": first + x}
-        for x, (t, k, n) in enumerate(numbers)
+        {"t": T0 + timedelta(microseconds=t), "k": k, "n": n, "x": first + x} for x, (t, k, n) in enumerate(numbers)
     ]
     return pa.Table.from_pylist(rows, SCHEMA)
 
@@ -53,9 +52,7 @@ def rows_of(numbers: list[tuple[int, str | None, int | None]], first: int = 0) -
 numbers = st.lists(
     st.tuples(
         st.integers(0, 3_000_000),
-        st.sampled_from(
-            ["a", "b", "c", "a long name, longer than what statistics keep of it", None]
-        ),
+        st.sampled_from(["a", "b", "c", "a long name, longer than what statistics keep of it", None]),
         st.sampled_from([1, 2, None]),
     ),
     max_size=25,
@@ -67,16 +64,12 @@ def wishes(names: list[Any], kind: pa.DataType, field: str) -> st.SearchStrategy
     at = lambda t: None if t is None else T0 + timedelta(microseconds=t)
     stretches = st.lists(st.tuples(st.sampled_from(names), times, times), max_size=25)
     return stretches.map(
-        lambda some: ArchiveRead(
-            pieces(*((k, at(s), at(u)) for k, s, u in some), key=kind, time=INSTANT), field
-        )
+        lambda some: ArchiveRead(pieces(*((k, at(s), at(u)) for k, s, u in some), key=kind, time=INSTANT), field)
     )
 
 
 wanted = st.one_of(
-    wishes(
-        ["a", "c", "zz", "a long name, longer than what statistics keep of it"], pa.string(), "k"
-    ),
+    wishes(["a", "c", "zz", "a long name, longer than what statistics keep of it"], pa.string(), "k"),
     wishes([1, 2, 3], pa.int32(), "n"),
 )
 
@@ -85,10 +78,7 @@ wanted = st.one_of(
 @settings(max_examples=25, deadline=None)
 @given(parts=st.lists(numbers, min_size=1, max_size=4), asked_for=wanted, compacted=st.booleans())
 def test_what_was_written_is_read(
-    key: tuple[str, ...],
-    parts: list[list[tuple[int, str | None, int | None]]],
-    asked_for: ArchiveRead,
-    compacted: bool,
+    key: tuple[str, ...], parts: list[list[tuple[int, str | None, int | None]]], asked_for: ArchiveRead, compacted: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as place:
         archive = create(place, SCHEMA, time="t", key=key, buckets=4)
@@ -164,9 +154,7 @@ def test_another_layout_than_the_checkpoints_is_refused(tmp_path: Path) -> None:
     require_same_archive(sixteen, sixteen.described())
     with pytest.raises(ensue.StateError, match=r"has buckets 8, and the checkpoint(?s:.*) 16"):
         require_same_archive(eight, sixteen.described())
-    with pytest.raises(
-        ensue.StateError, match=r"is not the table that the checkpoint(?s:.*)hint: "
-    ):
+    with pytest.raises(ensue.StateError, match=r"is not the table that the checkpoint(?s:.*)hint: "):
         require_same_archive(twin, sixteen.described())
 
 
@@ -203,9 +191,7 @@ def test_archives_are_compacted_while_they_are_written(archive: FileArchive) -> 
         [("t", "ascending"), ("x", "ascending"), ("k", "ascending")]
     )
     assert ordered
-    assert ordered.equals(
-        expected.sort_by([("t", "ascending"), ("x", "ascending"), ("k", "ascending")])
-    )
+    assert ordered.equals(expected.sort_by([("t", "ascending"), ("x", "ascending"), ("k", "ascending")]))
 
 
 def _compacting(place: str, writer: Any) -> CompactionResult:
@@ -222,9 +208,7 @@ def test_those_who_append_at_once_number_their_events_apart(archive: FileArchive
     assert sorted(table.column("__order").to_pylist()) == list(range(300))
 
 
-def test_a_full_disk_leaves_nothing_behind(
-    archive: FileArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing_behind(archive: FileArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = written_files._write_file, []
 
     def full(*arguments: Any) -> int:
@@ -244,9 +228,7 @@ def test_a_full_disk_leaves_nothing_behind(
     assert archive.read(EVERY).events.equals(_many())
 
 
-def test_a_commit_that_fails_commits_nothing(
-    archive: FileArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_fails_commits_nothing(archive: FileArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -262,9 +244,7 @@ def test_files_are_sorted_and_lie_apart(archive: FileArchive) -> None:
     assert (layout.buckets, layout.sorted_by) == (16, ("k", "t"))
     assert layout.partitioned_by == ("__day", "__bucket")
     assert layout.clustered
-    wanted = ArchiveRead(
-        pieces(("k3", T0, T0 + timedelta(hours=1)), key=pa.string(), time=INSTANT), "k"
-    )
+    wanted = ArchiveRead(pieces(("k3", T0, T0 + timedelta(hours=1)), key=pa.string(), time=INSTANT), "k")
     found = archive.read(wanted)
     assert 0 < found.files <= 2, "an hour of one object is in a file for each day it touches"
 

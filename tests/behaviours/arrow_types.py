@@ -29,9 +29,7 @@ class Case:
     by_reference: str | None = None  # by the semantics alone, whose values are Python's
 
     def reason(self, runner: Any) -> str | None:
-        return (
-            self.by_reference if runner.name == "semantics" and not self.refused else self.refused
-        )
+        return self.by_reference if runner.name == "semantics" and not self.refused else self.refused
 
 
 def counts(type: pa.DataType, values: list[int | None]) -> pa.Array:
@@ -58,35 +56,17 @@ CASES: dict[str, Case] = {
     "uint64": Case(pa.array([0, None, 2**53 + 1, MAX], pa.uint64())),
     "uint64 beyond": Case(pa.array([0, None, MAX, 2**63, 2**64 - 1], pa.uint64()), BEYOND_64),
     "float16": Case(pa.array(np.array([-INF, -65504, -0.0, HALF, 0.0, INF, NAN], np.float16))),
-    "float32": Case(
-        pa.array([-INF, -3.4028234663852886e38, 1e-45, -0.0, 0.0, None, INF, NAN], pa.float32())
-    ),
-    "float64": Case(
-        pa.array([-INF, -1.7976931348623157e308, -5e-324, -0.0, 0.0, 5e-324, None, INF, NAN])
-    ),
-    "decimal32": Case(
-        decimals(pa.decimal32(9, 2), ["-9999999.99", "0.00", None, "0.10", "9999999.99"])
-    ),
+    "float32": Case(pa.array([-INF, -3.4028234663852886e38, 1e-45, -0.0, 0.0, None, INF, NAN], pa.float32())),
+    "float64": Case(pa.array([-INF, -1.7976931348623157e308, -5e-324, -0.0, 0.0, 5e-324, None, INF, NAN])),
+    "decimal32": Case(decimals(pa.decimal32(9, 2), ["-9999999.99", "0.00", None, "0.10", "9999999.99"])),
     "decimal64": Case(decimals(pa.decimal64(18, 4), ["-99999999999.9999", "0.1", None, "0.3"])),
     "decimal64 long": Case(decimals(pa.decimal64(18, 4), ["99999999999999.9999", "0.1"]), DIGITS),
-    "decimal128": Case(
-        decimals(pa.decimal128(38, 18), ["-0.123456789012345", "1234.56", None, "0.1"])
-    ),
-    "decimal128 whole": Case(
-        decimals(pa.decimal128(20, 0), [str(2**53 - 1), str(2**53), "0", str(10**19)])
-    ),
-    "decimal128 beyond": Case(
-        decimals(pa.decimal128(20, 0), [str(2**53), str(2**53 + 1), None]), DIGITS
-    ),
-    "decimal128 long": Case(
-        decimals(pa.decimal128(38, 18), ["0.1234567890123456", "0.1"]), DIGITS
-    ),
-    "decimal128 negative scale": Case(
-        decimals(pa.decimal128(5, -2), ["-9999900", "100", None, "0"])
-    ),
-    "decimal256": Case(
-        decimals(pa.decimal256(76, 3), ["-0.001", None, "123456789012.345", "1e20"])
-    ),
+    "decimal128": Case(decimals(pa.decimal128(38, 18), ["-0.123456789012345", "1234.56", None, "0.1"])),
+    "decimal128 whole": Case(decimals(pa.decimal128(20, 0), [str(2**53 - 1), str(2**53), "0", str(10**19)])),
+    "decimal128 beyond": Case(decimals(pa.decimal128(20, 0), [str(2**53), str(2**53 + 1), None]), DIGITS),
+    "decimal128 long": Case(decimals(pa.decimal128(38, 18), ["0.1234567890123456", "0.1"]), DIGITS),
+    "decimal128 negative scale": Case(decimals(pa.decimal128(5, -2), ["-9999900", "100", None, "0"])),
+    "decimal256": Case(decimals(pa.decimal256(76, 3), ["-0.001", None, "123456789012.345", "1e20"])),
     "decimal256 beyond": Case(decimals(pa.decimal256(76, 0), [str(10**75 + 1), "1"]), DIGITS),
     "bool": Case(pa.array([True, None, False])),
     "string": Case(pa.array(["", "a", None, "A", "é", "\U0001f600", "a\0"])),
@@ -106,16 +86,12 @@ CASES: dict[str, Case] = {
     "timestamp s": Case(counts(pa.timestamp("s"), [-62_135_596_800, 0, None, 253_402_300_799])),
     "timestamp s far": Case(counts(pa.timestamp("s"), [-FAR_S, 0, FAR_S]), None, PYTHON),
     "timestamp s ends": Case(counts(pa.timestamp("s"), [MIN, 0, None, MAX]), FAR),
-    "timestamp ms": Case(
-        counts(pa.timestamp("ms", "Europe/Berlin"), [-1, 0, None, 253_402_000_000_000])
-    ),
+    "timestamp ms": Case(counts(pa.timestamp("ms", "Europe/Berlin"), [-1, 0, None, 253_402_000_000_000])),
     "timestamp ms ends": Case(counts(pa.timestamp("ms", "UTC"), [MIN, MAX]), FAR),
     "timestamp us": Case(counts(pa.timestamp("us", "UTC"), [-62_135_596_800_000_000, 0, None, 1])),
     "timestamp us ends": Case(counts(pa.timestamp("us"), [MIN, 0, None, MAX]), None, PYTHON),
     "timestamp ns": Case(counts(pa.timestamp("ns"), [-1000, 0, None, 9_223_372_036_854_775_000])),
-    "timestamp ns ends": Case(
-        counts(pa.timestamp("ns", "UTC"), [MIN, 0, None, 1, MAX]), None, PYTHON
-    ),
+    "timestamp ns ends": Case(counts(pa.timestamp("ns", "UTC"), [MIN, 0, None, 1, MAX]), None, PYTHON),
     "duration s": Case(counts(pa.duration("s"), [-9_000_000_000_000, 0, None, 9_000_000_000_000])),
     "duration s ends": Case(counts(pa.duration("s"), [MIN, 0, MAX]), FAR),
     "duration ms": Case(counts(pa.duration("ms"), [-(2**53), 0, None, 2**53 + 1])),
@@ -123,24 +99,17 @@ CASES: dict[str, Case] = {
     "duration us": Case(counts(pa.duration("us"), [MIN, MIN + 1, 0, None, MAX - 1, MAX])),
     "duration ns": Case(counts(pa.duration("ns"), [-1000, 0, None, 9_223_372_036_854_775_000])),
     "duration ns ends": Case(counts(pa.duration("ns"), [MIN, 0, None, MAX]), None, PYTHON),
-    "interval": Case(
-        pa.array([(1, 2, 3), None, (0, 0, MAX)], pa.month_day_nano_interval()), NESTED
-    ),
+    "interval": Case(pa.array([(1, 2, 3), None, (0, 0, MAX)], pa.month_day_nano_interval()), NESTED),
     "dictionary of string": Case(pa.array(["b", "a", None, "b"]).dictionary_encode()),
     "dictionary of int64": Case(pa.array([MAX, MAX - 1, None, MIN]).dictionary_encode()),
-    "dictionary of uint64": Case(
-        pa.array([2**64 - 1, 1, None], pa.uint64()).dictionary_encode(), BEYOND_64
-    ),
+    "dictionary of uint64": Case(pa.array([2**64 - 1, 1, None], pa.uint64()).dictionary_encode(), BEYOND_64),
     "dictionary of decimal": Case(
-        decimals(pa.decimal128(20, 0), [str(2**53), str(2**53 + 1), None]).dictionary_encode(),
-        DIGITS,
+        decimals(pa.decimal128(20, 0), [str(2**53), str(2**53 + 1), None]).dictionary_encode(), DIGITS
     ),
     "dictionary of timestamp": Case(counts(pa.timestamp("ms"), [0, None, 5]).dictionary_encode()),
     "dictionary of float64": Case(pa.array([0.5, NAN, None, INF]).dictionary_encode()),
     "list": Case(pa.array([[1], [], None, [MAX, None]], pa.list_(pa.int64())), NESTED),
-    "struct": Case(
-        pa.array([{"k": 2**63}, None, {"k": None}], pa.struct([("k", pa.uint64())])), NESTED
-    ),
+    "struct": Case(pa.array([{"k": 2**63}, None, {"k": None}], pa.struct([("k", pa.uint64())])), NESTED),
     "map": Case(pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())), NESTED),
     "null": Case(pa.nulls(3)),
     "uuid": Case(pa.array([b"0123456789abcdef", None, b"\0" * 16], pa.uuid()), NESTED),
@@ -207,6 +176,4 @@ EVERY_DAY = (
 def cases(names: Any = tuple(CASES)) -> Any:
     """The names of types as parameters of a test; the less telling ones take their time."""
     slow = [() if name in EVERY_DAY else (pytest.mark.slow,) for name in names]
-    return pytest.mark.parametrize(
-        "name", [pytest.param(n, marks=m) for n, m in zip(names, slow, strict=True)]
-    )
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in zip(names, slow, strict=True)])

@@ -101,12 +101,7 @@ def test_chosen_when_it_is_known(matched):
 
 def test_events_that_last(runner):
     events = pa.table(
-        {
-            "from": [1, 3, 1, 3, 10],
-            "to": [2, 4, 5, 6, 10],
-            "type": ["A", "A", "B", "B", "X"],
-            "n": range(5),
-        }
+        {"from": [1, 3, 1, 3, 10], "to": [2, 4, 5, 6, 10], "type": ["A", "A", "B", "B", "X"], "n": range(5)}
     )
     # the b of 1 to 5 begins too early, that of 3 to 6 is inside
     query = "AND(A a, !B b FROM a.end TO a.end + 4)"

@@ -91,9 +91,7 @@ def test_several_at_once(runner):
 
 
 def test_over_nothing_count_is_zero_and_the_others_null(runner):
-    query = (
-        "SEQ(A a, C* c[], B b) WHERE a.x = 3 RETURN count(c) AS n, sum(c.x) AS s, avg(c.x) AS m"
-    )
+    query = "SEQ(A a, C* c[], B b) WHERE a.x = 3 RETURN count(c) AS n, sum(c.x) AS s, avg(c.x) AS m"
     (row,) = runner.match(EVENTS, query, time="at", type="type").to_pylist()
     assert (row["n"], row["s"], row["m"]) == (0, None, None)
 
@@ -133,13 +131,7 @@ def test_running_sums(matched):
 def test_running_counts(matched):
     query = "SEQ(A+ a[], B b) WHERE a[i].x = count(a[..i-1])"
     # holds from the second element on
-    assert matched(query, "AAAB", x=[7, 1, 2, 0]) == [
-        ((0,), 3),
-        ((0, 1), 3),
-        ((0, 1, 2), 3),
-        ((1,), 3),
-        ((2,), 3),
-    ]
+    assert matched(query, "AAAB", x=[7, 1, 2, 0]) == [((0,), 3), ((0, 1), 3), ((0, 1, 2), 3), ((1,), 3), ((2,), 3)]
 
 
 def test_nulls_are_passed_over(matched):

@@ -15,9 +15,7 @@ def rows(runner, query, events=EVENTS, **options):
     """The rows without ids, those of a match together, and how many matches there are."""
     options = {"time": "at", "type": "type"} | options
     found = runner.match(events, query, **options)
-    listed = sorted(
-        found.to_pylist(), key=lambda r: (r["end"], r["start"], r["match_id"], r["position"])
-    )
+    listed = sorted(found.to_pylist(), key=lambda r: (r["end"], r["start"], r["match_id"], r["position"]))
     ids = {row.pop("match_id") for row in listed}
     return listed, len(ids)
 
@@ -37,10 +35,7 @@ def test_a_row_for_each_event(runner):
 def test_what_return_lists_is_the_same_in_all_rows(runner):
     query = "SEQ(A a, B b) WITHIN 1 RETURN a.id AS first, b.id - a.id AS more ALL EVENTS"
     found, _ = rows(runner, query)
-    assert [(r["variable"], r["first"], r["more"], r["id"]) for r in found] == [
-        ("a", 6, 1, 6),
-        ("b", 6, 1, 7),
-    ]
+    assert [(r["variable"], r["first"], r["more"], r["id"]) for r in found] == [("a", 6, 1, 6), ("b", 6, 1, 7)]
 
 
 def test_a_column_of_events_whose_name_is_taken(runner):
@@ -51,10 +46,7 @@ def test_a_column_of_events_whose_name_is_taken(runner):
 def test_events_that_last_have_times_of_their_own(runner):
     events = pa.table({"start": [0, 2], "end": [1, 3], "type": list("AB")})
     found, _ = rows(runner, "SEQ(A a, B b) RETURN ALL EVENTS", events, time=("start", "end"))
-    assert [(r["start"], r["end"], r["event_start"], r["event_end"]) for r in found] == [
-        (0, 3, 0, 1),
-        (0, 3, 2, 3),
-    ]
+    assert [(r["start"], r["end"], r["event_start"], r["event_end"]) for r in found] == [(0, 3, 0, 1), (0, 3, 2, 3)]
 
 
 def test_rows_are_in_the_order_of_time(runner):
@@ -74,10 +66,7 @@ def test_negated_events_have_no_row(runner):
 
 @pytest.mark.everywhere(slow=True)
 def test_tables_of_different_columns(runner):
-    tables = {
-        "A": pa.table({"at": [1], "x": [5]}),
-        "B": pa.table({"at": [3], "y": ["u"], "x": [0.5]}),
-    }
+    tables = {"A": pa.table({"at": [1], "x": [5]}), "B": pa.table({"at": [3], "y": ["u"], "x": [0.5]})}
     found, _ = rows(runner, "SEQ(A a, B b) RETURN ALL EVENTS", tables, type=None)
     assert [(row["at"], row["x"], row["y"]) for row in found] == [(1, 5.0, None), (3, 0.5, "u")]
 

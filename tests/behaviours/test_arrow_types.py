@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.behaviours.arrow_types import (
-    CASES,
-    MAX,
-    MIN,
-    NESTED,
-    cases,
-    pairs,
-    stream,
-    that_hold,
-    truth,
-)
+from tests.behaviours.arrow_types import CASES, MAX, MIN, NESTED, cases, pairs, stream, that_hold, truth
 
 from ensue.errors import EventError, QueryError
 
@@ -62,15 +52,12 @@ def all_types(names: list[str]) -> tuple[pa.Table, dict[str, pa.Array]]:
 def test_results_come_out_as_they_went_in(runner, names):
     table, columns = all_types(names)
     returned = ", ".join(
-        f"a.{x} AS {x}, first(a.{x}) AS f{x}, last(b.{x}) AS l{x}, count(b.{x}) AS n{x}, "
-        f"a.{x} IS NULL AS missing{x}"
+        f"a.{x} AS {x}, first(a.{x}) AS f{x}, last(b.{x}) AS l{x}, count(b.{x}) AS n{x}, a.{x} IS NULL AS missing{x}"
         for x in columns
     )
     # conditions hold of all pairs of the same row
     known = " and ".join(f"(a.{x} IS NOT NULL) = b.known{x[1:]}" for x in columns)
-    query = (
-        f"SEQ(A a, B b) WHERE a.row = b.row and {known} RETURN a.row AS row, b AS b, {returned}"
-    )
+    query = f"SEQ(A a, B b) WHERE a.row = b.row and {known} RETURN a.row AS row, b AS b, {returned}"
     found = runner.match(table, query, time="t", type="type")
     assert sorted(found["row"].to_pylist()) == list(range(len(table) // 2))
     order = np.argsort(found["row"].to_numpy())
@@ -108,9 +95,7 @@ def test_conditions_on_one_event_and_along_a_kleene_variable(name, runner):
     """`x = x` of one event, and a chain of ascending values."""
     case = CASES[name]
     values, table = truth(case.array), stream(case.array)
-    chain = (
-        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a[i].x > a[i-1].x and b.row = 0 }"
-    )
+    chain = "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a[i].x > a[i-1].x and b.row = 0 }"
     if case.reason(runner):
         with pytest.raises((EventError, QueryError), match=case.reason(runner)):
             pairs(runner, table, "a.x = a.x")
@@ -145,9 +130,7 @@ COMPARED = [name for name, case in CASES.items() if not case.refused]
 @pytest.mark.parametrize("names", alike(COMPARED), ids=["nanoseconds", "others"])
 def test_least_and_greatest(runner, names):
     table, columns = all_types(names)
-    aggregates = ", ".join(
-        f"min(a.{x}) AS l{x}, max(a.{x}) AS h{x}, count(a.{x}) AS n{x}" for x in columns
-    )
+    aggregates = ", ".join(f"min(a.{x}) AS l{x}, max(a.{x}) AS h{x}, count(a.{x}) AS n{x}" for x in columns)
     found = runner.match(table, AGGREGATES % (len(table) // 2, aggregates), time="t", type="type")
     for name, array in columns.items():
         assert found[f"l{name}"].type == found[f"h{name}"].type == array.type
@@ -194,9 +177,7 @@ def test_sums_and_averages(name, runner):
     if pa.types.is_decimal(case.array.type):
         rounding = float(max(map(abs, known))) * 2**-52
         assert total.to_pylist()[0] == pytest.approx(float(sum(known)), abs=rounding)
-        assert found["mean"].to_pylist()[0] == pytest.approx(
-            float(sum(known) / len(known)), abs=rounding
-        )
+        assert found["mean"].to_pylist()[0] == pytest.approx(float(sum(known) / len(known)), abs=rounding)
         return
     scale = {"s": 10**6, "ms": 1000}.get(getattr(case.array.type, "unit", ""), 1)
     exact = int(sum(known)) * scale

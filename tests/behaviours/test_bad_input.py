@@ -27,9 +27,7 @@ def test_an_event_without_time_is_an_error(runner, bad):
 @pytest.mark.parametrize("bad", [None, float("nan")])
 def test_or_it_is_left_out_and_counted(runner, bad):
     with pytest.warns(UserWarning, match="1 events without usable time are left out"):
-        found = runner.match(
-            with_times(1.0, bad, 3.0), QUERY, time="at", type="type", bad_events="drop"
-        )
+        found = runner.match(with_times(1.0, bad, 3.0), QUERY, time="at", type="type", bad_events="drop")
     assert found.num_rows == 1
 
 
@@ -171,9 +169,7 @@ def test_a_column_with_a_name_of_ours_is_refused(runner, name):
         runner.match(events, QUERY, time="at", type="type")
 
 
-@pytest.mark.parametrize(
-    "option", [{"watermark": "10 seconds"}, {"late_events": "deliver"}, {"max_ahead": None}]
-)
+@pytest.mark.parametrize("option", [{"watermark": "10 seconds"}, {"late_events": "deliver"}, {"max_ahead": None}])
 def test_what_only_streams_take_is_refused_for_a_table(option):
     (name,) = option
     events = pa.table({"at": [1, 2], "type": ["A", "B"]})

@@ -22,9 +22,7 @@ def test_the_latest_may_share_events(matched):
 
 def test_compared_from_the_newest_to_the_oldest(matched):
     assert matched("SEQ(A a, B b, C c) CHOOSE LATEST", "AABABC") == [(3, 4, 5)]
-    assert matched(
-        "SEQ(A a, B b, C c) WHERE a.x = b.x CHOOSE LATEST", "ABABC", x=[1, 1, 2, 1, 0]
-    ) == [(0, 3, 4)]
+    assert matched("SEQ(A a, B b, C c) WHERE a.x = b.x CHOOSE LATEST", "ABABC", x=[1, 1, 2, 1, 0]) == [(0, 3, 4)]
 
 
 def test_more_events_win(matched):

@@ -37,9 +37,7 @@ def random_events(random: Random, size: int) -> pa.Table:
 QUICK = ("stacks", "negations", "a run", "aggregates")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in QUERIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in QUERIES])
 def test_machine_code_finds_the_same(name):
     events = random_events(Random(name), 60)
     wanted, *others = (

@@ -114,11 +114,7 @@ def answers(folder):
     """All answers of one Connect server, which starts and ends with its client."""
     source = str(Path(ensue.__file__).parent.parent)
     paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-    settings = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    settings = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": "127.0.0.1"}
     task = {"events": EVENTS.to_pylist(), "queries": QUERIES, "tables query": TABLES_QUERY}
     task |= {"folder": str(folder), "clause": CLAUSE, "counters": COUNTERS}
     ended = subprocess.run(

@@ -88,19 +88,12 @@ def test_exists_gives_one_row_for_each_last_event(rows):
 
 
 def test_exists_begins_with_the_last_of_its_matches(rows):
-    assert rows("SEQ(A a, B b, C c) RETURN EXISTS, c.x", "AABABC", x=range(6)) == [
-        {"start": 3, "end": 5, "x": 5}
-    ]
+    assert rows("SEQ(A a, B b, C c) RETURN EXISTS, c.x", "AABABC", x=range(6)) == [{"start": 3, "end": 5, "x": 5}]
 
 
 @pytest.mark.everywhere(slow=True)
 def test_limit_keeps_the_first_matches_of_each_last_event(matched):
-    assert matched("SEQ(A a, B b, C c) LIMIT 2", "AABBCC") == [
-        (0, 2, 4),
-        (0, 2, 5),
-        (0, 3, 4),
-        (0, 3, 5),
-    ]
+    assert matched("SEQ(A a, B b, C c) LIMIT 2", "AABBCC") == [(0, 2, 4), (0, 2, 5), (0, 3, 4), (0, 3, 5)]
 
 
 def test_the_first_match_takes_the_earliest_event_at_every_place(matched):
@@ -126,10 +119,7 @@ def test_the_id_of_a_count_is_that_of_its_query_and_last_event(runner):
 
 
 def test_tables_of_different_columns(runner):
-    tables = {
-        "A": pa.table({"at": [0, 1], "x": [1, 2]}),
-        "B": pa.table({"at": [2, 3], "y": [3, 4]}),
-    }
+    tables = {"A": pa.table({"at": [0, 1], "x": [1, 2]}), "B": pa.table({"at": [2, 3], "y": [3, 4]})}
     found = runner.match(tables, "OR(SEQ(A a, B b), SEQ(A c, A d)) RETURN COUNT(*)", time="at")
     assert sorted(found.column("count(*)").to_pylist()) == [1, 2, 2]
     assert len(set(found.column("match_id").to_pylist())) == 3

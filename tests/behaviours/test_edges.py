@@ -93,10 +93,7 @@ def test_an_event_that_a_greedy_loop_cannot_reach_any_more_bars_nothing(matched)
     query = "A a THEN NEXT (B b THEN)++ THEN NEXT C c"
     assert matched(query, "AXBBXBC") == [(0, (2, 3), 6)]
     assert matched("(B b THEN)++ THEN NEXT C c", "BXBC") == [((0,), 3), ((2,), 3)]
-    assert matched("A a THEN NEXT (B b THEN)++ THEN ANY C c", "ABXBCC") == [
-        (0, (1,), 4),
-        (0, (1,), 5),
-    ]
+    assert matched("A a THEN NEXT (B b THEN)++ THEN ANY C c", "ABXBCC") == [(0, (1,), 4), (0, (1,), 5)]
     # a B directly behind the loop is one that it takes
     assert matched("A a THEN NEXT (B b THEN)++ THEN NEXT B c", "ABBXB") == [(0, (1, 2), 4)]
     # and so for gaps of the stream, of the query's strategy, and of time
@@ -135,10 +132,7 @@ def test_a_loop_ends_at_an_event_with_one_of_several_conditions(matched):
     assert matched(query, "ABBBC", x=[1, 1, 2, 1, 0]) == [(0, (1, 2, 3), 4)]
     both = "A a THEN NEXT (B b THEN NEXT)++ UNTIL ((b.x + 1) > 2 and not b.x = 5) THEN NEXT C c"
     assert matched(both, "ABBBC", x=[1, 1, 5, 2, 0]) == [(0, (1, 2), 4)]
-    assert matched("SEQ(B+ b[] UNTIL (X | Y) u, C c) USING strict", "BBC") == [
-        ((0, 1), 2),
-        ((1,), 2),
-    ]
+    assert matched("SEQ(B+ b[] UNTIL (X | Y) u, C c) USING strict", "BBC") == [((0, 1), 2), ((1,), 2)]
 
 
 @pytest.mark.everywhere(slow=True)
@@ -214,12 +208,7 @@ def test_a_loop_says_how_one_event_follows_another(matched):
 def test_a_loop_of_any_events_in_a_query_of_next_ones(matched):
     query = "A a -> (B b THEN ANY)+ THEN ANY C c USING next"
     assert matched(query, "ABBC") == [(0, (1,), 3), (0, (1, 2), 3)]
-    assert matched(query, "ABBBC") == [
-        (0, (1,), 4),
-        (0, (1, 2), 4),
-        (0, (1, 2, 3), 4),
-        (0, (1, 3), 4),
-    ]
+    assert matched(query, "ABBBC") == [(0, (1,), 4), (0, (1, 2), 4), (0, (1, 2, 3), 4), (0, (1, 3), 4)]
 
 
 def test_a_group_says_how_one_time_follows_another(matched):

@@ -125,9 +125,7 @@ def test_partition_contiguity_takes_equalities_of_all_variables_as_its_key(match
         ("SEQ(A c, B a) WHERE {} AFTER MATCH SKIP PAST LAST EVENT", [(0, 2), (1, 3)], [(0, 2)]),
     ],
 )
-def test_equalities_change_neither_neighbours_nor_counts_nor_what_is_used_up(
-    matched, query, by_key, by_filter
-):
+def test_equalities_change_neither_neighbours_nor_counts_nor_what_is_used_up(matched, query, by_key, by_filter):
     assert matched(query.format("[k]"), "AABB", k=[1, 2, 1, 2]) == by_key
     assert matched(query.format("a.k = c.k"), "AABB", k=[1, 2, 1, 2]) == by_filter
 
@@ -162,9 +160,7 @@ class Chained:
             parts.append(self.absence())
         parts += [self.part(flat) for _ in range(self.random.choice((1, 1, 2)))]
         if flat and not self.negated and self.random.random() < 0.5:
-            follow = (
-                f"THEN {self.random.choice(('NEXT', 'ANY', 'STRICT'))} {p}" for p in parts[1:]
-            )
+            follow = (f"THEN {self.random.choice(('NEXT', 'ANY', 'STRICT'))} {p}" for p in parts[1:])
             return " ".join([parts[0], *follow])
         return f"{operator}({', '.join(parts)})"
 
@@ -208,17 +204,13 @@ def test_a_chain_of_equalities_means_the_key(round, monkeypatch):
         within = random.choice((" WITHIN 6", " WITHIN 3", " WITHIN 6 LIMIT 1"))
         events = random_events(random, 14, Nature(nulls_from=random.choice((None, 0))))
         shape = create_schema(events.schema, time="t", type="type", order=())
-        texts = [
-            f"{chained.pattern}{using} WHERE {key}{more}{within}"
-            for key in ("[k]", chained.chain())
-        ]
+        texts = [f"{chained.pattern}{using} WHERE {key}{more}{within}" for key in ("[k]", chained.chain())]
         try:
             queries = [compile_query(parse(text), shape) for text in texts]
         except QueryError:
             continue
         by_key, by_chain = (
-            semantics.find_matches(q.query, read_events(events, shape.schema, shape.unit))
-            for q in queries
+            semantics.find_matches(q.query, read_events(events, shape.schema, shape.unit)) for q in queries
         )
         assert by_chain == by_key, (seed, texts)
         counts = [match_in_order(query, events).num_rows for query in queries]
@@ -227,9 +219,7 @@ def test_a_chain_of_equalities_means_the_key(round, monkeypatch):
     assert found > 15
 
 
-THEFT = (
-    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE {} WITHIN 12 hours"
-)
+THEFT = "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE {} WITHIN 12 hours"
 READINGS = pa.table(
     {
         "ts": [datetime(2026, 1, 5, hour) for hour in (8, 8, 9, 10, 11, 12, 21)],

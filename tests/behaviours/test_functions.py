@@ -88,11 +88,7 @@ ROUNDED = ("cbrt",)  # NumPy's may differ in the last bit from Python's
 
 def of_places(record: ScalarFunction) -> bool:
     """Those have tests of their own (test_places.py), and so have zones (test_zones.py)."""
-    return (
-        record.gives is ValueKind.PLACE
-        or ArgumentType.PLACE in record.takes
-        or ArgumentType.ZONE in record.takes
-    )
+    return record.gives is ValueKind.PLACE or ArgumentType.PLACE in record.takes or ArgumentType.ZONE in record.takes
 
 
 def events() -> pa.Table:
@@ -167,8 +163,7 @@ def pairs(called: list[Called]) -> pa.Table:
     rows = events().to_pylist()
     both = [(row, rows[(k + step) % EVENTS]) for k, row in enumerate(rows) for step in STEPS]
     table = pa.Table.from_pylist(
-        [row | {"t": k, "type": "AB"[k % 2]} for k, row in enumerate(chain(*both))],
-        events().schema,
+        [row | {"t": k, "type": "AB"[k % 2]} for k, row in enumerate(chain(*both))], events().schema
     )
     table = table.append_column("pair", pa.array([k // 2 for k in range(len(table))]))
     for k, call in enumerate(called):
@@ -200,9 +195,7 @@ def check(runner: Any, *records: ScalarFunction) -> None:
 
 def check_returned(runner: Any, called: list[Called]) -> None:
     table = pairs(called)
-    returned = ", ".join(
-        f"{call.text} AS v{k}, b.meant{k} AS m{k}" for k, call in enumerate(called)
-    )
+    returned = ", ".join(f"{call.text} AS v{k}, b.meant{k} AS m{k}" for k, call in enumerate(called))
     found = runner.match(table, f"{PAIRS} RETURN {returned}", time="t", type="type")
     assert found.num_rows == len(table) // 2
     for k, call in enumerate(called):
@@ -249,9 +242,7 @@ def _square(value: object) -> int | float | None:
     return fit_int64(operand * operand) if isinstance(operand, int) else operand * operand
 
 
-PLAIN_SQUARE = ScalarFunction(
-    "square", (ArgumentType.NUMBER,), ResultType.COMPUTED, _square, aliases=("sq",)
-)
+PLAIN_SQUARE = ScalarFunction("square", (ArgumentType.NUMBER,), ResultType.COMPUTED, _square, aliases=("sq",))
 SQUARE = ScalarFunction(
     "square",
     (ArgumentType.NUMBER,),
@@ -267,9 +258,7 @@ MIDNIGHT = ScalarFunction(
     ValueKind.TIMESTAMP,
     lambda time: to_instant(time).replace(hour=0, minute=0, second=0, microsecond=0),
 )
-BACKWARDS = ScalarFunction(
-    "backwards", (ArgumentType.TEXT,), ValueKind.STRING, lambda text: str(text)[::-1]
-)
+BACKWARDS = ScalarFunction("backwards", (ArgumentType.TEXT,), ValueKind.STRING, lambda text: str(text)[::-1])
 NULLS = ScalarFunction(
     "nulls",
     (ArgumentType.ANY,),

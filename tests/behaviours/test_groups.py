@@ -12,12 +12,7 @@ NEXT = "SEQ({}, C c) WHERE skip_till_next_match({}, c) {{ 1 = 1 }}"
 
 @pytest.mark.everywhere(slow=True)
 def test_a_group_is_repeated_as_a_whole(matched):
-    assert matched("(A a, B b)+", "ABAB") == [
-        ((0,), (1,)),
-        ((0,), (3,)),
-        ((0, 2), (1, 3)),
-        ((2,), (3,)),
-    ]
+    assert matched("(A a, B b)+", "ABAB") == [((0,), (1,)), ((0,), (3,)), ((0, 2), (1, 3)), ((2,), (3,))]
 
 
 @pytest.mark.streams(slow=True)
@@ -28,11 +23,7 @@ def test_next_match_begins_another_time_where_it_can(matched):
 
 def test_an_event_that_only_the_part_behind_can_use_splits_the_match(matched):
     query = NEXT.format("(A a, B b)+", "a[], b[]")
-    assert matched(query, "ABCABC") == [
-        ((0,), (1,), 2),
-        ((0, 3), (1, 4), 5),
-        ((3,), (4,), 5),
-    ]
+    assert matched(query, "ABCABC") == [((0,), (1,), 2), ((0, 3), (1, 4), 5), ((3,), (4,), 5)]
 
 
 def test_inside_a_time_the_next_usable_event_is_used(matched):
@@ -52,8 +43,7 @@ def test_partition_contiguity_of_a_group(matched):
 
 
 @pytest.mark.parametrize(
-    ("quantifier", "counts"),
-    [("{2}", {2}), ("{2,3}", {2, 3}), ("{3,}", {3}), ("*", {0, 1, 2, 3}), ("{,1}", {0, 1})],
+    ("quantifier", "counts"), [("{2}", {2}), ("{2,3}", {2, 3}), ("{3,}", {3}), ("*", {0, 1, 2, 3}), ("{,1}", {0, 1})]
 )
 def test_how_many_times(matched, quantifier, counts):
     found = matched(f"SEQ((A a, B b){quantifier}, C c)", "ABABABC")
@@ -90,10 +80,7 @@ def test_a_kleene_variable_in_a_group_has_the_events_of_all_times(matched):
 
 def test_a_group_in_a_group(matched):
     query = "SEQ((A a, (B b, D d)+)+, C c) WHERE strict_contiguity(a[], b[], d[], c) { 1 = 1 }"
-    assert matched(query, "ABDBDABDC") == [
-        ((0, 5), (1, 3, 6), (2, 4, 7), 8),
-        ((5,), (6,), (7,), 8),
-    ]
+    assert matched(query, "ABDBDABDC") == [((0, 5), (1, 3, 6), (2, 4, 7), 8), ((5,), (6,), (7,), 8)]
 
 
 def test_what_can_be_divided_in_several_ways_is_one_match(matched):
@@ -127,10 +114,7 @@ def test_each_list_is_indexed_by_its_own_events(matched):
 def test_events_of_the_same_time(matched):
     query = NEXT.format("(A a, B b)+", "a[], b[]").replace("1 = 1", "b[i].x > a[i].x")
     # the B at 3 does not fit the A at 2
-    assert matched(query, "ABABBC", x=[1, 2, 5, 4, 6, 0]) == [
-        ((0, 2), (1, 4), 5),
-        ((2,), (4,), 5),
-    ]
+    assert matched(query, "ABABBC", x=[1, 2, 5, 4, 6, 0]) == [((0, 2), (1, 4), 5), ((2,), (4,), 5)]
 
 
 def test_the_time_before(matched):
@@ -147,10 +131,7 @@ def test_the_time_before(matched):
 def test_first_last_number_and_aggregates(matched):
     query = """SEQ((A a, B b)+, C c)
         WHERE a[1].x = 1 and b[b.LEN].x = 6 and count(a) = 2 and avg(a.x) > 2"""
-    assert matched(query, "ABABABC", x=[1, 2, 3, 4, 5, 6, 0]) == [
-        ((0, 4), (1, 5), 6),
-        ((0, 4), (3, 5), 6),
-    ]
+    assert matched(query, "ABABABC", x=[1, 2, 3, 4, 5, 6, 0]) == [((0, 4), (1, 5), 6), ((0, 4), (3, 5), 6)]
 
 
 def test_a_window_and_a_key(matched):
@@ -165,9 +146,7 @@ def test_a_negation_beside_a_group(matched):
 
 def test_events_that_last(runner):
     # the second A overlaps the first B
-    events = pa.table(
-        {"s": [1, 3, 4, 8, 10], "e": [2, 5, 6, 9, 11], "type": ["A", "B", "A", "B", "C"]}
-    )
+    events = pa.table({"s": [1, 3, 4, 8, 10], "e": [2, 5, 6, 9, 11], "type": ["A", "B", "A", "B", "C"]})
     query = "SEQ((A a, B b)+, C c) RETURN a[].s AS a, b[].s AS b"
     found = runner.match(events, query, time=("s", "e"), type="type").to_pylist()
     assert sorted((row["a"], row["b"]) for row in found) == [([1], [3]), ([1], [8]), ([4], [8])]
@@ -193,9 +172,7 @@ def test_a_reluctant_loop_at_the_end_takes_what_it_needs(matched):
     query = "SEQ(A a, {}) WHERE skip_till_next_match(a, b[]) {{ {} }}"
     assert matched(query.format("B+? b[]", "1 = 1"), "ABBB") == [(0, (1,))]
     assert matched(query.format("B{2,}? b[]", "1 = 1"), "ABBB") == [(0, (1, 2))]
-    assert matched(query.format("B+? b[]", "sum(b.x) > 2"), "ABBB", x=[0, 1, 2, 3]) == [
-        (0, (1, 2))
-    ]
+    assert matched(query.format("B+? b[]", "sum(b.x) > 2"), "ABBB", x=[0, 1, 2, 3]) == [(0, (1, 2))]
 
 
 @pytest.mark.everywhere(slow=True)
@@ -216,9 +193,7 @@ def test_greedy_and_reluctant_groups(matched):
 
 def test_loops_end_the_same_way_under_skip_till_any_match(matched):
     query = "SEQ(A{} a[], B b) WHERE a[i].x < 3"
-    assert matched(query.format("+?"), "AAB", x=[1, 2, 3]) == matched(
-        query.format("+"), "AAB", x=[1, 2, 3]
-    )
+    assert matched(query.format("+?"), "AAB", x=[1, 2, 3]) == matched(query.format("+"), "AAB", x=[1, 2, 3])
     both = "SEQ(A{} a[], A b)"
     assert matched(both.format("++"), "AAA") == []
     assert matched(both.format("+?"), "AAA") == [((0,), 1), ((0,), 2), ((1,), 2)]
@@ -243,11 +218,7 @@ def test_a_choice_inside_a_reluctant_time_is_not_its_end(matched):
         ("(A a, B b)*", "can match nothing at all", "+ in place of *"),
         ("(A a, B b)+ WHERE a.x > 3", "a stands for several events", "a[i].x for each"),
         ("(A a, B? b)+ WHERE a[i].x > b[i].x", "both run in the same condition", "avg(b.price)"),
-        (
-            "SEQ((A a, B b)+, C+ c[]) WHERE a[i].x > c[i].x",
-            "both run in the same condition",
-            "avg",
-        ),
+        ("SEQ((A a, B b)+, C+ c[]) WHERE a[i].x > c[i].x", "both run in the same condition", "avg"),
     ],
 )
 def test_what_a_group_cannot_be(query, problem, hint):
@@ -288,9 +259,7 @@ def test_groups_are_read_and_shown(text, shown):
 def test_groups_of_events_made_of_events():
     events = pa.table({"t": range(7), "type": list("ABCABCD")})
     pair = "EVENT P AS SEQ(A a, B b) WITHIN 1;"
-    found = ensue.match(
-        events, f"{pair} SEQ((P p, C c)+, D d) RETURN p[].start AS p", time="t", type="type"
-    )
+    found = ensue.match(events, f"{pair} SEQ((P p, C c)+, D d) RETURN p[].start AS p", time="t", type="type")
     assert sorted(found["p"].to_pylist()) == [[0], [0], [0, 3], [3]]
     with pytest.raises(ensue.QueryError, match="groups of single events"):
         ensue.match(events, f"{pair} SEQ((P p, C? c)+, D d)", time="t", type="type")

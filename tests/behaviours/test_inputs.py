@@ -181,9 +181,7 @@ def test_polars_categories():
 def test_a_relation_of_duckdb_gives_one_on_the_same_connection():
     with duckdb.connect() as connection:
         connection.register("given", EVENTS)
-        connection.execute(
-            "CREATE TABLE events AS FROM given; CREATE TABLE named AS SELECT 1 AS x"
-        )
+        connection.execute("CREATE TABLE events AS FROM given; CREATE TABLE named AS SELECT 1 AS x")
         relation = connection.table("events")
         assert answer(relation, duckdb.DuckDBPyRelation) == [{"x": 1, "y": 3}]
         found = ensue.match(relation, QUERY, time="at", type="type")
@@ -201,11 +199,7 @@ def test_a_relation_whose_connection_sees_no_variables_says_what_to_do():
 
 @pytest.mark.parametrize(
     ("made", "kind"),
-    [
-        (pa.Table.to_pandas, pd.DataFrame),
-        (pl.from_arrow, pl.DataFrame),
-        (lambda t: t.to_batches()[0], pa.Table),
-    ],
+    [(pa.Table.to_pandas, pd.DataFrame), (pl.from_arrow, pl.DataFrame), (lambda t: t.to_batches()[0], pa.Table)],
     ids=["pandas", "Polars", "Arrow"],
 )
 def test_several_tables_several_queries_several_levels_are_of_the_common_kind(made, kind):
@@ -373,10 +367,7 @@ def test_a_dict_takes_no_type_column():
 
 
 def test_integers_and_reals_share_a_column(runner):
-    tables = {
-        "A": pa.table({"at": [1], "v": [1]}),
-        "B": pa.table({"at": [2], "v": [1.5]}),
-    }
+    tables = {"A": pa.table({"at": [1], "v": [1]}), "B": pa.table({"at": [2], "v": [1.5]})}
     found = runner.match(tables, "SEQ(A a, B b) WHERE a.v < b.v", time="at")
     assert found.num_rows == 1
 

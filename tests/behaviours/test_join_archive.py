@@ -67,10 +67,7 @@ def test_anti_keeps_only_those(joined):
 
 @pytest.mark.everywhere
 def test_last_takes_the_latest(joined):
-    assert joined(f"{BEFORE} LAST 2", "A", past="BBB", past_at=[96, 98, 97]) == [
-        (0, 1001),
-        (0, 1002),
-    ]
+    assert joined(f"{BEFORE} LAST 2", "A", past="BBB", past_at=[96, 98, 97]) == [(0, 1001), (0, 1002)]
 
 
 @pytest.mark.parametrize("access", ["lazy", "grouped", "eager"])
@@ -104,9 +101,7 @@ def test_of_the_same_time_the_order_columns_decide_which_is_the_latest(order, ac
 
 def test_conditions_between_the_sides(joined):
     query = f"{BEFORE} ON b.x < a.x"
-    found = joined(
-        query, "AA", x=[2, 5], past="BBB", past_at=[97, 98, 99], past_columns={"x": [1, 3, None]}
-    )
+    found = joined(query, "AA", x=[2, 5], past="BBB", past_at=[97, 98, 99], past_columns={"x": [1, 3, None]})
     assert found == [(0, 1000), (1, 1000), (1, 1001)]
 
 
@@ -126,10 +121,7 @@ def test_consecutive_patterns_on_both_sides(joined):
 
 def test_an_archived_pattern_means_its_matches_in_the_whole_archive(joined):
     """The first match ends the second one's chance, though it lies before the range."""
-    query = (
-        "SEQ(A a) JOIN ARCHIVE old SEQ(B b, C c) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT "
-        "RANGE 5 BEFORE START"
-    )
+    query = "SEQ(A a) JOIN ARCHIVE old SEQ(B b, C c) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT RANGE 5 BEFORE START"
     assert joined(query, "A", past="BBC", past_at=[92, 96, 97]) == []
     assert joined(query, "A", past="BCBC", past_at=[92, 93, 96, 97]) == [(0, 1002, 1003)]
 

@@ -99,11 +99,7 @@ def test_every_element_against_another_variable(matched):
 
 
 def test_counting_the_elements(matched):
-    assert matched("SEQ(A+ a[], B b) WHERE a.LEN = 2", "AAAB") == [
-        ((0, 1), 3),
-        ((0, 2), 3),
-        ((1, 2), 3),
-    ]
+    assert matched("SEQ(A+ a[], B b) WHERE a.LEN = 2", "AAAB") == [((0, 1), 3), ((0, 2), 3), ((1, 2), 3)]
 
 
 def test_two_kleene_variables(matched):
@@ -124,9 +120,7 @@ def test_every_element_against_the_first_of_a_later_variable(matched):
         ((0,), (2,)),
         ((0,), (2, 3)),
     ]
-    assert matched("SEQ(A{2,} a[], B+ b[]) WHERE b[1].x = a[i-1].x", "AAB", x=[4, 1, 4]) == [
-        ((0, 1), (2,))
-    ]
+    assert matched("SEQ(A{2,} a[], B+ b[]) WHERE b[1].x = a[i-1].x", "AAB", x=[4, 1, 4]) == [((0, 1), (2,))]
 
 
 def test_the_first_of_a_later_variable_chooses_the_next_match(matched):
@@ -138,10 +132,7 @@ def test_the_first_of_a_later_variable_chooses_the_next_match(matched):
 
 def test_the_first_of_a_later_variable_may_be_null(matched):
     x = [1, None, 3, 0]
-    assert matched("SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x", "ABBB", x=x) == [
-        ((0,), (2,)),
-        ((0,), (2, 3)),
-    ]
+    assert matched("SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x", "ABBB", x=x) == [((0,), (2,)), ((0,), (2, 3))]
     unknown = "SEQ(A+ a[], B+ b[]) WHERE (b[1].x > a[i].x) is null"
     assert matched(unknown, "ABBB", x=x) == [
         ((0,), (1,)), ((0,), (1, 2)), ((0,), (1, 2, 3)), ((0,), (1, 3)),

@@ -56,9 +56,7 @@ def test_more_memory_than_allowed(structure: str, uncompiled: None) -> None:
 
 
 @pytest.mark.parametrize("structure", ["runs", "tree"])
-def test_memory_that_the_system_refuses(
-    structure: str, uncompiled: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_the_system_refuses(structure: str, uncompiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As under `ulimit -v`: a table cannot become larger, whatever memory= allows."""
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -128,12 +126,7 @@ def test_an_adaptive_query_is_bounded(uncompiled: None) -> None:
 
 def test_timed_out_partial_matches_are_bounded(uncompiled: None) -> None:
     with pytest.raises(ensue.LimitError, match="max_matches=100"):
-        match(
-            events("A" * 9 + "X" * 30),
-            "SEQ(A+ a[], B b) WITHIN 20",
-            max_matches=100,
-            emit_timeouts=True,
-        )
+        match(events("A" * 9 + "X" * 30), "SEQ(A+ a[], B b) WITHIN 20", max_matches=100, emit_timeouts=True)
 
 
 # ------------------------------------------------------------------------------- the error
@@ -189,22 +182,14 @@ def test_ways_to_say_how_much_memory(memory: Any, uncompiled: None) -> None:
 def test_a_warning_comes_before_a_query_that_explodes(uncompiled: None) -> None:
     table = events("AAAAAAAAB" * 40)
     query = "SEQ(A+ a[], B b) WITHIN 200"
-    with (
-        pytest.warns(ensue.LimitWarning, match="more than fit into"),
-        pytest.raises(ensue.LimitError),
-    ):
+    with pytest.warns(ensue.LimitWarning, match="more than fit into"), pytest.raises(ensue.LimitError):
         ensue.match(table, query, time="t", type="type", memory="3 MB")
 
 
 @pytest.mark.parametrize("limit", ["max_matches", "max_partial_matches"])
-def test_a_warning_comes_before_a_query_exceeds_what_it_is_given(
-    limit: str, uncompiled: None
-) -> None:
+def test_a_warning_comes_before_a_query_exceeds_what_it_is_given(limit: str, uncompiled: None) -> None:
     query = "SEQ(A{3,} a[], B b) WITHIN 30"
-    with (
-        pytest.warns(ensue.LimitWarning, match=f"more than {limit}=1,000 allows"),
-        pytest.raises(ensue.LimitError),
-    ):
+    with pytest.warns(ensue.LimitWarning, match=f"more than {limit}=1,000 allows"), pytest.raises(ensue.LimitError):
         ensue.match(events("A" * 18 + "BA"), query, time="t", type="type", **{limit: 1_000})
 
 
@@ -267,9 +252,7 @@ def test_a_stream_stops_and_goes_on_with_a_higher_bound(uncompiled: None) -> Non
     assert sorted(stream.finish()["match_id"].to_pylist()) == sorted(whole["match_id"].to_pylist())
 
 
-def test_a_key_group_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(
-    uncompiled: None,
-) -> None:
+def test_a_key_group_in_memory_takes_over_the_bounds_of_a_stream_that_is_started_anew(uncompiled: None) -> None:
     from support.key_groups import Stream
 
     table = events("AABAX" + "A" * 8 + "BXAB")
@@ -318,9 +301,7 @@ def test_a_stream_on_spark_says_why_it_stopped_and_goes_on(spark: Any, tmp_path:
 
     def run(*, once: bool = True, **limits: Any) -> Any:
         frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-        found = ensue.match(
-            frame, query, time="t", type="type", watermark=0, key_groups=1, **limits
-        )
+        found = ensue.match(frame, query, time="t", type="type", watermark=0, key_groups=1, **limits)
         return ensue.start(found, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=once)
 
     run(max_matches=100)

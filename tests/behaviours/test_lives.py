@@ -50,9 +50,7 @@ def test_a_stream_without_any_bound_is_refused():
     from ensue.analyzer.query import check_query
     from ensue.schema import ValueKind, build_table_schema
 
-    schema = build_table_schema(
-        {"t": ValueKind.INTEGER, "type": ValueKind.STRING}, time="t", type_column="type"
-    )
+    schema = build_table_schema({"t": ValueKind.INTEGER, "type": ValueKind.STRING}, time="t", type_column="type")
     bound = ensue.parse("SEQ(A a, B b) WHERE b.t <= a.t + 5")
     assert check_query(bound, schema, streaming=True).within is None
     with pytest.raises(ensue.QueryError, match=r"WITHIN 20, or bound all its events") as error:

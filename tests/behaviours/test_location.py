@@ -10,11 +10,7 @@ from ensue.errors import EventError
 pytestmark = pytest.mark.stateless
 
 EVENTS = pa.table(
-    {
-        "t": [1, 2, 3, 4],
-        "type": ["A", "B", "B", "C"],
-        "place": ["POINT (0 0)", "POINT (4 0)", "POINT (4 4)", None],
-    }
+    {"t": [1, 2, 3, 4], "type": ["A", "B", "B", "C"], "place": ["POINT (0 0)", "POINT (4 0)", "POINT (4 4)", None]}
 )
 QUERY = "SEQ(A a, B+ b[], C c) WHERE partition_contiguity(a, b[], c) {} RETURN count(b) AS n"
 
@@ -27,19 +23,14 @@ def test_the_location_is_the_hull_of_the_members(runner):
 
 
 def test_places_as_bytes_give_a_hull_as_bytes(runner):
-    wkb = [
-        None if p is None else shapely.to_wkb(shapely.from_wkt(p))
-        for p in EVENTS["place"].to_pylist()
-    ]
+    wkb = [None if p is None else shapely.to_wkb(shapely.from_wkt(p)) for p in EVENTS["place"].to_pylist()]
     events = EVENTS.set_column(2, "place", pa.array(wkb, pa.binary()))
     (match,) = runner.match(events, QUERY, time="t", type="type", location="place").to_pylist()
     assert shapely.from_wkb(match["location"]).area == 8
 
 
 def test_a_match_of_events_without_place_has_none(runner):
-    (match,) = runner.match(
-        EVENTS, "SEQ(C c)", time="t", type="type", location="place"
-    ).to_pylist()
+    (match,) = runner.match(EVENTS, "SEQ(C c)", time="t", type="type", location="place").to_pylist()
     assert match["location"] is None
 
 
@@ -62,9 +53,7 @@ def test_two_columns_of_numbers_are_a_place(runner):
     events = events.append_column("y", pa.array([0, 0, 4, 7]))
     (match,) = runner.match(events, QUERY, time="t", type="type", location=("x", "y")).to_pylist()
     assert match["location"] == "POLYGON ((0 0, 4 0, 4 4, 0 0))"
-    (match,) = runner.match(
-        events, "SEQ(A a)", time="t", type="type", location=("x", "y")
-    ).to_pylist()
+    (match,) = runner.match(events, "SEQ(A a)", time="t", type="type", location=("x", "y")).to_pylist()
     assert match["location"] == "POINT (0 0)"
 
 
@@ -77,9 +66,7 @@ def test_on_the_earth_a_match_may_lie_over_180_degrees(runner):
 
 
 def test_complex_events_are_where_their_members_are():
-    events = pa.table(
-        {"t": [1, 2, 3], "type": list("ABC"), "x": [0.0, 4.0, 4.0], "y": [0.0, 0.0, 4.0]}
-    )
+    events = pa.table({"t": [1, 2, 3], "type": list("ABC"), "x": [0.0, 4.0, 4.0], "y": [0.0, 0.0, 4.0]})
     query = """EVENT Pair AS SEQ(A a, B b) WITHIN 5 RETURN a.t AS t0;
         SEQ(Pair p, C c) WITHIN 5"""
     found = ensue.match(events, query, time="t", type="type", location=("x", "y"), levels="all")

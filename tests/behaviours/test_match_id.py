@@ -69,10 +69,7 @@ def test_spelling_does_not_matter_but_meaning_does():
 
 def test_they_are_distinct_in_many_matches():
     found = ensue.match(
-        stocks(5_000, symbols=20, seed=3),
-        "SEQ(A a, B b, C c) WHERE [symbol] WITHIN 10 seconds",
-        time="ts",
-        type="type",
+        stocks(5_000, symbols=20, seed=3), "SEQ(A a, B b, C c) WHERE [symbol] WITHIN 10 seconds", time="ts", type="type"
     )
     assert found.num_rows > 1_000
     assert len(set(found.column("match_id").to_pylist())) == found.num_rows

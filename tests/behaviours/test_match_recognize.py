@@ -38,10 +38,7 @@ def recognized(runner):
 
 @pytest.mark.streams
 def test_one_row_per_match(recognized):
-    assert recognized(DIPS % "", "symbol", "high", "low", "until", "number") == [
-        ("x", 9, 7, 3, 1),
-        ("y", 5, 4, 8, 1),
-    ]
+    assert recognized(DIPS % "", "symbol", "high", "low", "until", "number") == [("x", 9, 7, 3, 1), ("y", 5, 4, 8, 1)]
 
 
 @pytest.mark.everywhere(slow=True)

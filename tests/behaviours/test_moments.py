@@ -37,9 +37,7 @@ def matched(request):
 
         shape = create_schema(table.schema, time="at", type="type", order=())
         prepared = compile_query(ensue.parse(query), shape)
-        found = semantics.find_matches(
-            prepared.query, read_events(table, shape.schema, shape.unit)
-        )
+        found = semantics.find_matches(prepared.query, read_events(table, shape.schema, shape.unit))
         return [(10, 15) for binding in found if binding == {}]
 
     def one_by_one(table, query):

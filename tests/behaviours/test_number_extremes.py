@@ -48,16 +48,12 @@ MIXED: dict[str, tuple[pa.Array, pa.Array]] = {
         decimals(pa.decimal128(38, 18), ["0.1", "0.3", "0.300000000000001"]),
     ),
     "float32 and float64": (pa.array([0.1, 1e-45], pa.float32()), pa.array([0.1, 0.0, 1e-45])),
-    "int8 and float16": (
-        pa.array([-128, 1], pa.int8()),
-        pa.array(np.array([1, -0.5], np.float16)),
-    ),
+    "int8 and float16": (pa.array([-128, 1], pa.int8()), pa.array(np.array([1, -0.5], np.float16))),
 }
 
 
 @pytest.mark.parametrize(
-    "operator",
-    ["=", "<", ">=", *(pytest.param(o, marks=pytest.mark.slow) for o in ("!=", "<=", ">"))],
+    "operator", ["=", "<", ">=", *(pytest.param(o, marks=pytest.mark.slow) for o in ("!=", "<=", ">"))]
 )
 @pytest.mark.parametrize("name", MIXED)
 def test_numbers_of_different_kinds_are_compared_by_their_values(name, operator, runner):
@@ -114,12 +110,7 @@ def test_constants_and_arithmetic(values, condition, rows, runner):
 
 @pytest.mark.parametrize(
     "condition",
-    [
-        f"a.f < {2**63 + 1}",
-        f"a.d = {2**64 - 1}",
-        f"a.x + {2**63 + 1} > 0",
-        f"greatest(a.f, {2**64 - 1}) > 1",
-    ],
+    [f"a.f < {2**63 + 1}", f"a.d = {2**64 - 1}", f"a.x + {2**63 + 1} > 0", f"greatest(a.f, {2**64 - 1}) > 1"],
 )
 def test_a_constant_that_would_be_rounded_is_refused(condition):
     table = pa.table({"t": [1], "x": [1], "f": [1.0], "d": decimals(pa.decimal128(9, 0), ["1"])})
@@ -145,9 +136,7 @@ def test_arithmetic_between_events_is_exact_or_null(operation, exact, runner):
     there = {k: v for k, v in found.items() if v is not None and MIN <= v <= MAX}
     assert pairs(runner, table, f"({operation}) IS NULL") == found.keys() - there.keys()
     assert pairs(runner, table, f"{operation} > 0") == {k for k, v in there.items() if v > 0}
-    assert pairs(runner, table, f"{operation} = {MIN}") == {
-        k for k, v in there.items() if v == MIN
-    }
+    assert pairs(runner, table, f"{operation} = {MIN}") == {k for k, v in there.items() if v == MIN}
 
 
 # ------------------------------------------------------------------------------- time and order
@@ -175,10 +164,7 @@ def test_nanoseconds_far_from_each_other_are_outside_a_window(runner):
 def test_a_time_of_another_column_is_not_moved_by_nanoseconds():
     """All times are counted in the finest unit of any: 9999 is too far for nanoseconds."""
     table = pa.table(
-        {
-            "t": counts(pa.timestamp("ns"), [1, 2]),
-            "until": counts(pa.timestamp("us"), [253_402_300_799_000_000, 0]),
-        }
+        {"t": counts(pa.timestamp("ns"), [1, 2]), "until": counts(pa.timestamp("us"), [253_402_300_799_000_000, 0])}
     )
     with pytest.raises(EventError, match="in column 'until' is too far away") as error:
         ensue.match(table, "SEQ(A a, A b) WHERE a.until > b.until", time="t")
@@ -197,9 +183,7 @@ def test_a_time_of_another_column_is_not_moved_by_nanoseconds():
 )
 def test_order_columns_of_any_value(order):
     table = pa.table({"t": [1, 1, 1], "o": order, "row": [2, 1, 0]})
-    found = ensue.match(
-        table, "SEQ(A a, A b, A c) RETURN a.row AS a, b.row AS b, c.row AS c", time="t", order="o"
-    )
+    found = ensue.match(table, "SEQ(A a, A b, A c) RETURN a.row AS a, b.row AS b, c.row AS c", time="t", order="o")
     assert found.select(["a", "b", "c"]).to_pylist() == [{"a": 0, "b": 1, "c": 2}]
 
 

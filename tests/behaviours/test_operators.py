@@ -39,19 +39,13 @@ def operators() -> None:
         over="repeat",
     )
     ensue.operator("follows")
-    ensue.operator(
-        "double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3
-    )
+    ensue.operator("double_peak", q=_higher, f=_instant, z={"height": "float", "gap": "integer"}, passes=0.3)
     ensue.operator("both", order="any")
     ensue.operator("close", q=lambda a, b, by: abs(b.x - a.x) <= by, order="any")
     ensue.operator("at_start", f=lambda a, b: (a.start, a.start))
     ensue.operator("big", q=lambda e, least: e.x >= least, over="each")
-    ensue.operator(
-        "doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each"
-    )
-    ensue.operator(
-        "record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat"
-    )
+    ensue.operator("doubled", f=lambda e: (e.start, e.end, 2 * e.x), z={"twice": "integer"}, over="each")
+    ensue.operator("record", q=_rising, f=lambda e: (e.start, e.end, e.x), z={"top": "integer"}, over="repeat")
 
 
 # ------------------------------------------------------------------------------------- repeats
@@ -73,9 +67,7 @@ def test_a_repeat_needs_no_window_on_a_stream():
     times = [0, 6, 12, 18, 24, 60, 66]
     events = pa.table({"t": times, "type": ["A"] * 7, "host": ["h"] * 7})
     query = "dedup(A a, 10) d WHERE [host] RETURN d.start AS at"
-    stream = Stream(
-        workload_of(query, events.schema, "t", "type", key_groups=2, streaming=True), 0
-    )
+    stream = Stream(workload_of(query, events.schema, "t", "type", key_groups=2, streaming=True), 0)
     for k in range(7):
         stream.feed(events.slice(k, 1))
         stream.pause()
@@ -243,10 +235,7 @@ def test_negation_beside_results(matched):
 def test_alternatives_and_optional_results(matched):
     query = "SEQ(A a, OR(follows(B b, C c) r, D d))"
     assert matched(query, "ABCD") == [(0, None, None, 3), (0, 1, 2, None)]
-    assert matched("SEQ(A a, (big(B b, 1) r)?, C c)", "ABC", x=[1, 1, 1]) == [
-        (0, None, 2),
-        (0, 1, 2),
-    ]
+    assert matched("SEQ(A a, (big(B b, 1) r)?, C c)", "ABC", x=[1, 1, 1]) == [(0, None, 2), (0, 1, 2)]
 
 
 def test_after_match(matched):
@@ -260,10 +249,7 @@ def test_null_in_a_field_that_functions_name_takes_no_part(matched):
 
 
 def test_tables_that_name_a_field_alike(runner):
-    events = {
-        "A": pa.table({"t": [1, 2], "x": [1, 5]}),
-        "B": pa.table({"t": [3], "x": ["many"]}),
-    }
+    events = {"A": pa.table({"t": [1, 2], "x": [1, 5]}), "B": pa.table({"t": [3], "x": ["many"]})}
     query = "SEQ(doubled(A a) d, B b) WHERE d.twice > 5 AND d.x = 5 RETURN d.twice, d.x"
     found = runner.match(events, query, time="t")
     assert found.select(["twice", "x"]).to_pylist() == [{"twice": 10, "x": 5}]
@@ -293,11 +279,7 @@ def test_tables_that_name_a_field_alike(runner):
             "skip_till_next_match cannot be combined with an operator (follows)",
             "leave out the strategy",
         ),
-        (
-            "follows(A a, B b) r AFTER MATCH SKIP TO LAST r",
-            "'r' is a result",
-            "known here: a, b",
-        ),
+        ("follows(A a, B b) r AFTER MATCH SKIP TO LAST r", "'r' is a result", "known here: a, b"),
     ],
 )
 def test_mistakes_in_queries(query, message, hint):
@@ -311,9 +293,7 @@ def test_mistakes_in_queries(query, message, hint):
 def test_timeouts_of_results_are_refused():
     events = pa.table({"t": [1], "k": ["A"], "x": [1]})
     with pytest.raises(ensue.QueryError, match="results of an operator"):
-        ensue.match(
-            events, "SEQ(dedup(A a, 3) d, B b) WITHIN 5", time="t", type="k", emit_timeouts=True
-        )
+        ensue.match(events, "SEQ(dedup(A a, 3) d, B b) WITHIN 5", time="t", type="k", emit_timeouts=True)
 
 
 @pytest.mark.parametrize(

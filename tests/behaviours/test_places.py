@@ -9,10 +9,7 @@ import shapely
 import ensue
 from ensue.errors import EventError, QueryError
 
-pytestmark = [
-    pytest.mark.stateless,
-    pytest.mark.filterwarnings("ignore:no event is of type"),
-]
+pytestmark = [pytest.mark.stateless, pytest.mark.filterwarnings("ignore:no event is of type")]
 
 SQUARE = "WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))'"
 RING = "WKT 'POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0), (4 4, 4 6, 6 6, 6 4, 4 4))'"
@@ -38,9 +35,7 @@ def times(runner, table: pa.Table, query: str, **options) -> list[tuple]:
     given = {"time": "t", "type": "type", "location": ("x", "y")} | options
     found = runner.match(table, query, **given)
     names = [n for n in found.column_names if n not in ("match_id", "start", "end", "location")]
-    return sorted(
-        tuple(_times(match[name]) for name in names) for match in found.select(names).to_pylist()
-    )
+    return sorted(tuple(_times(match[name]) for name in names) for match in found.select(names).to_pylist())
 
 
 def _times(value):
@@ -85,10 +80,7 @@ def test_a_point_and_a_segment_are_places_too(runner):
     assert times(runner, table, "A a WHERE overlaps(a.location, WKT 'POINT (2 2)')") == [(2,)]
     line = "WKT 'LINESTRING (0 0, 4 4)'"
     assert times(runner, table, f"A a WHERE inside(a.location, {line})") == [(1,), (2,)]
-    assert times(runner, table, "A a WHERE distance(a.location, point(2, a.t)) < 1") == [
-        (2,),
-        (3,),
-    ]
+    assert times(runner, table, "A a WHERE distance(a.location, point(2, a.t)) < 1") == [(2,), (3,)]
 
 
 # ---------------------------------------------------------------------------- several events
@@ -115,10 +107,7 @@ def test_two_points_overlap_where_they_are_one(runner):
 @pytest.mark.everywhere(slow=True)
 def test_an_event_lies_inside_the_hull_of_others(runner):
     table = events("ABCDDDD", [(0, 0), (4, 0), (0, 4), (1, 1), (2, 2), (2.1, 2), None])
-    query = (
-        "SEQ(A a, B b, C c, D d) "
-        "WHERE inside(d.location, hull(a.location, b.location, c.location))"
-    )
+    query = "SEQ(A a, B b, C c, D d) WHERE inside(d.location, hull(a.location, b.location, c.location))"
     assert times(runner, table, query) == [(1, 2, 3, 4), (1, 2, 3, 5)]
     shown = ensue.explain(query, table, time="t", type="type", location=("x", "y"))
     assert "finished matches" not in shown
@@ -128,13 +117,9 @@ def test_an_event_lies_inside_the_hull_of_others(runner):
 def test_a_hull_passes_over_events_without_place(runner):
     table = events("ABCABC", [(0, 0), None, (0, 0), None, None, (0, 0)])
     query = "SEQ(A a, B b, C c) WHERE {} WITHIN 2"
-    found = times(
-        runner, table, query.format("overlaps(c.location, hull(a.location, b.location))")
-    )
+    found = times(runner, table, query.format("overlaps(c.location, hull(a.location, b.location))"))
     assert found == [(1, 2, 3)]
-    assert times(runner, table, query.format("hull(a.location, b.location) IS NULL")) == [
-        (4, 5, 6)
-    ]
+    assert times(runner, table, query.format("hull(a.location, b.location) IS NULL")) == [(4, 5, 6)]
 
 
 def test_a_hull_and_a_region(runner):
@@ -160,9 +145,7 @@ def test_no_event_may_have_been_near(runner):
 
 def test_the_next_near_event_is_taken(runner):
     table = events("ABBB", [(0, 0), (9, 9), (1, 1), (1, 0)])
-    query = (
-        "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { distance(a.location, b.location) < 2 }"
-    )
+    query = "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { distance(a.location, b.location) < 2 }"
     assert times(runner, table, query) == [(1, 3)]
 
 
@@ -289,10 +272,7 @@ def test_events_of_several_tables_have_places(runner):
 
 def test_live_and_archived_events_are_compared_by_place():
     past = pa.table({"t": [-5, -3], "type": ["P", "P"], "x": [0.0, 5.0], "y": [0.0, 0.0]})
-    query = (
-        "A a JOIN ARCHIVE h P p RANGE 10 BEFORE START "
-        "ON distance(a.location, point(p.x, p.y)) < 3 RETURN p.t AS t"
-    )
+    query = "A a JOIN ARCHIVE h P p RANGE 10 BEFORE START ON distance(a.location, point(p.x, p.y)) < 3 RETURN p.t AS t"
     archives = {"h": ensue.archive(past, time="t", type="type")}
     given = {"time": "t", "type": "type", "location": ("x", "y"), "archives": archives}
     found = ensue.match(events("A", [(1, 1)]), query, **given)
@@ -343,6 +323,4 @@ def test_a_region_that_crosses_itself_is_refused_where_it_stands(runner):
 
 def test_a_query_about_places_needs_them(runner):
     with pytest.raises(QueryError, match="the events have no location column"):
-        times(
-            runner, events("A", [(1, 2)]), f"A a WHERE inside(a.location, {SQUARE})", location=None
-        )
+        times(runner, events("A", [(1, 2)]), f"A a WHERE inside(a.location, {SQUARE})", location=None)

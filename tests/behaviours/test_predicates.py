@@ -8,10 +8,7 @@ import pytest
 
 from ensue.errors import QueryError
 
-pytestmark = [
-    pytest.mark.stateless,
-    pytest.mark.filterwarnings("ignore:no event is of type"),
-]
+pytestmark = [pytest.mark.stateless, pytest.mark.filterwarnings("ignore:no event is of type")]
 
 NAN = float("nan")
 

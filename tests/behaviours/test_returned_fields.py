@@ -6,10 +6,7 @@ import pytest
 import ensue
 from ensue.errors import QueryError
 
-pytestmark = [
-    pytest.mark.stateless,
-    pytest.mark.filterwarnings("ignore:no event is of type"),
-]
+pytestmark = [pytest.mark.stateless, pytest.mark.filterwarnings("ignore:no event is of type")]
 
 EVENTS = pa.table(
     {"at": [10, 11, 12, 13], "type": list("AABB"), "price": [1.5, 2.5, 3.5, None]},
@@ -38,9 +35,7 @@ def test_two_events_of_the_same_fields(runner):
 
 def test_the_fields_of_a_kleene_variable_are_lists(runner):
     found = rows(runner, "SEQ(A+ a[], B b) WHERE a.LEN = 2 WITHIN 2 RETURN a.*")
-    assert found == [
-        {"start": 10, "end": 12, "a_at": [10, 11], "a_type": ["A", "A"], "a_price": [1.5, 2.5]}
-    ]
+    assert found == [{"start": 10, "end": 12, "a_at": [10, 11], "a_type": ["A", "A"], "a_price": [1.5, 2.5]}]
 
 
 def test_one_event_of_a_kleene_variable(runner):
@@ -63,19 +58,13 @@ def test_an_event_that_is_not_there_has_nulls(runner):
 
 @pytest.mark.everywhere(slow=True)
 def test_tables_have_their_own_fields(runner):
-    tables = {
-        "A": pa.table({"at": [1, 2], "x": [5, 6]}),
-        "B": pa.table({"at": [3], "y": ["u"]}),
-    }
+    tables = {"A": pa.table({"at": [1, 2], "x": [5, 6]}), "B": pa.table({"at": [3], "y": ["u"]})}
     found = rows(runner, "SEQ(A a, B b) WITHIN 1 RETURN a.*, b.*", tables, type=None)
     assert found == [{"start": 2, "end": 3, "a_at": 2, "a_x": 6, "b_at": 3, "b_y": "u"}]
 
 
 def test_events_of_several_types_have_the_fields_of_all(runner):
-    tables = {
-        "A": pa.table({"at": [1], "x": [5]}),
-        "B": pa.table({"at": [3], "y": ["u"]}),
-    }
+    tables = {"A": pa.table({"at": [1], "x": [5]}), "B": pa.table({"at": [3], "y": ["u"]})}
     found = rows(runner, "(A|B) e RETURN e.*", tables, type=None)
     assert found == [
         {"start": 1, "end": 1, "e_at": 1, "e_x": 5, "e_y": None},
@@ -97,9 +86,7 @@ def test_all_variables_and_something_computed(runner):
 
 def test_fields_of_a_result_of_an_operator():
     near = ensue.operator("near", q=lambda a, b: b.price > a.price, known=False)
-    found = ensue.match(
-        EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", operators=[near]
-    )
+    found = ensue.match(EVENTS, "near(A a, B b) r RETURN r.*, a.*", time="at", type="type", operators=[near])
     assert found.column_names[3:] == ["r_start", "r_end", "a_at", "a_type", "a_price"]
 
 
@@ -166,9 +153,7 @@ def test_several_queries_and_levels_as_plain_columns():
 
 def test_the_same_query_with_and_without_plain_columns():
     given = {"time": "at", "type": "type"}
-    nested, plain, again = (
-        ensue.match(EVENTS, "SEQ(A a, B b)", flat=flat, **given) for flat in (False, True, False)
-    )
+    nested, plain, again = (ensue.match(EVENTS, "SEQ(A a, B b)", flat=flat, **given) for flat in (False, True, False))
     assert nested.schema == again.schema
     assert "a.at" in plain.column_names
 

@@ -7,18 +7,10 @@ import pytest
 
 from ensue.errors import QueryError
 
-pytestmark = [
-    pytest.mark.stateless,
-    pytest.mark.filterwarnings("ignore:no event is of type"),
-]
+pytestmark = [pytest.mark.stateless, pytest.mark.filterwarnings("ignore:no event is of type")]
 
 EVENTS = pa.table(
-    {
-        "at": [10, 11, 12, 13],
-        "type": list("AABB"),
-        "price": [1.5, 2.5, 3.5, 4.5],
-        "name": ["p", "q", "r", None],
-    }
+    {"at": [10, 11, 12, 13], "type": list("AABB"), "price": [1.5, 2.5, 3.5, 4.5], "name": ["p", "q", "r", None]}
 )
 
 
@@ -68,9 +60,7 @@ def test_names_of_columns_without_as(runner):
 
 
 def test_a_returned_name_replaces_a_standard_column(runner):
-    query = (
-        "SEQ(A a, B b) WHERE a.price = 1.5 and b.price = 3.5 RETURN a.name AS start, b.at AS end"
-    )
+    query = "SEQ(A a, B b) WHERE a.price = 1.5 and b.price = 3.5 RETURN a.name AS start, b.at AS end"
     found = runner.match(EVENTS, query, time="at", type="type")
     (row,) = found.drop_columns(["match_id"]).to_pylist()
     assert row == {"start": "p", "end": 12}
@@ -148,9 +138,6 @@ def test_slow_clients_and_slow_transfers_that_end_in_a_cancellation(runner):
     times = [noon + timedelta(seconds=30 * k) for k in range(len(rows))]
     events = events.append_column("at", pa.array(times))
     found = runner.match(events, ZEUS, time="at", type="type")
-    values = sorted(
-        (row["percentile(A.responseTime, 90)"], row["avg(B.inTransferRate)"])
-        for row in found.to_pylist()
-    )
+    values = sorted((row["percentile(A.responseTime, 90)"], row["avg(B.inTransferRate)"]) for row in found.to_pylist())
     # from the first response or from the second one; the transfers both, or only the later
     assert values == [(108.0, 100.0), (108.0, 150.0), (110.0, 100.0), (110.0, 150.0)]

@@ -58,8 +58,4 @@ def test_the_stock_query_of_the_papers(matched):
     query = RISING.replace("1 hour", "60").replace("Stock", "S")
     found = matched(query, "S" * 8, price=PRICES, volume=VOLUMES, symbol=["IBM"] * 8)
     numbered = [(tuple(p + 1 for p in a), b + 1) for a, b in found]
-    assert numbered == [
-        ((1, 2, 3, 4, 5), 6),
-        ((1, 2, 3, 4, 5, 6, 7), 8),
-        ((3, 4), 6),
-    ]
+    assert numbered == [((1, 2, 3, 4, 5), 6), ((1, 2, 3, 4, 5, 6, 7), 8), ((3, 4), 6)]

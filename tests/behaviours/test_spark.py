@@ -12,10 +12,7 @@ from ensue.backends.spark.frames import WholeStreamWarning
 from ensue.errors import EventError, QueryError
 from samples.stocks import stocks
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:no event is of type"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:no event is of type")]
 
 
 def notyet(reason):
@@ -143,9 +140,7 @@ def test_without_a_key_one_task_runs_and_a_warning_says_so(spark, trades):
     frame = spark.createDataFrame(trades.slice(0, 10))
     with pytest.warns(WholeStreamWarning, match="no \\[attr\\]"):
         found = ensue.match(frame, "SEQ(A a, B b) WITHIN 1 second", time="ts", type="type")
-    expected = ensue.match(
-        trades.slice(0, 10), "SEQ(A a, B b) WITHIN 1 second", time="ts", type="type"
-    )
+    expected = ensue.match(trades.slice(0, 10), "SEQ(A a, B b) WITHIN 1 second", time="ts", type="type")
     assert found.count() == expected.num_rows
 
 
@@ -169,9 +164,7 @@ def test_bad_events_are_an_error_of_the_task(spark):
     found = ensue.match(frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type")
     with pytest.raises(Exception, match="no usable time"):
         found.collect()
-    dropped = ensue.match(
-        frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type", bad_events="drop"
-    )
+    dropped = ensue.match(frame, "SEQ(A a, B b) WHERE [k]", time="at", type="type", bad_events="drop")
     assert dropped.count() == 0
 
 
@@ -213,9 +206,7 @@ def test_a_type_spark_has_and_arrow_does_not_is_named(spark):
 
 @pytest.mark.filterwarnings("ignore:the query has no")
 def test_a_built_query_is_taken(spark):
-    frame = spark.createDataFrame(
-        pa.table({"t": [1, 2, 3, 4], "type": list("ABBC"), "x": [1, 5, 3, 0]})
-    )
+    frame = spark.createDataFrame(pa.table({"t": [1, 2, 3, 4], "type": list("ABBC"), "x": [1, 5, 3, 0]}))
     built = pattern("a", "A").followed_by("b", "B").where("x > a.x").within(10)
     assert ensue.match(frame, built, time="t", type="type").count() == 1
 
@@ -223,9 +214,7 @@ def test_a_built_query_is_taken(spark):
 # ------------------------------------------------------------------------------- workers
 
 
-def test_workers_leave_loaded_code_out_of_garbage_collection_and_this_process_does_not(
-    spark, trades
-):
+def test_workers_leave_loaded_code_out_of_garbage_collection_and_this_process_does_not(spark, trades):
     """PySpark collects after every task of a worker: each of them visited all loaded modules."""
 
     def frozen(batches):

@@ -8,10 +8,7 @@ import pytest
 import ensue
 from ensue.errors import EventError
 
-pytestmark = [
-    pytest.mark.stateless,
-    pytest.mark.filterwarnings("ignore:the time of events"),
-]
+pytestmark = [pytest.mark.stateless, pytest.mark.filterwarnings("ignore:the time of events")]
 
 ZONELESS = ["2026-03-14 09:00:00", "2026-03-14T09:05", "2026-03-15"]
 ZONED = ["2026-03-14T09:00:00Z", "2026-03-14T10:05:00+01:00", "2026-03-15 00:00"]
@@ -59,10 +56,7 @@ def test_a_text_that_is_no_time(bad):
 def test_events_that_last():
     table = pa.table({"from": ZONELESS[:2], "to": ["2026-03-14 09:01", "2026-03-14 09:06"]})
     found = ensue.match(table, "E a", time=("from", "to")).to_pylist()
-    assert [row["end"] for row in found] == [
-        datetime(2026, 3, 14, 9, 1),
-        datetime(2026, 3, 14, 9, 6),
-    ]
+    assert [row["end"] for row in found] == [datetime(2026, 3, 14, 9, 1), datetime(2026, 3, 14, 9, 6)]
 
 
 def test_tables_some_of_which_have_texts():
@@ -81,9 +75,7 @@ def test_live_events():
     feeding = ensue.live(QUERY, schema={"at": "string", "n": "int64"}, time="at")
     with pytest.raises(EventError, match="'soon' in row 0 of 'at' is not an ISO time"):
         feeding.feed({"at": "soon", "n": 3})
-    dropping = ensue.live(
-        QUERY, schema={"at": "string", "n": "int64"}, time="at", bad_events="drop"
-    )
+    dropping = ensue.live(QUERY, schema={"at": "string", "n": "int64"}, time="at", bad_events="drop")
     dropping.feed([{"at": "soon", "n": 3}, {"at": ZONED[0], "n": 0}])
     assert dropping.dropped == 1
 

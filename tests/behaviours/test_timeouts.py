@@ -129,13 +129,9 @@ def test_events_that_last(timed_out):
 @pytest.mark.parametrize("query", ["SEQ(A {}, B b) WITHIN 2", "A a THEN NEXT B {} WITHIN 2"])
 def test_a_variable_may_have_the_name_of_a_standard_column(runner, query, name):
     events = pa.table({"at": [0, 1, 5, 9], "type": list("ABAA"), "place": [7, 8, 9, 10]})
-    found = runner.match(
-        events, query.format(name), time="at", type="type", emit_timeouts=True
-    ).to_pylist()
+    found = runner.match(events, query.format(name), time="at", type="type", emit_timeouts=True).to_pylist()
     first, last = (name, "b") if "a" not in found[0] else ("a", name)
-    places = sorted(
-        (r["timed_out"], r[first]["place"], r[last] and r[last]["place"]) for r in found
-    )
+    places = sorted((r["timed_out"], r[first]["place"], r[last] and r[last]["place"]) for r in found)
     assert places == [(False, 7, 8), (True, 9, None), (True, 10, None)]
 
 
@@ -326,12 +322,7 @@ def test_returned_columns_of_runs(runner):
 # ------------------------------------------------------------------------------- the result
 
 ORDERS = pa.table(
-    {
-        "t": [1, 2, 3, 4],
-        "type": ["Order", "Pay", "Order", "Ship"],
-        "id": [1, 1, 2, 1],
-        "sum": [9.5, 9.0, 3.0, None],
-    }
+    {"t": [1, 2, 3, 4], "type": ["Order", "Pay", "Order", "Ship"], "id": [1, 1, 2, 1], "sum": [9.5, 9.0, 3.0, None]}
 )
 SHIPPED = "SEQ(Order o, Pay p, Ship s) WHERE [id] WITHIN 10"
 
@@ -409,14 +400,8 @@ def test_after_match_and_having_speak_of_matches_only(timed_out):
         ("SEQ(A a, B b) WITHIN 5 EVENTS", "emit_timeouts needs a window of time"),
         ("AND(A a, B b) WITHIN 5", "does not support AND"),
         ("SEQ(A a, (AND(B b, C c))?, A d) WITHIN 5", "does not support AND"),
-        (
-            "SEQ(A a, B b) WHERE strict_contiguity(a, b) {} WITHIN 5",
-            "under strict_contiguity the next event",
-        ),
-        (
-            "SEQ(A a, B b) WHERE partition_contiguity(a, b) {} WITHIN 5",
-            "under partition_contiguity the next event",
-        ),
+        ("SEQ(A a, B b) WHERE strict_contiguity(a, b) {} WITHIN 5", "under strict_contiguity the next event"),
+        ("SEQ(A a, B b) WHERE partition_contiguity(a, b) {} WITHIN 5", "under partition_contiguity the next event"),
         ("SEQ(A a, !N n, B b) WHERE n.x > b.x WITHIN 5", "compares n, which must not occur, to b"),
         ("SEQ(A a, B+ b[], C c) WHERE b[i].x < sum(b[..i].x) WITHIN 5", "use a running aggregate"),
         ("SEQ(A a, B timed_out) WITHIN 5", "emit_timeouts adds a column"),
@@ -436,9 +421,7 @@ def test_what_cannot_be_judged_exactly_is_refused(query, problem):
 
 
 def _bindings(found):
-    return sorted(
-        tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found
-    )
+    return sorted(tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found)
 
 
 def _rows(bound):
@@ -534,9 +517,7 @@ def _given(matches):
     return [
         tuple(
             sorted(
-                (v, tuple(rows[at[k] : at[k + 1]].tolist()))
-                for v, (at, rows) in segments.items()
-                if at[k] < at[k + 1]
+                (v, tuple(rows[at[k] : at[k + 1]].tolist())) for v, (at, rows) in segments.items() if at[k] < at[k + 1]
             )
         )
         for k in range(matches.count)

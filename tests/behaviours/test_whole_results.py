@@ -59,8 +59,7 @@ def test_no_matches_make_no_groups(rows):
 @pytest.mark.everywhere(slow=True)
 def test_matches_in_groups(rows):
     query = (
-        "SEQ(A a, B b) RETURN a.s AS s, COUNT(*) AS n, avg(b.at - a.at) AS took, max(b.s) AS last "
-        "GROUP BY s ORDER BY s"
+        "SEQ(A a, B b) RETURN a.s AS s, COUNT(*) AS n, avg(b.at - a.at) AS took, max(b.s) AS last GROUP BY s ORDER BY s"
     )
     assert rows(query) == [("x", 4, 2.75, "y"), ("y", 3, 2 + 1 / 3, "y")]
 
@@ -156,9 +155,7 @@ def test_groups_of_matches_with_a_past():
     past = pa.table({"at": [-3, -2, -1], "type": ["B"] * 3, "s": ["x", "x", "y"]})
     archives = {"old": ensue.archive(past, time="at", type="type", key=["s"])}
     query = "A a JOIN ARCHIVE old B q RANGE 99 BEFORE START ON [s] RETURN a.s AS s, COUNT(*) AS n "
-    found = ensue.match(
-        EVENTS, query + "GROUP BY s ORDER BY n DESC", time="at", type="type", archives=archives
-    )
+    found = ensue.match(EVENTS, query + "GROUP BY s ORDER BY n DESC", time="at", type="type", archives=archives)
     assert found.to_pylist() == [{"s": "x", "n": 4}, {"s": "y", "n": 1}]
 
 
@@ -170,9 +167,7 @@ def test_one_of_several_queries():
 
 
 def test_ordered_events_as_plain_columns():
-    found = ensue.match(
-        EVENTS, "SEQ(A a, B b) ORDER BY b.at DESC LIMIT 1", time="at", type="type", flat=True
-    )
+    found = ensue.match(EVENTS, "SEQ(A a, B b) ORDER BY b.at DESC LIMIT 1", time="at", type="type", flat=True)
     assert found.column_names[3:5] == ["a.at", "a.type"]
 
 

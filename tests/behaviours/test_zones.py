@@ -70,11 +70,7 @@ def test_over_columns_as_zoneinfo_has_it(times, zone, unit):
 
 
 @pytest.mark.parametrize(
-    "years",
-    [
-        ("2024-01-01", "2026-01-01"),
-        pytest.param(("2010-01-01", "2027-01-01"), marks=pytest.mark.slow),
-    ],
+    "years", [("2024-01-01", "2026-01-01"), pytest.param(("2010-01-01", "2027-01-01"), marks=pytest.mark.slow)]
 )
 def test_around_every_turn_of_the_clocks(years):
     for zone in ZONES:
@@ -162,9 +158,7 @@ def test_at_time_zone(runner):
         date_trunc('day', a.ts AT TIME ZONE 'Asia/Tokyo') AS day"""
     found = runner.match(events("UTC"), query, time="ts").to_pylist()
     zurich, tokyo = ZoneInfo("Europe/Zurich"), ZoneInfo("Asia/Tokyo")
-    assert sorted(r["n"] for r in found) == [
-        n for n, t in enumerate(TURNS) if t.astimezone(tokyo).hour < 12
-    ]
+    assert sorted(r["n"] for r in found) == [n for n, t in enumerate(TURNS) if t.astimezone(tokyo).hour < 12]
     for row in found:
         time = TURNS[row["n"]]
         local = time.astimezone(tokyo).replace(tzinfo=None)
@@ -248,9 +242,7 @@ def test_a_zone_is_written_out_and_is_of_a_time():
 
 
 def test_it_is_shown_as_it_is_written():
-    query = ensue.parse(
-        "E a WHERE hour((a.ts + 1 hour) at time zone 'UTC' AT TIME ZONE 'Asia/Tokyo') = 1"
-    )
+    query = ensue.parse("E a WHERE hour((a.ts + 1 hour) at time zone 'UTC' AT TIME ZONE 'Asia/Tokyo') = 1")
     shown = ensue.show(query)
     assert "hour((a.ts + 1 hour) AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Tokyo')" in shown
     assert ensue.parse(shown) == query
@@ -258,9 +250,7 @@ def test_it_is_shown_as_it_is_written():
 
 def test_every_function_of_clocks_says_so():
     reads = {name for name, record in FUNCTIONS.items() if record.clock}
-    takes = {
-        n for n, r in FUNCTIONS.items() if {ArgumentType.TIME, ArgumentType.MOMENT} & set(r.takes)
-    }
+    takes = {n for n, r in FUNCTIONS.items() if {ArgumentType.TIME, ArgumentType.MOMENT} & set(r.takes)}
     counting = {"epoch", "epoch_ms", "epoch_us", "unix_timestamp", "to_timestamp"}
     zones = {"at_time_zone", "from_utc_timestamp", "to_utc_timestamp"}
     assert takes - reads == counting | zones
@@ -271,9 +261,9 @@ def test_on_spark_the_zone_is_that_of_the_session(spark):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Zurich")
     try:
-        frame = spark.createDataFrame(
-            [(n, t) for n, t in enumerate(TURNS)], "n int, ts timestamp"
-        ).selectExpr("n", "ts", "cast(ts as timestamp_ntz) AS clock")
+        frame = spark.createDataFrame([(n, t) for n, t in enumerate(TURNS)], "n int, ts timestamp").selectExpr(
+            "n", "ts", "cast(ts as timestamp_ntz) AS clock"
+        )
         query = """E a WHERE hour(a.ts) = 2 RETURN a.n AS n, hour(a.clock) AS same,
             date_trunc('day', a.ts) AS day"""
         found = {row.n: row for row in ensue.match(frame, query, time="ts").collect()}
@@ -326,9 +316,7 @@ def test_what_a_checkpoint_stores_names_the_zone_of_the_session(spark, name):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("first", "then"), [("Europe/Zurich", "UTC"), ("UTC", "Europe/Zurich")], ids=str
-)
+@pytest.mark.parametrize(("first", "then"), [("Europe/Zurich", "UTC"), ("UTC", "Europe/Zurich")], ids=str)
 def test_a_stream_keeps_the_zone_of_its_session(spark, tmp_path, first, then):
     import pyarrow.parquet as pq
 

@@ -20,9 +20,7 @@ BEGIN = datetime(2026, 3, 1, 9)
 def trades(count: int = 120) -> pa.Table:
     return pa.table(
         {
-            "ts": pa.array(
-                [BEGIN + timedelta(minutes=k) for k in range(count)], pa.timestamp("us")
-            ),
+            "ts": pa.array([BEGIN + timedelta(minutes=k) for k in range(count)], pa.timestamp("us")),
             "symbol": [f"S{k % 5}" for k in range(count)],
             "price": [float(k) for k in range(count)],
         }
@@ -42,9 +40,7 @@ def place(tmp_path: Path) -> Path:
 def created(place: Path) -> str:
     past = str(place / "past")
     events = str(place / "trades.parquet")
-    assert (
-        main(["archive", "create", past, "--events", events, "--key", "symbol"]) == ExitCode.FINE
-    )
+    assert main(["archive", "create", past, "--events", events, "--key", "symbol"]) == ExitCode.FINE
     return past
 
 
@@ -86,9 +82,7 @@ def test_only_the_columns_are_taken(place: Path) -> None:
     assert (layout.rows, layout.buckets) == (0, 4)
 
 
-def test_tables_of_others_are_shown_with_what_they_cost(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_of_others_are_shown_with_what_they_cost(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deltalake.write_deltalake(place / "theirs", trades())
     arguments = [str(place / "theirs"), "--time", "ts", "--key", "symbol"]
     assert main(["archive", "show", *arguments]) == ExitCode.FINE
@@ -98,9 +92,7 @@ def test_tables_of_others_are_shown_with_what_they_cost(
     assert "hint: " in told.err
 
 
-def test_a_stream_that_is_gone_is_released(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stream_that_is_gone_is_released(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     past = created(place)
     claim(ensue.archive(past), "abc")
     arguments = ["archive", "append", past, "--events", str(place / "more.csv")]
@@ -115,17 +107,9 @@ def test_a_stream_that_is_gone_is_released(
 def test_mistakes_say_what_to_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     past, events = created(place), str(place / "trades.parquet")
     for arguments, problem, code in (
-        (
-            ["create", past, "--events", events, "--key", "symbol"],
-            "cannot create",
-            ExitCode.EVENTS,
-        ),
+        (["create", past, "--events", events, "--key", "symbol"], "cannot create", ExitCode.EVENTS),
         (["create", f"{past}2", "--events", events], "no key column", ExitCode.EVENTS),
-        (
-            ["create", f"{past}2", "--events", f"T={events}", "--key", "symbol"],
-            "single table",
-            ExitCode.WRONG,
-        ),
+        (["create", f"{past}2", "--events", f"T={events}", "--key", "symbol"], "single table", ExitCode.WRONG),
         (["show", f"{past}3"], "there is no file or folder", ExitCode.EVENTS),
         (["compact", f"{past}3"], "there is no Delta table", ExitCode.EVENTS),
         (["compact", past, "--vacuum", "-1"], "needs a number of hours", ExitCode.WRONG),

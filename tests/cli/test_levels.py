@@ -53,9 +53,7 @@ def test_all_levels_are_shown_one_below_the_other(run, hierarchy, events):
 
 
 def test_levels_have_a_file_each(run, hierarchy, events, tmp_path):
-    code, _, err = run(
-        "run", hierarchy, *events, "--levels", "Pair", "--output", tmp_path / "found"
-    )
+    code, _, err = run("run", hierarchy, *events, "--levels", "Pair", "--output", tmp_path / "found")
     assert code == 0, err
     names = sorted(p.name for p in (tmp_path / "found").iterdir())
     assert names == ["Pair.parquet", "top.parquet"]

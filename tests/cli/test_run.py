@@ -328,9 +328,7 @@ def test_empty_cells_are_null_on_spark_as_here(run, tmp_path):
         code, here, _ = run("run", query, *options)
         assert code == 0
         _, there, _ = run("run", query, *options, "--engine", "spark")
-        assert sorted(m["match_id"] for m in json_lines(here)) == sorted(
-            m["match_id"] for m in json_lines(there)
-        )
+        assert sorted(m["match_id"] for m in json_lines(here)) == sorted(m["match_id"] for m in json_lines(there))
         assert json_lines(here)
 
 
@@ -399,9 +397,7 @@ def test_bounds_are_options_and_warnings_are_plain(events):
     command = ["run", "SEQ(A+ a[], C c)", "--events", str(events), "--type", "kind"]
     command += ["--max-matches", "1"]
     code = f"from ensue.cli.main import main; raise SystemExit(main({command}))"
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 0
     assert "warning: no event is of type 'C': known here: A, B\n" in found.stderr
 
@@ -452,16 +448,7 @@ def test_parameters_are_typed_by_how_they_are_written(run, events):
     query = "SEQ(A a, B b) WHERE [id] and a.id IN :ids and b.price > :low WITHIN :gap"
     query += " RETURN b.price AS p"
     given = ["--events", events, "--type", "kind", "--format", "json"]
-    params = [
-        "--param",
-        "ids=1",
-        "--param",
-        "ids=2",
-        "--param",
-        "low=4.5",
-        "--param",
-        "gap=5 minutes",
-    ]
+    params = ["--param", "ids=1", "--param", "ids=2", "--param", "low=4.5", "--param", "gap=5 minutes"]
     code, out, _ = run("run", query, *given, *params)
     assert (code, [json.loads(line)["p"] for line in out.splitlines()]) == (0, [5.0])
     code, _, err = run("run", query, *given, *params[:-2])
@@ -477,10 +464,7 @@ def test_parameters_are_typed_by_how_they_are_written(run, events):
 def test_parameters_of_sql(run, tmp_path):
     file = tmp_path / "prices.csv"
     file.write_text("day,price\n1,1\n2,2\n3,3\n")
-    clause = (
-        "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS day PATTERN (S U+) "
-        "DEFINE U AS price > :low)"
-    )
+    clause = "MATCH_RECOGNIZE (ORDER BY day MEASURES LAST(day) AS day PATTERN (S U+) DEFINE U AS price > :low)"
     query = f"SELECT day, :label AS label FROM prices {clause}"
     given = ["--table", file, "--param", "low=1", "--param", "label=5 o'clock"]
     code, out, err = run("run", query, *given, "--format", "json")

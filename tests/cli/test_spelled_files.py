@@ -37,9 +37,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_times_of_a_format(format):
-    found = to_iso_form(
-        pa.chunked_array([[FORMATS[format], None, "x"]]), parse_time_format(format)
-    )
+    found = to_iso_form(pa.chunked_array([[FORMATS[format], None, "x"]]), parse_time_format(format))
     kind = CellKind.INSTANT if "%z" in format else CellKind.TIMESTAMP
     times = cast_times(found, kind).to_pylist()
     assert [t and t.replace(tzinfo=None) for t in times] == [NOON, None, None]
@@ -47,16 +45,12 @@ def test_times_of_a_format(format):
 
 @given(
     st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2068, 12, 31)),
-    st.sampled_from(
-        ["%d.%m.%Y %H:%M:%S.%f", "%y%m%d %I %M %S %p %f", "%b %d %Y %H %M %S %f", "%B/%d/%y %H:%M"]
-    ),
+    st.sampled_from(["%d.%m.%Y %H:%M:%S.%f", "%y%m%d %I %M %S %p %f", "%b %d %Y %H %M %S %f", "%B/%d/%y %H:%M"]),
 )
 def test_what_strftime_writes_is_read_as_strptime_reads_it(time, format):
     text = time.strftime(format)
     found = to_iso_form(pa.chunked_array([[text]]), parse_time_format(format))
-    assert cast_times(found, CellKind.TIMESTAMP).to_pylist() == [
-        dt.datetime.strptime(text, format)
-    ]
+    assert cast_times(found, CellKind.TIMESTAMP).to_pylist() == [dt.datetime.strptime(text, format)]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +73,7 @@ def test_a_format_that_cannot_be_read_says_why(format, why):
 def test_the_texts_that_are_no_times():
     format = parse_time_format("%d.%m.%Y")
     given = pa.chunked_array([["1.1.2026", None], ["31.2.2026", "x"]])
-    bad = find_unreadable_rows(
-        given, lambda t: cast_times(to_iso_form(t, format), CellKind.TIMESTAMP)
-    )
+    bad = find_unreadable_rows(given, lambda t: cast_times(to_iso_form(t, format), CellKind.TIMESTAMP))
     assert bad == [2, 3]
 
 
@@ -192,10 +184,7 @@ def test_a_column_is_of_one_kind_in_all_files(tmp_path):
 def test_without_a_named_column_those_that_are_of_the_format_are_times(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("from,to,note\n1.2.2026,2.2.2026,3.2.2026\n1.2.2026,,soon\n")
-    found = read_local(
-        resolve_event_files([str(path)]),
-        TextFileOptions(time_format=parse_time_format("%d.%m.%Y")),
-    )
+    found = read_local(resolve_event_files([str(path)]), TextFileOptions(time_format=parse_time_format("%d.%m.%Y")))
     assert [str(type) for type in found.schema.types] == ["timestamp[us]"] * 2 + ["string"]
 
 
@@ -237,9 +226,7 @@ def test_a_pattern_for_each_type(tmp_path):
 def test_a_time_that_is_none_is_named_with_its_row(tmp_path, capsys):
     path = tmp_path / "e.csv"
     path.write_text("when,kind,x\n14.03.2026 12:05,A,1\n31.02.2026 12:05,B,2\n")
-    code, _, err = run(
-        QUERY, "--events", path, "--time", "when", "--time-format", DAY, capsys=capsys
-    )
+    code, _, err = run(QUERY, "--events", path, "--time", "when", "--time-format", DAY, capsys=capsys)
     assert code == ExitCode.EVENTS
     assert "'31.02.2026 12:05' in column 'when' does not have the time format" in err
     assert f"(row 2 of {path})" in err

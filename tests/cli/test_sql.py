@@ -11,16 +11,7 @@ import pytest
 
 from ensue.cli.main import main
 
-LINES = [
-    "symbol,day,price",
-    "acme,1,12",
-    "acme,2,10",
-    "acme,3,8",
-    "acme,4,9",
-    "bolt,1,5",
-    "bolt,2,4",
-    "bolt,3,6",
-]
+LINES = ["symbol,day,price", "acme,1,12", "acme,2,10", "acme,3,8", "acme,4,9", "bolt,1,5", "bolt,2,4", "bolt,3,6"]
 CLAUSE = """MATCH_RECOGNIZE (
     PARTITION BY symbol ORDER BY day
     MEASURES FIRST(day) AS from_day, LAST(DOWN.price) AS low, LAST(day) AS to_day
@@ -113,9 +104,7 @@ def test_every_kind_of_file_is_a_table(run, tmp_path, ending):
 def test_several_files_of_one_name_are_one_table(run, tmp_path):
     for day, lines in (("monday", LINES[:5]), ("tuesday", [LINES[0], *LINES[5:]])):
         (tmp_path / f"{day}.csv").write_text("\n".join(lines))
-    files = [
-        f"--table={n}={tmp_path / d}.csv" for n, d in (("prices", "monday"), ("PRICES", "tuesday"))
-    ]
+    files = [f"--table={n}={tmp_path / d}.csv" for n, d in (("prices", "monday"), ("PRICES", "tuesday"))]
     code, out, _ = run("run", QUERY, *files, "--format", "json")
     assert (code, json_lines(out)) == (0, FOUND)
 
@@ -145,10 +134,7 @@ def test_a_table_shows_how_many_more(run, prices):
 def test_a_clause_alone_is_over_one_table_and_needs_no_time(run, prices, option):
     code, out, err = run("run", CLAUSE, option, prices, "--format", "json")
     assert code == 0
-    assert [(row["symbol"], row["to_day"]) for row in json_lines(out)] == [
-        ("acme", 4),
-        ("bolt", 3),
-    ]
+    assert [(row["symbol"], row["to_day"]) for row in json_lines(out)] == [("acme", 4), ("bolt", 3)]
     assert "taking" not in err
 
 

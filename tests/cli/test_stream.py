@@ -12,12 +12,7 @@ import pytest
 
 import ensue
 from ensue.cli.main import main
-from ensue.cli.stream_progress import (
-    StreamTotals,
-    TimeFormatter,
-    build_counter_table,
-    format_progress_line,
-)
+from ensue.cli.stream_progress import StreamTotals, TimeFormatter, build_counter_table, format_progress_line
 from ensue.cli.terminal import get_message_console
 
 QUERY = "SEQ(A a, B b) WHERE [id] WITHIN 5 minutes RETURN a.n AS first, b.n AS second"
@@ -197,9 +192,7 @@ def two_key_groups(spark):
 
 
 @pytest.mark.spark
-def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(
-    run, two_key_groups, folder, tmp_path
-):
+def test_a_stream_that_ends_gives_the_matches_of_a_batch_run(run, two_key_groups, folder, tmp_path):
     whole = ensue.match(events(0, 40), QUERY, time="ts", type="kind").to_pylist()
     found, state = tmp_path / "found", tmp_path / "state"
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute")
@@ -248,9 +241,7 @@ def test_matches_are_printed_as_they_come(run, two_key_groups, folder):
 def test_an_event_without_time_ends_the_stream_in_two_lines(run, two_key_groups, folder):
     bad = events(0, 3).set_column(0, "ts", pa.nulls(3, pa.timestamp("us", "UTC")))
     pa.parquet.write_table(bad, folder / "2.parquet")
-    code, out, err = run(
-        "--stream", folder, "--time", "ts", "--type", "kind", "--watermark", "1 s", "--once"
-    )
+    code, out, err = run("--stream", folder, "--time", "ts", "--type", "kind", "--watermark", "1 s", "--once")
     assert (code, out) == (3, "")
     assert "3 events have no usable time" in err
     assert len(err.splitlines()) < 8
@@ -267,9 +258,7 @@ def test_a_source_that_cannot_be_read_is_named(run, spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_folders_that_do_not_fit_are_named_before_anything_starts(
-    run, two_key_groups, folder, tmp_path
-):
+def test_folders_that_do_not_fit_are_named_before_anything_starts(run, two_key_groups, folder, tmp_path):
     options = ("--stream", folder, "--type", "kind", "--watermark", "1 minute", "--once")
     state, found = tmp_path / "state", tmp_path / "found"
     state.write_text("no folder")

@@ -37,10 +37,7 @@ COLUMNS: dict[str, tuple[list[str], list[Any]]] = {
     "integers and fractions are numbers": (["1", "2.5", "1e3", ".5", "5."], [1, 2.5, 1e3, 0.5, 5]),
     "negative numbers": (["-1", "-0"], [-1, 0]),
     "nanoseconds since 1970 are integers": (["1773489600000000001"], [1773489600000000001]),
-    "an integer of 20 digits is text": (
-        ["12345678901234567890", "1"],
-        ["12345678901234567890", "1"],
-    ),
+    "an integer of 20 digits is text": (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
     "a plus makes text": (["+5", "6"], ["+5", "6"]),
     "blanks make text": ([" 5", "6 "], [" 5", "6 "]),
     "hexadecimal is text": (["0x1F", "1"], ["0x1F", "1"]),
@@ -51,10 +48,7 @@ COLUMNS: dict[str, tuple[list[str], list[Any]]] = {
     "days": (["2026-03-14", "2026-03-15"], [dt.date(2026, 3, 14), dt.date(2026, 3, 15)]),
     "a day that is none makes text": (["2026-02-30"], ["2026-02-30"]),
     "times of a day are text": (["12:00:00"], ["12:00:00"]),
-    "timestamps": (
-        ["2026-03-14T12:00:00", "2026-03-14 12:00", "2026-03-14T12:00:00.000"],
-        [NOON, NOON, NOON],
-    ),
+    "timestamps": (["2026-03-14T12:00:00", "2026-03-14 12:00", "2026-03-14T12:00:00.000"], [NOON, NOON, NOON]),
     "timestamps with a zone": (
         ["2026-03-14T12:00:00Z", "2026-03-14T13:00:00+01:00", "2026-03-14 08:00:00-0400"],
         [NOON, NOON, NOON],
@@ -67,22 +61,13 @@ COLUMNS: dict[str, tuple[list[str], list[Any]]] = {
         ["2026-03-14T12:00:00.000001", "2026-03-14T12:00:00.000002000"],
         [NOON.replace(microsecond=1), NOON.replace(microsecond=2)],
     ),
-    "days with slashes": (
-        ["2026/03/14", "2026-03-15"],
-        [dt.date(2026, 3, 14), dt.date(2026, 3, 15)],
-    ),
+    "days with slashes": (["2026/03/14", "2026-03-15"], [dt.date(2026, 3, 14), dt.date(2026, 3, 15)]),
     "times with slashes": (["2026/03/14 12:00", "2026/03/14 12:00:00"], [NOON, NOON]),
     "instants with slashes": (["2026/03/14 12:00Z", "2026-03-14 13:00+01:00"], [NOON, NOON]),
     "a month first is text": (["03/14/2026", "2026-03/14"], ["03/14/2026", "2026-03/14"]),
     "an hour that is none makes text": (["2026-03-14T25:00:00"], ["2026-03-14T25:00:00"]),
-    "days and timestamps are text": (
-        ["2026-03-14", "2026-03-14T12:00:00"],
-        ["2026-03-14", "2026-03-14T12:00:00"],
-    ),
-    "quotes in quotes": (
-        ['"a ""b"" c"', '"d,e"', "f\\g", '"h\\"'],
-        ['a "b" c', "d,e", "f\\g", "h\\"],
-    ),
+    "days and timestamps are text": (["2026-03-14", "2026-03-14T12:00:00"], ["2026-03-14", "2026-03-14T12:00:00"]),
+    "quotes in quotes": (['"a ""b"" c"', '"d,e"', "f\\g", '"h\\"'], ['a "b" c', "d,e", "f\\g", "h\\"]),
     "lines in quotes": (['"a\nb"', '"c\n\nd,1"', "e"], ["a\nb", "c\n\nd,1", "e"]),
     "letters of all kinds": (["ä", "日本", "😀"], ["ä", "日本", "😀"]),
     "quotes amid a cell": (['a"b', "c'd"], ['a"b', "c'd"]),
@@ -162,9 +147,7 @@ def test_cells_side_by_side_on_spark(spark, tmp_path, broken, ends):
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ends).encode())
     table = read_there(path)
     assert {name: cells(table, name) for name in wanted} == wanted
-    assert {f.name: f.type for f in table.schema} == {
-        f.name: f.type for f in read_here(path).schema
-    }
+    assert {f.name: f.type for f in table.schema} == {f.name: f.type for f in read_here(path).schema}
 
 
 REFUSED = {

@@ -40,9 +40,7 @@ class Browsing:
         self._expected: list[re.Pattern[str]] = []
         self.complaints: list[str] = []
 
-    def open(
-        self, url: str, *, dark: bool = False, narrow: bool = False, still: bool = False
-    ) -> Page:
+    def open(self, url: str, *, dark: bool = False, narrow: bool = False, still: bool = False) -> Page:
         """A page in a profile of its own; `still`: the user has asked for less motion."""
         context = self._browser.new_context(
             viewport=NARROW if narrow else WIDE,

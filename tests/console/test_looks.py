@@ -85,9 +85,7 @@ def _settled(page: Page) -> None:
 @pytest.mark.parametrize("how", ["light", "dark", "narrow"])
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_has_no_barriers(browsing: Browsing, fleet: Fleet, path: str, how: str):
-    page = browsing.open(
-        fleet.console.url + path, dark=how == "dark", narrow=how == "narrow", still=True
-    )
+    page = browsing.open(fleet.console.url + path, dark=how == "dark", narrow=how == "narrow", still=True)
     _settled(page)
     assert barriers(page) == []
     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -191,9 +189,7 @@ def test_the_other_pages(browsing: Browsing, fleet: Fleet, bless: bool):
         picture(page, name, bless=bless)
 
 
-def test_a_plane_has_a_picture_below(
-    browsing: Browsing, tmp_path: Path, stops: list[Callable[[], None]], bless: bool
-):
+def test_a_plane_has_a_picture_below(browsing: Browsing, tmp_path: Path, stops: list[Callable[[], None]], bless: bool):
     drawn = tmp_path / "plan.png"
     _draw_plan(drawn)
     console = plane(tmp_path, background=Background.parse(f"{drawn},0,0,60,40"))

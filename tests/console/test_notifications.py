@@ -66,9 +66,7 @@ def test_draw_save_fire_see_and_replay(browsing: Browsing, console: Console):
     expect(page.locator(".leaflet-marker-pane .member")).to_have_count(2)
 
 
-def test_members_appear_in_the_order_of_time(
-    browsing: Browsing, console: Console, subscribed: int
-):
+def test_members_appear_in_the_order_of_time(browsing: Browsing, console: Console, subscribed: int):
     _leave(console, 100)
     page = _live(browsing, console, still=True)  # nothing moves by itself
     _matches(page).locator("button").click()
@@ -108,9 +106,7 @@ def test_a_replay_plays_and_pauses(browsing: Browsing, console: Console, subscri
     expect(button).to_have_attribute("aria-label", "Play")  # it is over
 
 
-def test_the_timeline_is_walked_with_the_keyboard(
-    browsing: Browsing, console: Console, subscribed: int
-):
+def test_the_timeline_is_walked_with_the_keyboard(browsing: Browsing, console: Console, subscribed: int):
     for at in (100, 300, 500):
         _leave(console, at)
     page = _live(browsing, console)
@@ -142,9 +138,7 @@ def test_a_held_feed_counts_what_comes(browsing: Browsing, console: Console, sub
     expect(page.locator("#feed-held")).to_have_text("")
 
 
-def test_the_feed_is_narrowed_to_a_subscription(
-    browsing: Browsing, console: Console, subscribed: int
-):
+def test_the_feed_is_narrowed_to_a_subscription(browsing: Browsing, console: Console, subscribed: int):
     console.do(console.service.subscribe("(ARITH:id = 2)", name="seen"))
     _leave(console, 100)
     console.drive(2, (200, 1.0, 1.0), (300, 2.0, 2.0))
@@ -155,9 +149,7 @@ def test_the_feed_is_narrowed_to_a_subscription(
     expect(page.locator(".timeline .note")).to_have_count(2)
 
 
-def test_nothing_is_missed_or_doubled_when_the_service_restarts(
-    browsing: Browsing, console: Console, subscribed: int
-):
+def test_nothing_is_missed_or_doubled_when_the_service_restarts(browsing: Browsing, console: Console, subscribed: int):
     browsing.expect_absence()
     page = _live(browsing, console)
     _leave(console, 100)
@@ -171,9 +163,7 @@ def test_nothing_is_missed_or_doubled_when_the_service_restarts(
     _leave(console, 500)
     expect(_matches(page)).to_have_count(3)
     expect(_matches(page).first).to_contain_text("500 – 520")
-    numbers = page.locator("#feed [data-number]").evaluate_all(
-        "(all) => all.map((one) => Number(one.dataset.number))"
-    )
+    numbers = page.locator("#feed [data-number]").evaluate_all("(all) => all.map((one) => Number(one.dataset.number))")
     assert numbers == sorted(set(numbers), reverse=True)
 
 
@@ -207,7 +197,5 @@ def test_objects_move_on_the_map_and_show_their_track(browsing: Browsing, consol
     page.fill("#object-search", "2")
     page.keyboard.press("Enter")
     expect(page.locator("#object-card h2")).to_have_text("2")
-    place = page.evaluate(
-        "() => { const {lat, lng} = ensueMap.objects.placeOf(1); return [lng, lat]; }"
-    )
+    place = page.evaluate("() => { const {lat, lng} = ensueMap.objects.placeOf(1); return [lng, lat]; }")
     assert place == [7, 7]

@@ -61,9 +61,7 @@ def console(tmp_path: Path, stops) -> Console:
     return found
 
 
-def test_ten_thousand_objects_are_drawn_in_less_than_20_ms(
-    browsing: Browsing, console: Console, bless: bool
-):
+def test_ten_thousand_objects_are_drawn_in_less_than_20_ms(browsing: Browsing, console: Console, bless: bool):
     browsing.expect("willReadFrequently")  # the measure reads, the page does not
     page = browsing.open(console.url)
     expect(page.locator("#connection")).to_have_text("Live")

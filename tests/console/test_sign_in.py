@@ -24,10 +24,7 @@ def tokens(console: Console) -> dict[str, str]:
             "publisher": ("bob", ("publish",)),
             "root": ("root", access.SCOPES),
         }
-        return {
-            name: access.add_token(db, user, scopes=scopes).token
-            for name, (user, scopes) in wanted.items()
-        }
+        return {name: access.add_token(db, user, scopes=scopes).token for name, (user, scopes) in wanted.items()}
 
     return console.do(console.service.do(make))
 
@@ -37,9 +34,7 @@ def _sign_in(page: Page, token: str) -> None:
     page.click("main .main")
 
 
-def test_a_token_opens_the_console_and_leads_back(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_a_token_opens_the_console_and_leads_back(browsing: Browsing, console: Console, tokens: dict[str, str]):
     page = browsing.open(f"{console.url}/subscriptions?state=paused")
     expect(page).to_have_url(f"{console.url}/sign-in?next=/subscriptions%3Fstate%3Dpaused")
     _sign_in(page, "ens_" + "x" * 43)
@@ -56,9 +51,7 @@ def test_a_token_opens_the_console_and_leads_back(
     expect(page.locator("#token")).to_be_visible()
 
 
-def test_a_change_goes_through_with_the_token_of_the_page(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_a_change_goes_through_with_the_token_of_the_page(browsing: Browsing, console: Console, tokens: dict[str, str]):
     page = browsing.open(f"{console.url}/?draw=typed")
     _sign_in(page, tokens["ann"])
     page.fill("#region-text", "1 1\n4 1\n4 3")
@@ -72,9 +65,7 @@ def test_a_change_goes_through_with_the_token_of_the_page(
     expect(page.locator("#messages")).to_contain_text("CSRF token is missing or wrong")
 
 
-def test_a_session_that_is_over_leads_to_signing_in(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_a_session_that_is_over_leads_to_signing_in(browsing: Browsing, console: Console, tokens: dict[str, str]):
     browsing.expect_refusals()
     page = browsing.open(console.url)
     _sign_in(page, tokens["ann"])
@@ -83,14 +74,10 @@ def test_a_session_that_is_over_leads_to_signing_in(
     page.wait_for_url("**/sign-in?next=%2F")
 
 
-def test_everybody_sees_only_their_own(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_everybody_sees_only_their_own(browsing: Browsing, console: Console, tokens: dict[str, str]):
     def user(name: str) -> int:
         find = "SELECT id FROM users WHERE name = ?"
-        return console.do(
-            console.service.look(lambda db: int(db.execute(find, (name,)).fetchone()[0]))
-        )
+        return console.do(console.service.look(lambda db: int(db.execute(find, (name,)).fetchone()[0])))
 
     made = console.do(console.service.subscribe("(ARITH:id = 1)", name="anns", user=user("ann")))
     console.do(console.service.put_region("Anns", "CIRCLE (1 1, 1)", user=user("ann")))
@@ -107,9 +94,7 @@ def test_everybody_sees_only_their_own(
     expect(page.locator("nav")).to_contain_text("Health")
 
 
-def test_who_only_reads_is_offered_no_changes(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_who_only_reads_is_offered_no_changes(browsing: Browsing, console: Console, tokens: dict[str, str]):
     browsing.expect_refusals()
     page = browsing.open(f"{console.url}/subscriptions")
     _sign_in(page, tokens["reader"])
@@ -124,18 +109,14 @@ def test_who_only_reads_is_offered_no_changes(
     expect(page.locator("#draw-polygon")).to_have_count(0)
 
 
-def test_who_only_publishes_sees_nothing(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_who_only_publishes_sees_nothing(browsing: Browsing, console: Console, tokens: dict[str, str]):
     browsing.expect_refusals()
     page = browsing.open(console.url)
     _sign_in(page, tokens["publisher"])
     expect(page.locator("h1")).to_have_text("Not allowed")
 
 
-def test_the_audit_log_names_who_did_what(
-    browsing: Browsing, console: Console, tokens: dict[str, str]
-):
+def test_the_audit_log_names_who_did_what(browsing: Browsing, console: Console, tokens: dict[str, str]):
     page = browsing.open(f"{console.url}/audit")
     _sign_in(page, tokens["root"])
     expect(page.locator("main")).to_contain_text("add token")

@@ -82,9 +82,7 @@ def test_its_notes_are_there_and_come_live(page: Page, console: Console):
 
 
 def test_why_not_says_what_stopped_candidates(page: Page, console: Console):
-    console.drive_together(
-        *((t, id, 5.0, 5.0) for t in (100, 110) for id in (1, 2)), (120, 1, 25.0, 5.0)
-    )
+    console.drive_together(*((t, id, 5.0, 5.0) for t in (100, 110) for id in (1, 2)), (120, 1, 25.0, 5.0))
     page.click("#ask-why-not")
     why = page.locator("#why-not")
     expect(why.locator(".funnel")).not_to_have_count(0)
@@ -96,9 +94,7 @@ def test_why_not_says_what_stopped_candidates(page: Page, console: Console):
     expect(why.locator(".candidates").last).to_contain_text("still waiting")
 
 
-def test_a_webhook_is_added_and_its_secret_shown_once(
-    page: Page, console: Console, receiver: Receiver
-):
+def test_a_webhook_is_added_and_its_secret_shown_once(page: Page, console: Console, receiver: Receiver):
     _add_webhook(page, receiver.url)
     secret = page.locator("#target-secret code")
     expect(secret).to_contain_text("whsec_")
@@ -116,9 +112,7 @@ def test_a_webhook_is_added_and_its_secret_shown_once(
     _until(lambda: len(receiver.taken) == 1)
 
 
-def test_what_was_given_up_is_shown_and_sent_again(
-    page: Page, console: Console, receiver: Receiver
-):
+def test_what_was_given_up_is_shown_and_sent_again(page: Page, console: Console, receiver: Receiver):
     receiver.status = 500
     _add_webhook(page, receiver.url)
     _leave(console, 100)
@@ -130,9 +124,7 @@ def test_what_was_given_up_is_shown_and_sent_again(
     _until(lambda: len(receiver.taken) == 1)
 
 
-def test_a_target_is_switched_off_and_on_and_removed(
-    page: Page, console: Console, receiver: Receiver
-):
+def test_a_target_is_switched_off_and_on_and_removed(page: Page, console: Console, receiver: Receiver):
     _add_webhook(page, receiver.url)
     page.click("text=Switch off")
     expect(page.locator(".target .state")).to_have_text("off")

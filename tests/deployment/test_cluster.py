@@ -91,9 +91,7 @@ class Machine:
         return said
 
     @contextmanager
-    def process(
-        self, commands: str, log: Path | None = None, **settings: str
-    ) -> Iterator["subprocess.Popen[str]"]:
+    def process(self, commands: str, log: Path | None = None, **settings: str) -> Iterator["subprocess.Popen[str]"]:
         """Commands that run beside the test, in a process group that ends with the block."""
         with ExitStack() as files:
             out = subprocess.PIPE if log is None else files.enter_context(log.open("w"))
@@ -149,9 +147,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     for job in ("job.py", "stream.py"):
         (folder / job).write_text(block("spark-submit", "py", f"# {job}"))
     client = block("Spark Connect", "py", "# client.py")
-    (folder / "client.py").write_text(
-        client.replace("127.0.0.1:15002", f"127.0.0.1:{made.connect}")
-    )
+    (folder / "client.py").write_text(client.replace("127.0.0.1:15002", f"127.0.0.1:{made.connect}"))
     return made
 
 
@@ -243,10 +239,7 @@ def test_a_wheel_called_zip_reaches_executors_by_py_files(cluster: Machine, expe
     machines = cluster.folder / "dependencies"  # what is installed on every machine
     shutil.copytree(cluster.folder / "environment", machines, symlinks=True)
     cluster.do(f"{machines}/bin/python -m pip uninstall -y ensue")
-    settings = {
-        "PYSPARK_PYTHON": f"{machines}/bin/python",
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
+    settings = {"PYSPARK_PYTHON": f"{machines}/bin/python", "PYSPARK_DRIVER_PYTHON": sys.executable}
     cluster.do(block("Packaging", "sh", "cp wheels"), **cluster.driver(), **settings)
     assert _written(cluster.folder / "thefts-zip").equals(expected)
     assert not list(machines.glob("lib/*/site-packages/ensue/__init__.py"))

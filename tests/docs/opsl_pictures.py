@@ -228,12 +228,7 @@ def _ring(canvas: Canvas, at: tuple[float, float], reach: float) -> None:
 def _groups(plan: Plan, asked: Asked) -> list[tuple[tuple[float, float], ...]]:
     """The hulls of the complex events that a subscription names."""
     found = []
-    letters = {
-        "$p; = A && B && C": "abc",
-        "$p; = A && B,": "ab",
-        "$q; = C && D": "cd",
-        "(A && B)": "ab",
-    }
+    letters = {"$p; = A && B && C": "abc", "$p; = A && B,": "ab", "$q; = C && D": "cd", "(A && B)": "ab"}
     for text, members in letters.items():
         if text in plan.text:
             firsts = [asked.names.index(f"{letter}1") for letter in members]
@@ -246,9 +241,7 @@ def _groups(plan: Plan, asked: Asked) -> list[tuple[tuple[float, float], ...]]:
 def _area(canvas: Canvas, corners: tuple[tuple[float, float], ...], fill: str) -> None:
     points = " ".join("{:.1f},{:.1f}".format(*_at(corner)) for corner in corners)
     stroke = EDGE if fill == SHADE else INK
-    canvas.shapes.append(
-        f'<polygon points="{points}" fill="{fill}" stroke="{stroke}" stroke-width="1.4"/>'
-    )
+    canvas.shapes.append(f'<polygon points="{points}" fill="{fill}" stroke="{stroke}" stroke-width="1.4"/>')
 
 
 def written() -> None:

@@ -134,9 +134,7 @@ def events_of(code: str) -> pa.Table:
     if lines[0][0] not in _TIMES:
         letters = [letter for line in lines for letter in line]
         return pa.table({"t": range(1, len(letters) + 1), "type": letters})
-    return pa.table(
-        {name: [_or_clock(line[k]) for line in lines[1:]] for k, name in enumerate(lines[0])}
-    )
+    return pa.table({name: [_or_clock(line[k]) for line in lines[1:]] for k, name in enumerate(lines[0])})
 
 
 def _or_clock(word: str) -> object:
@@ -317,15 +315,7 @@ def pasted(*, spark: bool = True) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as aside:
         answers = Path(aside) / "answers.json"
         done = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "ignore",
-                __file__,
-                "--paste",
-                str(answers),
-                *(["spark"] if spark else []),
-            ],
+            [sys.executable, "-W", "ignore", __file__, "--paste", str(answers), *(["spark"] if spark else [])],
             cwd=folder,
             env=_settings(),
             stdout=subprocess.PIPE,
@@ -341,9 +331,7 @@ def pasted(*, spark: bool = True) -> dict[str, str]:
 def _paste(page: Path, spark: bool) -> dict[str, str]:
     names: dict[str, object] = {"__name__": "__main__"}
     return {
-        example.name: _executed(example, names)
-        if example.language == "python"
-        else _commanded(example, ".")
+        example.name: _executed(example, names) if example.language == "python" else _commanded(example, ".")
         for example in examples(page, "python", "sh")
         if spark or "spark" not in example.code
     }
@@ -382,11 +370,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--judge"]:
         json.dump(judged(), sys.stdout)
     elif sys.argv[1:2] == ["--paste"]:
-        answers = {
-            name: said
-            for page in PASTED
-            for name, said in _paste(page, "spark" in sys.argv).items()
-        }
+        answers = {name: said for page in PASTED for name, said in _paste(page, "spark" in sys.argv).items()}
         Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
     else:
         for argument in sys.argv[1:]:

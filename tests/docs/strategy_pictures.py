@@ -30,10 +30,7 @@ class Event:
 PICTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "strategies": (
         "A1 B1 B1 A2 X2 A1 B2 B1",
-        tuple(
-            f"SEQ(A a, B b) USING {strategy} WHERE [key]"
-            for strategy in ("any", "next", "partition", "strict")
-        ),
+        tuple(f"SEQ(A a, B b) USING {strategy} WHERE [key]" for strategy in ("any", "next", "partition", "strict")),
     ),
     "then": (
         "A1 B1 X1 C1 C1 D1 X1 D1",
@@ -131,8 +128,7 @@ def _event(canvas: Canvas, event: Event, y: float, *, fill: str, ink: str) -> No
     if event.key == 1:
         canvas.extend((x - RADIUS, y - RADIUS), (x + RADIUS, y + RADIUS))
         canvas.shapes.append(
-            f'<circle cx="{x}" cy="{y:g}" r="{RADIUS}" fill="{fill}" stroke="{stroke}" '
-            'stroke-width="1.6"/>'
+            f'<circle cx="{x}" cy="{y:g}" r="{RADIUS}" fill="{fill}" stroke="{stroke}" stroke-width="1.6"/>'
         )
     else:
         canvas.box((x, y), 2 * RADIUS, 2 * RADIUS, fill=fill, stroke=stroke, round=2)

@@ -26,12 +26,7 @@ import pyarrow as pa
 import ensue
 from ensue.ir.subscription import Subscription
 from ensue.reference.conditions import Event
-from ensue.reference.subscription_matches import (
-    Corners,
-    ReferenceStream,
-    SubscriptionMatch,
-    find_subscription_matches,
-)
+from ensue.reference.subscription_matches import Corners, ReferenceStream, SubscriptionMatch, find_subscription_matches
 
 SQUARE = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
 
@@ -52,9 +47,7 @@ class Asked:
     corners: dict[int, Corners] = field(default_factory=dict)
 
     def found(self) -> list[SubscriptionMatch]:
-        return find_subscription_matches(
-            self.subscription, ReferenceStream(self.events, self.corners)
-        )
+        return find_subscription_matches(self.subscription, ReferenceStream(self.events, self.corners))
 
     def shown(self) -> str:
         """A match a line: the names of its events."""

@@ -111,9 +111,7 @@ def test_files_that_are_named_exist(name: str):
         homes = (ROOT, ROOT / "src" / "ensue", ROOT / "src" / "ensue" / folder)
         assert any((home / place).exists() for home in homes), place
         if "/" in place:
-            folder = str(
-                Path(place).parent
-            )  # of `choose.py` in "`planner/schema_inference.py`, `choose.py`"
+            folder = str(Path(place).parent)  # of `choose.py` in "`planner/schema_inference.py`, `choose.py`"
 
 
 def test_every_rule_that_can_be_switched_off_is_described_once():

@@ -38,9 +38,7 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "samples").symlink_to(ROOT / "examples" / "samples")
     here = tmp_path / "notebooks"
     here.mkdir()
-    client = NotebookClient(
-        read, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(here)}}
-    )
+    client = NotebookClient(read, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(here)}})
     client.execute()
     said = "\n".join(str(output) for cell in read.cells for output in cell.get("outputs", ()))
     assert [words for words in SAYS[notebook.stem] if words not in said] == []

@@ -9,37 +9,18 @@ from hypothesis import strategies as st
 
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import ArgumentType, ResultType, ScalarFunction
-from ensue.ir.expression import (
-    Between,
-    Binary,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Between, Binary, Expr, FieldRef, FunctionCall, In, IsNull, Like, Literal, Unary
 from ensue.schema import ValueKind
 
 BERLIN = ZoneInfo("Europe/Berlin")
-INTS = st.one_of(
-    st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**53 + 1]), st.integers(-9999, 9999)
-)
+INTS = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**53 + 1]), st.integers(-9999, 9999))
 FLOATS = st.one_of(
-    st.sampled_from(
-        [0.0, -0.0, 0.5, -2.5, 2.675, 1e300, float("nan"), float("inf"), -float("inf")]
-    ),
+    st.sampled_from([0.0, -0.0, 0.5, -2.5, 2.675, 1e300, float("nan"), float("inf"), -float("inf")]),
     st.floats(-100, 100),
 )
-DECIMALS = st.one_of(
-    st.decimals(-1000, 1000, places=3), st.sampled_from([Decimal("0.300"), Decimal(10**16) / 1000])
-)
+DECIMALS = st.one_of(st.decimals(-1000, 1000, places=3), st.sampled_from([Decimal("0.300"), Decimal(10**16) / 1000]))
 WORDS = st.one_of(
-    st.sampled_from(
-        ["", "a", "ab", "aB", "ba", " a ", "a%b", "a_b", "Straße", "İx", "日本", "a\nb"]
-    ),
+    st.sampled_from(["", "a", "ab", "aB", "ba", " a ", "a%b", "a_b", "Straße", "İx", "日本", "a\nb"]),
     st.text(max_size=4).filter(lambda s: s.isprintable()),
 )
 TIMES = st.datetimes(datetime(1960, 1, 1), datetime(2100, 1, 1))
@@ -150,9 +131,7 @@ def _condition(draw, deeper) -> Expr:
         case 4:
             return IsNull(pick(), negated)
         case 5:
-            options = tuple(
-                draw(_leaf(draw(st.sampled_from(family)))) for _ in range(draw(st.integers(1, 4)))
-            )
+            options = tuple(draw(_leaf(draw(st.sampled_from(family)))) for _ in range(draw(st.integers(1, 4))))
             return In(pick(), options, negated)
         case 6:
             return Between(pick(), pick(), pick(), negated)
@@ -166,15 +145,9 @@ def _condition(draw, deeper) -> Expr:
 
 _NUMBERS = (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)
 _BROKEN = (ValueKind.FLOAT, ValueKind.DECIMAL)
-_PLACES = st.one_of(
-    st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309])
-)
-_REGEXPS = st.sampled_from(
-    ["a", "(?i)AB", "^a|ß$", "(a)(b)?", "[^ab]+", "x*", "\\b.", "(a", "\\w{2}"]
-).map(Literal)
-_UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "ms", "x"]).map(
-    Literal
-)
+_PLACES = st.one_of(st.integers(-4, 5), st.integers(-20, 320), st.sampled_from([-19, -18, 308, 309]))
+_REGEXPS = st.sampled_from(["a", "(?i)AB", "^a|ß$", "(a)(b)?", "[^ab]+", "x*", "\\b.", "(a", "\\w{2}"]).map(Literal)
+_UNITS = st.sampled_from(["day", "Weeks", "month", "quarter", "year", "hour", "ms", "x"]).map(Literal)
 
 
 _ZONES = st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"]).map(Literal)
@@ -189,9 +162,7 @@ def _called(draw, deeper, kind: ValueKind) -> Expr:
     for wanted in record.wanted(given):
         of = _kind_of_argument(record, wanted, kind, first=not arguments)
         if wanted is ArgumentType.WHOLE:
-            places = (
-                _PLACES.map(Literal) | st.just(FieldRef("a", "small")) | st.just(Literal(None))
-            )
+            places = _PLACES.map(Literal) | st.just(FieldRef("a", "small")) | st.just(Literal(None))
             arguments.append(draw(places))
         elif wanted is ArgumentType.REGEXP:
             arguments.append(draw(_REGEXPS))

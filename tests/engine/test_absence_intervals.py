@@ -49,8 +49,7 @@ def random_text(random: Random, unit: str) -> str:
     pattern = random.choice(list(PATTERNS))
     known = PATTERNS[pattern]
     lapses = [
-        f"!{random.choice('ABCX')} x{k} FROM {random_end(random, known, unit)} "
-        f"TO {random_end(random, known, unit)}"
+        f"!{random.choice('ABCX')} x{k} FROM {random_end(random, known, unit)} TO {random_end(random, known, unit)}"
         for k in (1, 2)[: random.choice((1, 1, 2))]
     ]
     where = random.choice(WHERE)
@@ -99,9 +98,7 @@ def test_kernels_find_the_matches(text, structure):
         random = Random(seed)
         nature = Nature(intervals=seed % 3 == 0, nulls_from=0 if seed % 4 == 0 else None)
         events = random_events(random, 14, nature)
-        shown = str(
-            ensue.explain(text, events, time=nature.columns, type="type", structure=structure)
-        )
+        shown = str(ensue.explain(text, events, time=nature.columns, type="type", structure=structure))
         assert "reference: slower" not in shown
         assert "decided when time has passed" in shown
         wanted = expected(text, events, nature)

@@ -71,7 +71,5 @@ def test_explain_names_it():
     events = random_events(Random(1), 5)
     shown = str(ensue.explain(text, events, time="t", type="type"))
     assert "  CHOOSE ONCE: as LATEST" in shown
-    waiting = str(
-        ensue.explain("SEQ(A a, !B b) WITHIN 9 CHOOSE LATEST", events, time="t", type="type")
-    )
+    waiting = str(ensue.explain("SEQ(A a, !B b) WITHIN 9 CHOOSE LATEST", events, time="t", type="type"))
     assert "because of CHOOSE among matches that wait for time to pass" in waiting

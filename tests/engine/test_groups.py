@@ -24,9 +24,7 @@ from support.groups import random_groups
 from support.streams import random_events, random_nature, random_slices
 
 A, B, C = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
-RISING = Binary(
-    ">", FieldRef("b", "x", EventPosition.CURRENT), FieldRef("b", "x", EventPosition.PREVIOUS)
-)
+RISING = Binary(">", FieldRef("b", "x", EventPosition.CURRENT), FieldRef("b", "x", EventPosition.PREVIOUS))
 
 
 def found(query: Query, events: pa.Table) -> list[dict[str, list[int]]]:
@@ -62,10 +60,7 @@ def test_a_group_of_fixed_times_is_that_many_sequences(strategy):
         events = random_events(random, random.randint(4, 9))
         group = Query(Seq((Repeat(Seq((A, B)), 2, 2), C)), strategy=strategy)
         flat = Query(Seq((*first, *second, C)), strategy=strategy)
-        expected = [
-            {"a": m["a1"] + m["a2"], "b": m["b1"] + m["b2"], "c": m["c"]}
-            for m in found(flat, events)
-        ]
+        expected = [{"a": m["a1"] + m["a2"], "b": m["b1"] + m["b2"], "c": m["c"]} for m in found(flat, events)]
         assert found(group, events) == expected
 
 
@@ -85,9 +80,7 @@ def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
             continue
         plan = PhysicalPlan(prepared.plan.query, ReferencePlan("asked for"))
         schema = shape.physical(prepared.query)[1]
-        expected = semantics.find_matches(
-            prepared.query, read_events(events, shape.schema, shape.unit)
-        )
+        expected = semantics.find_matches(prepared.query, read_events(events, shape.schema, shape.unit))
         engine = ReferenceEngine(plan, schema, shape.unit)
         given = []
         for piece in random_slices(random, events):

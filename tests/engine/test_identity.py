@@ -17,24 +17,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT of
 
 def ids(events, rows=None, lists=None, query=b"q", columns=None):
     rows = {v: np.array(r, np.int64) for v, r in (rows or {}).items()}
-    lists = {
-        v: (np.array(o, np.int64), np.array(r, np.int64)) for v, (o, r) in (lists or {}).items()
-    }
+    lists = {v: (np.array(o, np.int64), np.array(r, np.int64)) for v, (o, r) in (lists or {}).items()}
     count = len(next(iter(rows.values()))) if rows else len(next(iter(lists.values()))[0]) - 1
     names = columns or [(n, n) for n in events.column_names]
-    found = compute_match_ids(
-        query, Matches(rows, lists, count), events, dict.fromkeys([*rows, *lists], names), "t"
-    )
+    found = compute_match_ids(query, Matches(rows, lists, count), events, dict.fromkeys([*rows, *lists], names), "t")
     found.validate(full=True)
     return found.to_pylist()
 
 
 EVENTS = pa.table(
-    {
-        "t": pa.array([1, 2, 2, 2, 3]),
-        "id": pa.array([7, 8, 8, None, 9]),
-        "name": pa.array(["x", "y", "y", None, "z"]),
-    }
+    {"t": pa.array([1, 2, 2, 2, 3]), "id": pa.array([7, 8, 8, None, 9]), "name": pa.array(["x", "y", "y", None, "z"])}
 )
 
 
@@ -113,9 +105,7 @@ def test_small_and_negative_decimals():
     assert len(set(ids(fine, rows))) == 4
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=12), st.data()
-)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=12), st.data())
 @settings(max_examples=60, deadline=None)
 def test_different_events_have_different_ids(events, data):
     events = sorted(events, key=lambda e: e[0])

@@ -24,9 +24,7 @@ TEXTS = ["x", "", None, "long text", "x", "\u00e9"]
     ],
 )
 def test_equal_keys_are_in_one_key_group(one, other):
-    found = [
-        assign_key_groups(pa.table({"k": column}), ["k"], 1 << 30, "us") for column in (one, other)
-    ]
+    found = [assign_key_groups(pa.table({"k": column}), ["k"], 1 << 30, "us") for column in (one, other)]
     assert found[0].tolist() == found[1].tolist()
 
 

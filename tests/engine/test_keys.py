@@ -118,9 +118,7 @@ def test_tables_grow():
 
 def test_chunks_and_changing_dictionaries():
     codes = KeyCodes()
-    chunked = pa.chunked_array(
-        [pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", None]).dictionary_encode()]
-    )
+    chunked = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", None]).dictionary_encode()])
     assert codes.encode([chunked]).tolist() == [0, 1, 1, -1]
     empty = pa.chunked_array([], pa.string())
     assert codes.encode([empty]).tolist() == []
@@ -173,9 +171,7 @@ def test_forgetting_makes_tables_small_again():
     assert codes.values()[0] == ("key 7" * 3, 7)
 
 
-@pytest.mark.parametrize(
-    "saved", [b"", b"nonsense that is long enough", b"ensue keys\x09\x00\x01\x00"]
-)
+@pytest.mark.parametrize("saved", [b"", b"nonsense that is long enough", b"ensue keys\x09\x00\x01\x00"])
 def test_unknown_bytes_are_refused(saved):
     with pytest.raises(StateError):
         KeyCodes.restore(saved)

@@ -221,9 +221,7 @@ def test_a_state_with_a_text_of_another_version_says_what_to_do(version):
     header, arrays, blobs = unpack_state(ready.engine().save())
     assert header["text"] == meaning.VERSION_MEANING
     other = pack_state(header | {"text": version}, arrays, blobs)
-    with pytest.raises(
-        StateError, match=rf"version {version}, and this release reads version 1\n"
-    ):
+    with pytest.raises(StateError, match=rf"version {version}, and this release reads version 1\n"):
         ready.engine().restore(other)
     header, arrays, blobs = unpack_state(unpack_state(several().save())[2]["several"])
     other = pack_state(header | {"text": version}, arrays, blobs)

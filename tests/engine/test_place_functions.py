@@ -39,9 +39,7 @@ def table(random: Random, rows: int, numbers: tuple[object, ...]) -> pa.Table:
             "text": pa.array(texts, pa.string()),
             "bytes": pa.array([t and shapely.to_wkb(shapely.from_wkt(t)) for t in texts]),
         },
-        schema=pa.schema(
-            {"x": pa.float64(), "y": pa.int64(), "text": pa.string(), "bytes": pa.binary()}
-        ),
+        schema=pa.schema({"x": pa.float64(), "y": pa.int64(), "text": pa.string(), "bytes": pa.binary()}),
     )
 
 
@@ -79,9 +77,7 @@ def at_once(expr: Expr, events: pa.Table) -> list[object]:
     def lookup(field):
         return vectors.from_arrow(events.column(field.name), "us")
 
-    return vectors.to_arrow(
-        vectors.evaluate(expr, lookup, events.num_rows, "us"), "us"
-    ).to_pylist()
+    return vectors.to_arrow(vectors.evaluate(expr, lookup, events.num_rows, "us"), "us").to_pylist()
 
 
 def alike(found: object, meant: object) -> bool:

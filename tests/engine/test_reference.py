@@ -48,9 +48,7 @@ class Case:
 
     def expected(self) -> dict[Match, semantics.Binding]:
         shape = self.prepared.shape
-        found = semantics.find_matches(
-            self.prepared.query, read_events(self.events, shape.schema, shape.unit)
-        )
+        found = semantics.find_matches(self.prepared.query, read_events(self.events, shape.schema, shape.unit))
         return {_written({v: [e.position for e in es] for v, es in b.items()}): b for b in found}
 
     def decided(self, binding: semantics.Binding, rows: int, now: float) -> bool | None:
@@ -62,9 +60,7 @@ class Case:
             return None  # it depends on others that come before it
         if not must_wait(self.plan.query.pattern, binding):
             return True
-        if is_decided_by_neighbour(self.plan.query, binding) and self.has_another(
-            inside[-1], rows
-        ):
+        if is_decided_by_neighbour(self.plan.query, binding) and self.has_another(inside[-1], rows):
             return True
         scale = 1_000 if self.text_has_stamps and self.prepared.shape.unit == "us" else 1
         match self.plan.query.within:
@@ -101,9 +97,7 @@ def assert_exact(case: Case, random: Random) -> str:
     given: Counter[Match] = Counter()
     known: set[int] = set()
     for piece in random_slices(random, case.events):
-        known = set(engine.held_rows().tolist()) | set(
-            range(engine.rows, engine.rows + piece.num_rows)
-        )
+        known = set(engine.held_rows().tolist()) | set(range(engine.rows, engine.rows + piece.num_rows))
         steps = [None] * (piece.num_rows > 0) + [told] * random.choice((0, 1, 1, 2))
         for step in steps:
             now = None if step is None else step(random, case, engine)
@@ -176,18 +170,13 @@ CHOSEN = {
     "perhaps one behind an absence": "SEQ(A a, !B b, C? c) WITHIN 4",
     "counted, and an absence at the end": "SEQ(A a, B b, !C c) WHERE [k] WITHIN 3 EVENTS",
     "counted, and absences at both ends": "SEQ(!B d, A a, !C c) WITHIN 3 EVENTS",
-    "adjacent in the key": (
-        "SEQ(A a, B+ b[], !C c) WHERE partition_contiguity(a, b[]) { [k] } WITHIN 5"
-    ),
+    "adjacent in the key": ("SEQ(A a, B+ b[], !C c) WHERE partition_contiguity(a, b[]) { [k] } WITHIN 5"),
     "adjacent": "SEQ(!C c, A a, B b) WHERE strict_contiguity(a, b) { [k] } WITHIN 3",
     "the next": "SEQ(A a, B+ b[], !C c) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 5",
-    "skipping past": (
-        "SEQ(A a, !SEQ(C c, C d), B b) WHERE [k] WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "skipping past": ("SEQ(A a, !SEQ(C c, C d), B b) WHERE [k] WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"),
     "skipping to": "SEQ(A+ a[], B b) WHERE [s] WITHIN 5 AFTER MATCH SKIP TO LAST a HAVING b.x > 1",
     "in order of start": (
-        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 6 "
-        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+        "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 6 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
     "in order of start, without a window": (
         "SEQ(A a, B b) WHERE a.x < b.x AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"
@@ -198,16 +187,10 @@ CHOSEN = {
     "in order of start, with what is left": (
         "SEQ(A a, B b) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START HAVING b.x > 1"
     ),
-    "skipping past an absence at the end": (
-        "SEQ(A a, B b, !C c) WHERE [k] WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
-    "skipping, and one branch waits": (
-        "OR(SEQ(A a, !B b), SEQ(C c, B d)) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "skipping past an absence at the end": ("SEQ(A a, B b, !C c) WHERE [k] WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"),
+    "skipping, and one branch waits": ("OR(SEQ(A a, !B b), SEQ(C c, B d)) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"),
     "a greedy loop at the end": "SEQ(A a, B++ b[]) WHERE [k] WITHIN 4",
-    "skipping past a greedy loop at the end": (
-        "A a -> (B b THEN)++ WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "skipping past a greedy loop at the end": ("A a -> (B b THEN)++ WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"),
     "a greedy loop at the end, in order of start": (
         "SEQ(A a, B++ b[]) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
@@ -277,9 +260,7 @@ def test_a_match_comes_with_the_event_with_which_a_kernel_delivers_it(round, mon
         kernel = case.prepared.engine()
         if isinstance(kernel, ReferenceEngine) or decides_elsewhere(case.prepared):
             continue
-        steps = zip(
-            delivered(case.engine(), case.events), delivered(kernel, case.events), strict=True
-        )
+        steps = zip(delivered(case.engine(), case.events), delivered(kernel, case.events), strict=True)
         for row, (found, wanted) in enumerate(steps):
             assert found == wanted, (seed, text, row)
             matches += len(found)

@@ -12,15 +12,7 @@ from tests.engine.expressions import COLUMNS, tables
 from tests.engine.test_vectors import normal
 
 from ensue.functions.interpreter import compute_aggregate, evaluate
-from ensue.ir.expression import (
-    AGGREGATES,
-    Aggregate,
-    Binary,
-    EventPosition,
-    FieldRef,
-    IsNull,
-    Literal,
-)
+from ensue.ir.expression import AGGREGATES, Aggregate, Binary, EventPosition, FieldRef, IsNull, Literal
 from ensue.ir.pattern import Atom, Kleene, Maybe, Seq
 from ensue.ir.query import Query, ReturnItem
 from ensue.projection.match_table import MatchTableBuilder
@@ -42,9 +34,7 @@ EVENTS = pa.table(
 SCHEMA = build_table_schema(get_field_kinds(EVENTS.schema), time="t")
 PATTERN = Seq((Maybe(Atom("E", "a")), Kleene(Atom("E", "k"), 0, None), Atom("E", "b")))
 MATCHES = Matches(
-    {"a": np.array([0, -1, 1]), "b": np.array([4, 3, 2])},
-    {"k": (np.array([0, 2, 3, 3]), np.array([1, 3, 2]))},
-    3,
+    {"a": np.array([0, -1, 1]), "b": np.array([4, 3, 2])}, {"k": (np.array([0, 2, 3, 3]), np.array([1, 3, 2]))}, 3
 )
 A, B = FieldRef("a", "price"), FieldRef("b", "price")
 
@@ -56,9 +46,7 @@ def columns_of(events, variables="abk"):
 def result(*returned, having=None, residual=(), matches=MATCHES, events=EVENTS, schema=SCHEMA):
     named = tuple(ReturnItem(expr, f"c{k}") for k, expr in enumerate(returned))
     query = Query(PATTERN, returns=named, having=having)
-    builder = MatchTableBuilder(
-        query, schema, events.schema, residual, columns_of=columns_of(events)
-    )
+    builder = MatchTableBuilder(query, schema, events.schema, residual, columns_of=columns_of(events))
     found = builder.build(matches, events)
     found.validate(full=True)
     assert found.schema == builder.wanted
@@ -91,9 +79,7 @@ def test_intervals_start_with_the_earliest_start():
     events = pa.table({"s": [5, 1, 2], "e": [6, 7, 8]})
     schema = build_table_schema(get_field_kinds(events.schema), time=("s", "e"))
     matches = Matches(
-        {"a": np.array([-1, 0]), "b": np.array([2, 2])},
-        {"k": (np.array([0, 2, 2]), np.array([0, 1]))},
-        2,
+        {"a": np.array([-1, 0]), "b": np.array([2, 2])}, {"k": (np.array([0, 2, 2]), np.array([0, 1]))}, 2
     )
     found = result(Literal(1), matches=matches, events=events, schema=schema)
     assert found.column("start").to_pylist() == [1, 2]
@@ -108,9 +94,7 @@ def test_a_plain_field_keeps_its_type(name):
     assert found.to_pylist() == [values[4], values[3], values[2]]
 
 
-@pytest.mark.parametrize(
-    "type", [pa.string_view(), pa.large_string(), pa.null(), pa.binary(), pa.float16()], ids=str
-)
+@pytest.mark.parametrize("type", [pa.string_view(), pa.large_string(), pa.null(), pa.binary(), pa.float16()], ids=str)
 def test_unusual_types_are_carried_through(type):
     events = pa.table({"t": [1, 2, 3, 4, 5], "x": pa.nulls(5, type)})
     schema = build_table_schema(get_field_kinds(events.schema), time="t")
@@ -179,10 +163,7 @@ def test_fields_may_lie_in_columns_of_other_names():
     events = EVENTS.rename_columns(["t", "price@E", "name", "size", "tags"])
     columns = {v: [("t", "t"), ("price", "price@E")] for v in "abk"}
     for name in ("price", "price@E"):
-        query = Query(
-            PATTERN,
-            returns=(ReturnItem(FieldRef("b", name), "p"), ReturnItem(FieldRef("b", None), "b")),
-        )
+        query = Query(PATTERN, returns=(ReturnItem(FieldRef("b", name), "p"), ReturnItem(FieldRef("b", None), "b")))
         builder = MatchTableBuilder(query, SCHEMA, events.schema, columns_of=columns)
         found = builder.build(MATCHES, events)
         assert found.column("p").to_pylist()[1] == Decimal("2.00")
@@ -190,18 +171,9 @@ def test_fields_may_lie_in_columns_of_other_names():
 
 
 def test_no_matches_give_an_empty_table():
-    none = Matches(
-        {"a": np.zeros(0, int), "b": np.zeros(0, int)},
-        {"k": (np.zeros(1, int), np.zeros(0, int))},
-        0,
-    )
+    none = Matches({"a": np.zeros(0, int), "b": np.zeros(0, int)}, {"k": (np.zeros(1, int), np.zeros(0, int))}, 0)
     assert result(matches=none).num_rows == 0
-    assert (
-        result(
-            A, Aggregate("avg", "k", FieldRef("k", "size", EventPosition.ALL)), matches=none
-        ).num_rows
-        == 0
-    )
+    assert result(A, Aggregate("avg", "k", FieldRef("k", "size", EventPosition.ALL)), matches=none).num_rows == 0
 
 
 def test_events_may_come_in_chunks():
@@ -229,13 +201,8 @@ def test_aggregates_are_those_of_the_plain_meaning(data, table):
     events = table.append_column("time", pa.array(range(table.num_rows), pa.int64()))
     schema = build_table_schema(get_field_kinds(events.schema), time="time")
     found = column(
-        Aggregate(function, "k", argument, parameter=parameter),
-        matches=matches,
-        events=events,
-        schema=schema,
+        Aggregate(function, "k", argument, parameter=parameter), matches=matches, events=events, schema=schema
     )
     values = [evaluate(argument, lambda f, row=row: row[f.name]) for row in events.to_pylist()]
-    wanted = [
-        compute_aggregate(function, [values[r] for r in group], parameter) for group in groups
-    ]
+    wanted = [compute_aggregate(function, [values[r] for r in group], parameter) for group in groups]
     assert [normal(v) for v in found.to_pylist()] == [normal(v) for v in wanted]

@@ -176,8 +176,7 @@ OTHERS = {
 OF_TIMES = [
     function
     for function in FUNCTIONS.values()
-    if {ArgumentType.TIME, ArgumentType.MOMENT, ArgumentType.PRINTED}
-    & set(function.wanted(len(function.takes)))
+    if {ArgumentType.TIME, ArgumentType.MOMENT, ArgumentType.PRINTED} & set(function.wanted(len(function.takes)))
 ]
 
 

@@ -75,10 +75,7 @@ def test_rows_are_in_the_order_of_time(start):
 
 def _rows(match, query):
     lists = get_kleene_variables(query.pattern)
-    rows = {
-        v: [e.values["row"] for e in match.get(v, ())]
-        for v in iterate_bound_variables(query.pattern)
-    }
+    rows = {v: [e.values["row"] for e in match.get(v, ())] for v in iterate_bound_variables(query.pattern)}
     return [tuple(r) if v in lists else (r[0] if r else None) for v, r in rows.items()]
 
 
@@ -105,9 +102,7 @@ def test_labelled_rows_are_those_of_the_semantics(start):
         table = matched(events, f"{query} RETURN ALL EVENTS", time, random)
         rows = [(r["variable"], r["position"], r["index"], r["row"]) for r in table.to_pylist()]
         assert rows == wanted, query
-        pairs = list(
-            zip(*(table.column(n).to_pylist() for n in ("match_id", "position")), strict=True)
-        )
+        pairs = list(zip(*(table.column(n).to_pylist() for n in ("match_id", "position")), strict=True))
         assert len(set(pairs)) == len(pairs)
 
 
@@ -171,8 +166,7 @@ def test_whole_results_are_those_of_the_semantics(start):
         shown = [{r.name for r in checked.returns}] * len(rows)
         ours = [[_plain(row[n]) for n in sorted(cs)] for row, cs in zip(rows, shown, strict=True)]
         theirs = [
-            [_plain(row.get(f"\0{n}", row.get(n))) for n in sorted(cs)]
-            for row, cs in zip(wanted, shown, strict=True)
+            [_plain(row.get(f"\0{n}", row.get(n))) for n in sorted(cs)] for row, cs in zip(wanted, shown, strict=True)
         ]
         assert ours == theirs, text
 
@@ -185,9 +179,7 @@ def _ids(found, text, events, time):
         return [""] * len(found)  # matches of one event have one id
     done = compile_query(inner, shape)
     rows = bindings_to_matches(replace(done.plan, residual=()), found)
-    table = replace(done, plan=replace(done.plan, residual=())).result.build(
-        rows, sort_events(events, shape)
-    )
+    table = replace(done, plan=replace(done.plan, residual=())).result.build(rows, sort_events(events, shape))
     return table.column("match_id").to_pylist()
 
 

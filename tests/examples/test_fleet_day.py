@@ -58,9 +58,7 @@ def seconds(number: float) -> timedelta:
 # ----------------------------------------------------------------------------- counted by hand
 
 
-def lasting(
-    reports: Sequence[Row], areas: Sequence[Box], asked: dict[str, Any]
-) -> list[tuple[datetime, bool]]:
+def lasting(reports: Sequence[Row], areas: Sequence[Box], asked: dict[str, Any]) -> list[tuple[datetime, bool]]:
     """When a truck is inside, or outside beyond the margin, if it lasts."""
     known = []
     for row in reports:
@@ -76,17 +74,13 @@ def lasting(
     return found
 
 
-def crossings(
-    states: Sequence[tuple[datetime, bool]], within: float
-) -> Iterator[tuple[datetime, bool]]:
+def crossings(states: Sequence[tuple[datetime, bool]], within: float) -> Iterator[tuple[datetime, bool]]:
     for (before, was), (time, inside) in pairwise(states):
         if was != inside and time - before <= seconds(within):
             yield time, inside
 
 
-def strays(
-    leader: Sequence[Row], follower: Sequence[Row], asked: dict[str, Any]
-) -> Iterator[datetime]:
+def strays(leader: Sequence[Row], follower: Sequence[Row], asked: dict[str, Any]) -> Iterator[datetime]:
     """From close to apart; a report counts if it answers one of the leader's."""
     rounds = []
     for row in follower:

@@ -21,9 +21,7 @@ def ends(found: pa.Table, of: str) -> set[tuple[str, object]]:
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_planted_collapses_and_alarms_are_found(seed):
     day = market(seed=seed)
-    levels = ensue.match(
-        {"Stock": day.trades}, EXAMPLES / "market_alarm.ensue", time="ts", levels="all"
-    )
+    levels = ensue.match({"Stock": day.trades}, EXAMPLES / "market_alarm.ensue", time="ts", levels="all")
     assert list(levels) == ["VolumeCollapse", "SectorCollapse", "MarketAlarm"]
     assert ends(levels["VolumeCollapse"], "symbol") == day.collapses
     assert ends(levels["SectorCollapse"], "sector") == day.sectors
@@ -35,9 +33,7 @@ def test_the_planted_collapses_and_alarms_are_found(seed):
 @pytest.mark.parametrize("seed", [7, 8])
 def test_the_planted_attacks_are_found(seed):
     evening = faults(seed=seed)
-    levels = ensue.match(
-        evening.tables, EXAMPLES / "fault_monitoring.ensue", time="ts", levels="all"
-    )
+    levels = ensue.match(evening.tables, EXAMPLES / "fault_monitoring.ensue", time="ts", levels="all")
     assert ends(levels["DdosSuspicion"], "host") == evening.floods
     assert ends(levels["ServiceFailure"], "host") == evening.failures
     assert ends(levels["DownByAttack"], "service") == evening.downs
@@ -46,9 +42,7 @@ def test_the_planted_attacks_are_found(seed):
 
 def test_a_hierarchy_means_one_match_after_the_other():
     day = market()
-    texts = [
-        (EXAMPLES / name).read_text() for name in ("volume_collapse.ensue", "market_alarm.ensue")
-    ]
+    texts = [(EXAMPLES / name).read_text() for name in ("volume_collapse.ensue", "market_alarm.ensue")]
     one, two, three = (s for text in texts for s in text.split(";") if "EVENT" in s)
     collapses = ensue.match({"Stock": day.trades}, one, time="ts")
     sectors = ensue.match({"VolumeCollapse": collapses}, two, time=("start", "end"))

@@ -41,11 +41,7 @@ def sections(past: pa.Table, live: pa.Table) -> list[dict[str, object]]:
 def test_the_planted_speeders_are_the_speeders(seed):
     road = toll(20_000, seed=seed)
     driven = sections(road.past, road.live)
-    fast = {
-        (s["tag"], s["came_from"], s["point"], s["ts"])
-        for s in driven
-        if s["speed"] > 120 and s["kind"] == "toll"
-    }
+    fast = {(s["tag"], s["came_from"], s["point"], s["ts"]) for s in driven if s["speed"] > 120 and s["kind"] == "toll"}
     assert fast == rows(road.speeders)
     assert len(fast) == road.speeders.num_rows > 20
     assert sum(s["speed"] <= 120 for s in driven) > 1_000

@@ -5,10 +5,7 @@ import pytest
 from demos.service import main
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(["--speed", "0"], "--speed must be"), (["{old}"], "already exists")],
-)
+@pytest.mark.parametrize(("arguments", "says"), [(["--speed", "0"], "--speed must be"), (["{old}"], "already exists")])
 def test_a_mistake_is_said(tmp_path, capsys, arguments, says):
     old = tmp_path / "old.db"
     old.touch()

@@ -62,11 +62,7 @@ def test_what_is_defined_alike_is_one_layer():
     assert [d.name for d in hierarchy.definitions] == ["Hot", "Long"]
     assert {top.label: top.query for top in hierarchy.tops} == {n: t.query for n, t in own.items()}
     assert hierarchy.emit == ("Hot",)
-    assert [layer.name for layer in build_layers(hierarchy)] == [
-        "Hot",
-        "Long",
-        *map(get_layer_name, labels),
-    ]
+    assert [layer.name for layer in build_layers(hierarchy)] == ["Hot", "Long", *map(get_layer_name, labels)]
     assert [hierarchy.alone(label) for label in labels] == list(own.values())
 
 
@@ -119,10 +115,7 @@ def live(prepared, events, random):
             hierarchy = HierarchyMatcher(prepared)
             hierarchy.restore(saved)
     rounds.append(hierarchy.finish())
-    return {
-        name: [row for tables in rounds for row in rows_of(tables[k])]
-        for k, name in enumerate(prepared.delivered)
-    }
+    return {name: [row for tables in rounds for row in rows_of(tables[k])] for k, name in enumerate(prepared.delivered)}
 
 
 def in_stages(workload, events, random):
@@ -223,9 +216,7 @@ def stream_of(nature):
 @pytest.mark.parametrize("planning", PLANNINGS)
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("round", range(20))
-def test_random_hierarchies_together_have_the_matches_they_have_alone(
-    round, planning, interpreted
-):
+def test_random_hierarchies_together_have_the_matches_they_have_alone(round, planning, interpreted):
     seeds = rounds_of(round)
     counts = [agree(seed, PLANNINGS[planning]) for seed in seeds]
     assert sum(count > 0 for count in counts) > 0
@@ -240,9 +231,7 @@ def test_random_hierarchies_together_in_stages(round, interpreted):
 
 def test_a_joined_hierarchy_means_what_its_hierarchies_mean():
     """The semantics takes a hierarchy with several queries on top as it is."""
-    own = hierarchies(
-        one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9"
-    )
+    own = hierarchies(one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9")
     ((hierarchy, _),) = merge_hierarchies(own)
     random = Random(1)
     times = sorted(random.randrange(30) for _ in range(20))
@@ -262,8 +251,7 @@ def test_types_that_others_would_widen_keep_hierarchies_apart():
     hot = "EVENT Hot AS SEQ(T a, T b) WITHIN 5 RETURN a.x AS y, avg(b.x) AS x;"
     long = "EVENT Long AS SEQ(Hot h, T t) WITHIN 9 RETURN h.y AS y, t.x AS z;"
     own = hierarchies(
-        one=f"{hot} {long} SEQ(Long l, T t) WITHIN 20",
-        two=f"{hot} {long} SEQ(Long l, T t) WHERE l.h.x > 0 WITHIN 30",
+        one=f"{hot} {long} SEQ(Long l, T t) WITHIN 20", two=f"{hot} {long} SEQ(Long l, T t) WHERE l.h.x > 0 WITHIN 30"
     )
     assert len(merge_hierarchies(own)) == 1
     schema = readings(Random(1), 3).append_column("x", [[1, 2, 3]]).schema
@@ -277,14 +265,10 @@ def test_types_that_others_would_widen_keep_hierarchies_apart():
 
 
 def test_explain_shows_every_query_and_each_layer_once():
-    own = hierarchies(
-        one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9"
-    )
+    own = hierarchies(one=f"{HOT} SEQ(Hot h, Stop s) WITHIN 20", two=f"{HOT} SEQ(Hot h, Hot i) WITHIN 9")
     ((hierarchy, _),) = merge_hierarchies(own)
     events = readings(Random(1), 3).append_column("x", [[1, 2, 3]])
-    text = explain_compiled_hierarchy(
-        compile_hierarchy(hierarchy, create_schema(events.schema, **EVENTS, order=()))
-    )
+    text = explain_compiled_hierarchy(compile_hierarchy(hierarchy, create_schema(events.schema, **EVENTS, order=())))
     first = text.partition("\n\n")[0]
     assert first == (
         "hierarchy of 3 layers, 3 matchers\n"

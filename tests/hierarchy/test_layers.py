@@ -22,22 +22,12 @@ from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.stage import StageInput
 from ensue.vector.event_table import create_schema
 from support.edges import random_edges
-from support.hierarchies import (
-    Habits,
-    by_rows,
-    few_enough,
-    given_events,
-    random_crowd,
-    random_hierarchy,
-)
+from support.hierarchies import Habits, by_rows, few_enough, given_events, random_crowd, random_hierarchy
 from support.lifted import random_lifted
 from support.seeds import of_round
 from support.streams import Nature, random_events, random_slices
 
-UP, DOWN = (
-    PlannerOptions(off=frozenset({"top_down"})),
-    PlannerOptions(off=frozenset({"bottom_up"})),
-)
+UP, DOWN = (PlannerOptions(off=frozenset({"top_down"})), PlannerOptions(off=frozenset({"bottom_up"})))
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
@@ -65,22 +55,13 @@ def run(prepared, events: pa.Table, random: Random) -> dict[str, pa.Table]:
             live = HierarchyMatcher(prepared)
             live.restore(saved)
         if random.random() < 0.3 and piece.num_rows:
-            ends = (
-                piece["t"].cast(pa.int64())
-                if pa.types.is_timestamp(piece["t"].type)
-                else piece["t"]
-            )
+            ends = piece["t"].cast(pa.int64()) if pa.types.is_timestamp(piece["t"].type) else piece["t"]
             rounds.append(live.advance(ends.to_numpy().max()))
     rounds.append(live.finish())
-    return {
-        name: pa.concat_tables([tables[k] for tables in rounds])
-        for k, name in enumerate(prepared.delivered)
-    }
+    return {name: pa.concat_tables([tables[k] for tables in rounds]) for k, name in enumerate(prepared.delivered)}
 
 
-def agree(
-    seed: int | str, habits: Habits, planning: PlannerOptions, levels: str | None = None
-) -> int:
+def agree(seed: int | str, habits: Habits, planning: PlannerOptions, levels: str | None = None) -> int:
     """Compares a random hierarchy with its meaning; gives the number of matches on top."""
     random = Random(seed)
     nature = random_crowd(random)
@@ -88,9 +69,7 @@ def agree(
     return agree_on(text, nature, random, planning, levels)
 
 
-def agree_on(
-    text: str, nature: Nature, random: Random, planning: PlannerOptions, levels: str | None = None
-) -> int:
+def agree_on(text: str, nature: Nature, random: Random, planning: PlannerOptions, levels: str | None = None) -> int:
     """Compares a hierarchy with its meaning on random events; gives the number of matches on top."""
     shape = create_schema(random_events(random, 1, nature).schema, **stream_of(nature))
     try:
@@ -113,8 +92,7 @@ def agree_on(
             rows = table.to_pylist()
             mine = Counter((by_rows(m["members"]), *(known(m[f]) for f in fields)) for m in rows)
             theirs = Counter(
-                (semantics.nest_positions(e.match), *(known(e.values[f]) for f in fields))
-                for e in wanted[name]
+                (semantics.nest_positions(e.match), *(known(e.values[f]) for f in fields)) for e in wanted[name]
             )
             assert mine == theirs, f"{name} of {text}"
             assert len(set(table["match_id"].to_pylist())) == table.num_rows, text
@@ -209,9 +187,7 @@ def test_an_open_box_beside_events_that_are_known_at_the_end_only():
     prepared = compile_hierarchy(hierarchy, shape, DOWN, trace=True)
     assert any(box.top_down for box in prepared.boxes)
     assert all(p.waits == p.waits and p.settles == p.settles for p in prepared.layers)  # no NaN
-    wanted = semantics.match_hierarchy(
-        build_layers(hierarchy), given_events(events, shape), shape.schema
-    )
+    wanted = semantics.match_hierarchy(build_layers(hierarchy), given_events(events, shape), shape.schema)
     found = run(prepared, events, Random(0))
     mine = Counter(by_rows(m) for m in found[""]["members"].to_pylist())
     assert mine
@@ -254,9 +230,7 @@ def random_text(random: Random) -> str:
     return "; ".join([*texts, f"{pattern}{random.choice(('', ' WHERE [k]'))} WITHIN 12"])
 
 
-def random_pattern(
-    random: Random, types: list[str], numbers: Iterator[int]
-) -> tuple[str, list[str]]:
+def random_pattern(random: Random, types: list[str], numbers: Iterator[int]) -> tuple[str, list[str]]:
     events: list[str] = []
 
     def event() -> str:
@@ -301,9 +275,7 @@ def test_operators_over_complex_events(round, planning):
 
 
 @pytest.mark.usefixtures("operators")
-@pytest.mark.parametrize(
-    "form", ["{}", "EVENT Top AS {}", "EVENT Top AS {}; SEQ(Top t) WITHIN 99"]
-)
+@pytest.mark.parametrize("form", ["{}", "EVENT Top AS {}", "EVENT Top AS {}; SEQ(Top t) WITHIN 99"])
 def test_a_query_with_operators_means_the_same_with_a_name(form):
     text = PAIR + form.format("rise(P p, P q, 1) r WITHIN 20")
     events = pa.table({"t": range(8), "type": list("ABCABCAB"), "x": range(8), "k": [0] * 8})

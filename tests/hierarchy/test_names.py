@@ -45,9 +45,7 @@ def uncompiled(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "definition",
-    ["SEQ(A a, B b) RETURN a.x AS match_id", "SEQ(A match_id, B b)"],
-    ids=["returned", "a variable"],
+    "definition", ["SEQ(A a, B b) RETURN a.x AS match_id", "SEQ(A match_id, B b)"], ids=["returned", "a variable"]
 )
 @pytest.mark.parametrize("levels", [None, "all"])
 def test_the_match_id_of_a_definition_is_its_own(definition, levels):

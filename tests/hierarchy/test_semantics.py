@@ -20,14 +20,7 @@ from ensue.parser.definitions import parse_pattern_text
 from ensue.printing.expression_printer import format_expr
 from ensue.printing.pattern_printer import format_pattern
 from ensue.vector.event_table import create_schema
-from support.hierarchies import (
-    Habits,
-    few_enough,
-    flat_matches,
-    given_events,
-    random_crowd,
-    random_hierarchy,
-)
+from support.hierarchies import Habits, few_enough, flat_matches, given_events, random_crowd, random_hierarchy
 from support.streams import random_events
 
 
@@ -65,9 +58,7 @@ def by_rows(members: dict) -> tuple:
     found = {}
     for variable, value in members.items():
         several = value if isinstance(value, list) else [value]
-        found[variable] = tuple(
-            by_rows(e["members"]) if "members" in e else e["row"] for e in several if e
-        )
+        found[variable] = tuple(by_rows(e["members"]) if "members" in e else e["row"] for e in several if e)
     return tuple(sorted((variable, events) for variable, events in found.items() if events))
 
 
@@ -138,10 +129,7 @@ def test_what_is_known_late_is_put_in_order():
 
 
 def test_alternatives_that_are_known_at_different_times():
-    text = (
-        "EVENT Q AS OR(B b, SEQ(B c, B d, !A n)) WITHIN 5; "
-        "AND(Q x, Q y) WHERE strict_contiguity(x, y) { 1 = 1 }"
-    )
+    text = "EVENT Q AS OR(B b, SEQ(B c, B d, !A n)) WITHIN 5; AND(Q x, Q y) WHERE strict_contiguity(x, y) { 1 = 1 }"
     assert len(found_in(text, "BB")[""]) == 4  # (0,), (0, 1), (1,) in this order
 
 
@@ -160,9 +148,7 @@ def test_aggregates_over_complex_events():
 
 
 def test_each_complex_event_against_the_first_of_a_later_variable():
-    text = (
-        "EVENT P AS SEQ(A m) RETURN m.x AS p, m.k AS k; SEQ(P+ a[], B+ b[]) WHERE b[1].k < a[i].p"
-    )
+    text = "EVENT P AS SEQ(A m) RETURN m.x AS p, m.k AS k; SEQ(P+ a[], B+ b[]) WHERE b[1].k < a[i].p"
     assert found_in(text, "AB", x=[5, 5], k=[0, 0])[""] == [((0,), 1)]
     assert found_in(text, "AB", x=[-1, 5], k=[0, -2])[""] == [((0,), 1)]
     assert found_in(text.replace("SEQ(P+", "AND(P+"), "AB", x=[5, 5], k=[0, 0])[""] == [((0,), 1)]
@@ -207,18 +193,13 @@ def test_a_strict_layer_of_both_sees_every_raw_event():
 
 
 def test_a_complex_event_stands_behind_its_last_member():
-    text = (
-        "EVENT P AS SEQ(A a, B b) WITHIN 9; AND(B x, P y) WHERE strict_contiguity(x, y) { 1 = 1 }"
-    )
+    text = "EVENT P AS SEQ(A a, B b) WITHIN 9; AND(B x, P y) WHERE strict_contiguity(x, y) { 1 = 1 }"
     assert found_in(text, "AB")[""] == [(1, (0, 1))]
     assert found_in(text, "ABC")[""] == [(1, (0, 1))]
 
 
 def test_complex_events_behind_one_event_are_in_the_order_of_definitions_then_of_matches():
-    text = (
-        "EVENT P AS SEQ(A a, C c); EVENT Q AS SEQ(B b, C c); "
-        "AND(P x, Q y) WHERE strict_contiguity(x, y) { 1 = 1 }"
-    )
+    text = "EVENT P AS SEQ(A a, C c); EVENT Q AS SEQ(B b, C c); AND(P x, Q y) WHERE strict_contiguity(x, y) { 1 = 1 }"
     # behind C: P(0, 3), P(1, 3), Q(2, 3)
     assert found_in(text, "AABC")[""] == [((1, 3), (2, 3))]
     named_the_other_way_round = text.replace("P x, Q y", "Q y, P x")
@@ -237,9 +218,7 @@ def test_a_window_of_events_counts_those_of_the_layer():
 
 
 def test_start_end_and_fields_of_members():
-    text = (
-        PAIR + "SEQ(P x, P y) WHERE y.start - x.end <= 1 and x.b.v < y.a.v RETURN x.start AS from_"
-    )
+    text = PAIR + "SEQ(P x, P y) WHERE y.start - x.end <= 1 and x.b.v < y.a.v RETURN x.start AS from_"
     found = found_in(text, "ABABXAB", v=[0, 1, 2, 3, 0, 1, 9])
     assert found[""] == [((0, 1), (2, 3)), ((0, 1), (2, 6))]
 
@@ -282,9 +261,7 @@ def test_times_of_raw_events_are_returned():
     text = PAIR + "SEQ(P p, C c) RETURN c.start AS begun, c.end AS ended, p.end - c.start AS gap"
     events = pa.table({"type": list("ABC"), "b": [0, 1, 4], "e": [1, 3, 5]})
     found = ensue.match(events, text, time=("b", "e"), type="type")
-    assert found.select(["begun", "ended", "gap"]).to_pylist() == [
-        {"begun": 4, "ended": 5, "gap": -1}
-    ]
+    assert found.select(["begun", "ended", "gap"]).to_pylist() == [{"begun": 4, "ended": 5, "gap": -1}]
 
 
 def test_a_misspelt_field_shows_no_internal_names():
@@ -297,13 +274,9 @@ def test_a_misspelt_field_shows_no_internal_names():
 def test_what_the_events_of_a_layer_carry():
     table = pa.table({"at": [3, 4, 5], "type": list("ABC"), "v": [1, 2, 3]})
     shape = create_schema(table.schema, time="at", type="type", order=())
-    text = (
-        "EVENT P AS SEQ(A a, B b) RETURN a.v + b.v AS sum, 7 AS end; SEQ(P x, C y) WHERE x.sum=3"
-    )
+    text = "EVENT P AS SEQ(A a, B b) RETURN a.v + b.v AS sum, 7 AS end; SEQ(P x, C y) WHERE x.sum=3"
     found = semantics.build_complex_events(
-        layered(text + " and x.end = 7 and x.start = 3"),
-        given_events(table, shape),
-        shape.schema,
+        layered(text + " and x.end = 7 and x.start = 3"), given_events(table, shape), shape.schema
     )
     (event,) = found["P"]
     assert (event.position, event.first, event.start, event.end) == (1, 0, 3, 4)
@@ -357,11 +330,7 @@ def test_boxes_in_boxes():
         (("x",), "Q", "x", ("x_p_a2", "x_p_b", "x_c"), 2, None),
         (("x", "p"), "P", "x_p", ("x_p_a2", "x_p_b"), 3, "x"),
     ]
-    assert flat.leaves == {
-        (): {"x_p_a": "x_p_a"},
-        ("x",): {"c": "x_c"},
-        ("x", "p"): {"a": "x_p_a2", "b": "x_p_b"},
-    }
+    assert flat.leaves == {(): {"x_p_a": "x_p_a"}, ("x",): {"c": "x_c"}, ("x", "p"): {"a": "x_p_a2", "b": "x_p_b"}}
     assert flat.whole == {"x": ("x",)}
 
 
@@ -377,25 +346,18 @@ REASONS = {
     "may share events": PAIR + "AND(P x, B c)",
     "a negation in the AND": PAIR + "AND(P x, C c, !D d)",
     "is itself delivered": PAIR + "SEQ(P x, C c); EMIT P",
-    "is matched with": "EVENT P AS SEQ(A a, B b) WHERE strict_contiguity(a, b) {1 = 1}; SEQ(P x, "
-    "C c)",
+    "is matched with": "EVENT P AS SEQ(A a, B b) WHERE strict_contiguity(a, b) {1 = 1}; SEQ(P x, C c)",
     "has AFTER MATCH": "EVENT P AS SEQ(A a, B b) AFTER MATCH SKIP PAST LAST EVENT; SEQ(P x, C c)",
     "has HAVING": "EVENT P AS SEQ(A a, B b) HAVING a.v > 1; SEQ(P x, C c)",
     "a number of events": "EVENT P AS SEQ(A a, B b) WITHIN 5 EVENTS; SEQ(P x, C c)",
     "has alternatives": "EVENT P AS SEQ(A a, B? b); SEQ(P x, C c)",
     "a start or an end": "EVENT P AS SEQ(A* a[], !C c, B b); SEQ(P x, C c)",
     "another key": "EVENT P AS SEQ(A a, B b) WHERE [k]; SEQ(P x, C c)",
-    "is not a field of its": (
-        "EVENT P AS SEQ(A a, B b) WHERE [k] RETURN a.v AS k; SEQ(P x, C c) WHERE [k]"
-    ),
-    "returns its own": (
-        "EVENT P AS SEQ(A a, B b) RETURN a.v AS start; EVENT Q AS SEQ(P p, C c); SEQ(Q q, D d)"
-    ),
+    "is not a field of its": ("EVENT P AS SEQ(A a, B b) WHERE [k] RETURN a.v AS k; SEQ(P x, C c) WHERE [k]"),
+    "returns its own": ("EVENT P AS SEQ(A a, B b) RETURN a.v AS start; EVENT Q AS SEQ(P p, C c); SEQ(Q q, D d)"),
     "only for complex events": PAIR + "SEQ(P x, C c) WHERE x.match_id != 'a'",
     "an aggregate over": PAIR + "SEQ(P x, C c) WHERE avg(x.a.v) > 1",
-    "is optional ": (
-        "EVENT P AS SEQ(A a, B+ b[]) RETURN b[2].v AS v; SEQ(P x, C c) WHERE x.v > 1"
-    ),
+    "is optional ": ("EVENT P AS SEQ(A a, B+ b[]) RETURN b[2].v AS v; SEQ(P x, C c) WHERE x.v > 1"),
 }
 
 
@@ -419,9 +381,7 @@ def test_a_missing_event_of_a_box_is_null():
         shape = create_schema(table.schema, time="at", type="type", order=())
         events = given_events(table, shape)
         assert len(semantics.match_hierarchy(hierarchy, events, shape.schema)[""]) == known
-        assert (
-            len(flat_matches(hierarchy, find_inlinable(hierarchy), events, shape.schema)) == known
-        )
+        assert len(flat_matches(hierarchy, find_inlinable(hierarchy), events, shape.schema)) == known
 
 
 # ------------------------------------------------------------------------------- random hierarchies
@@ -435,11 +395,7 @@ def assert_flat_is_equal(random: Random, habits: Habits) -> str:
         hierarchy = layered(text)
     except QueryError:
         return "refused"
-    free = [
-        choice
-        for choice, why in find_inlinable(hierarchy, delivered_too=True).items()
-        if why is None
-    ]
+    free = [choice for choice, why in find_inlinable(hierarchy, delivered_too=True).items() if why is None]
     outcome = "nothing"
     for _ in range(3):
         events = random_events(random, random.randint(6, 12), nature)
@@ -471,11 +427,7 @@ def test_a_hierarchy_means_its_flat_query(round):
     assert outcomes["flat"] > 5, outcomes
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_hierarchy_that_is_not_its_flat_query(random):
     assert_flat_is_equal(random, Habits(depth=2, flat=True))
@@ -487,8 +439,5 @@ def test_layers_do_not_wait_for_a_fixed_moment_on_a_stream():
     shape = create_schema(schema, time="at", type="type", order=())
     with pytest.raises(QueryError, match="in the definition of Q: an absence until a fixed"):
         compile_hierarchy(parse_pattern_text(text.format("9")), shape, streaming=True)
-    waits = [
-        p.waits
-        for p in compile_hierarchy(parse_pattern_text(text.format("a.end + 3")), shape).layers
-    ]
+    waits = [p.waits for p in compile_hierarchy(parse_pattern_text(text.format("a.end + 3")), shape).layers]
     assert waits == [0, 3]

@@ -97,9 +97,7 @@ def texts_of(svg: str) -> list[str]:
 @pytest.mark.parametrize("off", ["top_down", "bottom_up"])
 def test_the_picture_has_every_matcher(name, off):
     events = readings(Random(1), 5)
-    prepared = prepared_over(
-        events, HIERARCHIES[name], PlannerOptions(off=frozenset({off})), levels="all"
-    )
+    prepared = prepared_over(events, HIERARCHIES[name], PlannerOptions(off=frozenset({off})), levels="all")
     texts = texts_of(draw_compiled_hierarchy(prepared))
     titles = {f"{p.layer.name}, delivered" for p in prepared.layers if p.layer.name}
     assert titles | {"the query", "raw events"} <= set(texts)
@@ -124,10 +122,7 @@ def test_what_is_found_from_the_top_down_is_in_one_frame():
 
 
 def test_several_queries_are_in_one_picture():
-    own = {
-        "alarm": parse_pattern_text(HIERARCHIES["factory"]),
-        "report": parse_pattern_text(HIERARCHIES["one cut"]),
-    }
+    own = {"alarm": parse_pattern_text(HIERARCHIES["factory"]), "report": parse_pattern_text(HIERARCHIES["one cut"])}
     ((hierarchy, _),) = merge_hierarchies(own)
     texts = texts_of(draw_compiled_hierarchy(prepared_over(readings(Random(1), 5), hierarchy)))
     assert {"the query alarm", "the query report"} <= set(texts)
@@ -153,10 +148,7 @@ def test_the_text_of_a_hierarchy_gives_it_back():
 
 def test_a_hierarchy_is_shown_by_its_text():
     text = "EVENT Pair AS SEQ(A a, B b) WITHIN 9; EMIT Pair; SEQ(Pair p, C c) WITHIN 20"
-    shown = (
-        "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 9;\n\nEMIT Pair;\n\n"
-        "PATTERN SEQ(Pair p, C c)\nWITHIN 20"
-    )
+    shown = "EVENT Pair AS\nPATTERN SEQ(A a, B b)\nWITHIN 9;\n\nEMIT Pair;\n\nPATTERN SEQ(Pair p, C c)\nWITHIN 20"
     assert ensue.show(text) == ensue.show(ensue.parse(text)) == shown
     assert ensue.parse(shown) == ensue.parse(text)
     with pytest.raises(ensue.QueryError, match="cannot be converted to OPSL"):

@@ -34,8 +34,7 @@ def local(hierarchy: str, given: pa.Table) -> dict[str, pa.Table]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "hierarchy",
-    ["factory", *(pytest.param(t, marks=pytest.mark.slow) for t in list(HIERARCHIES)[1:])],
+    "hierarchy", ["factory", *(pytest.param(t, marks=pytest.mark.slow) for t in list(HIERARCHIES)[1:])]
 )
 @pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning")
 def test_a_dataframe_has_the_matches_of_a_table(spark, hierarchy):
@@ -54,9 +53,7 @@ def test_a_dataframe_has_the_matches_of_a_table(spark, hierarchy):
 def test_tables_of_different_schemas(spark):
     rng = random.Random(5)
     whole = readings(rng, 90)
-    hot = whole.filter(pa.compute.equal(whole["type"], "Reading")).select(
-        ["t", "sensor", "machine", "value"]
-    )
+    hot = whole.filter(pa.compute.equal(whole["type"], "Reading")).select(["t", "sensor", "machine", "value"])
     orders = whole.filter(pa.compute.equal(whole["type"], "Stop")).select(["t", "machine"])
     orders = orders.append_column("customer", pa.array([f"c{k}" for k in range(len(orders))]))
     tables = {"Reading": hot, "Order": orders}
@@ -131,9 +128,7 @@ def test_a_stream_with_cuts_goes_on_where_it_stopped(spark, tmp_path, hierarchy)
     def run(**options: Any) -> Any:
         matches = files.match(HIERARCHIES[hierarchy], levels="all")
         sinks = {level: sink(level) for level in wanted}
-        return ensue.start(
-            matches, sinks, checkpoint=tmp_path / "checkpoint", once=True, **options
-        )
+        return ensue.start(matches, sinks, checkpoint=tmp_path / "checkpoint", once=True, **options)
 
     files.put(0, 1)
     with pytest.raises(Exception, match="the disk is full"):

@@ -35,9 +35,7 @@ def test_stages_find_what_the_hierarchy_finds(name, seed):
     time = ("begin", "t") if lasting else "t"
     levels = rng.choice([None, "all"])
     wanted = local(events, name, time, levels)
-    job = job_of(
-        HIERARCHIES[name], events, key_groups=rng.randrange(1, 5), time=time, levels=levels
-    )
+    job = job_of(HIERARCHIES[name], events, key_groups=rng.randrange(1, 5), time=time, levels=levels)
     found = staged(job, events)
     assert list(found) == list(wanted)
     for level, table in wanted.items():
@@ -60,12 +58,7 @@ def test_a_stream_has_the_matches_of_the_whole(name, seed):
     time = ("begin", "t") if lasting else "t"
     levels = rng.choice([None, "all"])
     wanted = local(events, name, time, levels)
-    options = {
-        "key_groups": rng.randrange(1, 4),
-        "time": time,
-        "levels": levels,
-        "streaming": True,
-    }
+    options = {"key_groups": rng.randrange(1, 4), "time": time, "levels": levels, "streaming": True}
     job = job_of(HIERARCHIES[name], events, **options)
     chance = rng.choice([0, 0.3, 1])
     stream = Stream(job, delay, forget=lambda: rng.random() < chance, early=rng.random() < 0.6)
@@ -111,9 +104,7 @@ def random_stages(seed):
     except QueryError:
         return None
     wanted = semantics.match_hierarchy(
-        build_layers(job.asked[0].query),
-        given_events(events, job.source.shape),
-        job.source.shape.schema,
+        build_layers(job.asked[0].query), given_events(events, job.source.shape), job.source.shape.schema
     )
     with np.errstate(over="ignore"):
         if not streaming:
@@ -135,9 +126,7 @@ def random_stages(seed):
     return count, sum(table.num_rows for table in found.values())
 
 
-@pytest.mark.parametrize(
-    "round", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))]
-)
+@pytest.mark.parametrize("round", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))])
 def test_random_hierarchies_in_stages_give_the_matches_they_mean(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     found = [random_stages(seed) for seed in range(40 * round, 40 * round + 40)]

@@ -22,14 +22,7 @@ from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.stage import StageInput
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import create_schema
-from support.hierarchies import (
-    Habits,
-    by_rows,
-    few_enough,
-    given_events,
-    random_crowd,
-    random_hierarchy,
-)
+from support.hierarchies import Habits, by_rows, few_enough, given_events, random_crowd, random_hierarchy
 from support.key_groups import Stream
 from support.seeds import of_round
 from support.stages import job_of, staged
@@ -49,15 +42,10 @@ def events_of(types: str, x: list[int]) -> pa.Table:
 def found(text: str, events: pa.Table, **options):
     """The levels of a hierarchy, its events all at once."""
     hierarchy = parse_pattern_text(text)
-    prepared = compile_hierarchy(
-        hierarchy, create_schema(events.schema, **SHAPE), emit_timeouts=True, **options
-    )
+    prepared = compile_hierarchy(hierarchy, create_schema(events.schema, **SHAPE), emit_timeouts=True, **options)
     live = HierarchyMatcher(prepared)
     rounds = [live.feed(StageInput.of(events)), live.finish()]
-    return {
-        name: pa.concat_tables([tables[k] for tables in rounds])
-        for k, name in enumerate(prepared.delivered)
-    }
+    return {name: pa.concat_tables([tables[k] for tables in rounds]) for k, name in enumerate(prepared.delivered)}
 
 
 # ------------------------------------------------------------------------------------ results
@@ -88,10 +76,7 @@ def test_a_stream_tells_as_soon_as_the_window_is_over():
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
     events = events_of("TT", [1, 2])
     prepared = compile_hierarchy(
-        parse_pattern_text(text),
-        create_schema(events.schema, **SHAPE),
-        streaming=True,
-        emit_timeouts=True,
+        parse_pattern_text(text), create_schema(events.schema, **SHAPE), streaming=True, emit_timeouts=True
     )
     live = HierarchyMatcher(prepared)
     assert live.feed(StageInput.of(events))[0].num_rows == 0
@@ -111,14 +96,8 @@ def test_members_of_what_timed_out():
 def test_matches_keep_their_ids():
     events = events_of("TTXXXXSTTXXXXXXXXXXX", [1, 2, *[0] * 5, 1, 2, *[0] * 11])
     text = f"{HOT} SEQ(Hot h, Stop s) WITHIN 9"
-    live = HierarchyMatcher(
-        compile_hierarchy(parse_pattern_text(text), create_schema(events.schema, **SHAPE))
-    )
-    alone = [
-        m
-        for t in (live.feed(StageInput.of(events)), live.finish())
-        for m in t[0]["match_id"].to_pylist()
-    ]
+    live = HierarchyMatcher(compile_hierarchy(parse_pattern_text(text), create_schema(events.schema, **SHAPE)))
+    alone = [m for t in (live.feed(StageInput.of(events)), live.finish()) for m in t[0]["match_id"].to_pylist()]
     rows = found(text, events)[""].to_pylist()
     assert [r["match_id"] for r in rows if not r["timed_out"]] == alone
     assert len({r["match_id"] for r in rows}) == 2
@@ -128,33 +107,24 @@ def test_a_level_that_cannot_time_out_is_refused_by_name():
     events = events_of("T", [1])
     text = "EVENT Both AS AND(T a, Stop b) WITHIN 5; SEQ(Both x, Stop s) WITHIN 9"
     assert list(found(text, events)) == [""]
-    with pytest.raises(
-        QueryError, match="in the definition of Both: emit_timeouts does not support"
-    ):
+    with pytest.raises(QueryError, match="in the definition of Both: emit_timeouts does not support"):
         found(text, events, levels="all")
 
 
 def test_a_state_without_timeouts_is_not_taken_for_one_with_them():
     events = events_of("TT", [1, 2])
-    shape, hierarchy = (
-        create_schema(events.schema, **SHAPE),
-        parse_pattern_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9"),
-    )
+    shape, hierarchy = (create_schema(events.schema, **SHAPE), parse_pattern_text(f"{HOT} SEQ(Hot h, T s) WITHIN 9"))
     planning = PlannerOptions(off=frozenset({"top_down"}))
     without = HierarchyMatcher(compile_hierarchy(hierarchy, shape, planning))
     without.feed(StageInput.of(events))
     with pytest.raises(StateError, match="emit_timeouts"):
-        HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(
-            without.save()
-        )
+        HierarchyMatcher(compile_hierarchy(hierarchy, shape, emit_timeouts=True)).restore(without.save())
 
 
 # ----------------------------------------------------------------------------------- property
 
 
-def wanted(
-    hierarchy: Hierarchy, shape, given, all_levels: bool
-) -> dict[str, tuple[Counter, Counter]]:
+def wanted(hierarchy: Hierarchy, shape, given, all_levels: bool) -> dict[str, tuple[Counter, Counter]]:
     """The matches and the timed-out partial matches of each level, by its meaning."""
     meant = build_layers(hierarchy, all_levels=all_levels)
     prepared = compile_layers(hierarchy, shape, all_levels=all_levels)
@@ -218,9 +188,7 @@ def agree(seed: int, planning: PlannerOptions) -> int:
                 ends = ends.cast(pa.int64()) if pa.types.is_timestamp(ends.type) else ends
                 rounds.append(live.advance(ends.to_numpy().max()))
         rounds.append(live.finish())
-    tables = {
-        n: pa.concat_tables([t[k] for t in rounds]) for k, n in enumerate(prepared.delivered)
-    }
+    tables = {n: pa.concat_tables([t[k] for t in rounds]) for k, n in enumerate(prepared.delivered)}
     assert {n: t.schema for n, t in tables.items()} == prepared.delivered
     return compare(tables, wanted(hierarchy, shape, given, all_levels), f"{seed}: {text}")
 

@@ -54,11 +54,7 @@ def read(session: Any, options: dict[str, str], topic: str, **more: str) -> Any:
 
 def run(writer: Any, folder: Path) -> Any:
     """A query from start to end, over what there is."""
-    query = (
-        writer.option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(120), "the query hangs"
     finally:
@@ -88,9 +84,7 @@ def test_rows_come_back_from_a_topic_as_they_went(connected, options, trades, tm
     assert back.to_pylist() == trades.to_pylist()
 
 
-def test_state_and_watermark_live_on_a_topic_read_in_several_batches(
-    connected, options, trades, tmp_path
-):
+def test_state_and_watermark_live_on_a_topic_read_in_several_batches(connected, options, trades, tmp_path):
     from pyspark.sql import functions as sql
 
     write(connected.createDataFrame(trades), options, "batches")
@@ -107,9 +101,7 @@ def test_state_and_watermark_live_on_a_topic_read_in_several_batches(
 # -------------------------------------------------------------------- matches of a topic
 
 
-def test_a_topic_of_events_gives_a_topic_of_the_matches_of_a_batch_run(
-    connected, options, trades, tmp_path
-):
+def test_a_topic_of_events_gives_a_topic_of_the_matches_of_a_batch_run(connected, options, trades, tmp_path):
     from pyspark.sql import functions as sql
 
     arguments = {"time": "ts", "type": "type", "order": "seq"}
@@ -136,11 +128,7 @@ def test_the_page_on_kafka_does_what_it_says(connected, broker, options, tmp_pat
         "at string, type string, tag string, seq long",
     ).selectExpr("timestamp('2026-03-14 ' || at) AS ts", "type", "tag", "seq")  # fmt: skip
     write(readings.withColumn("symbol", readings.tag), options, "page-events")
-    here = {
-        "127.0.0.1:9092": broker.address,
-        '"events"': '"page-events"',
-        "checkpoints/": f"{tmp_path}/",
-    }
+    here = {"127.0.0.1:9092": broker.address, '"events"': '"page-events"', "checkpoints/": f"{tmp_path}/"}
     names: dict[str, Any] = {}
     *blocks, _broker = examples(ROOT / "docs" / "kafka.md", "py")
     for block in blocks:

@@ -54,9 +54,7 @@ class Given:
         return self.plans[int(memo)]
 
 
-def plans_of(
-    text: str, events: pa.Table, nature: Nature
-) -> tuple[CompiledQuery, list[PhysicalPlan]]:
+def plans_of(text: str, events: pa.Table, nature: Nature) -> tuple[CompiledQuery, list[PhysicalPlan]]:
     """A query, and plans of it that may follow each other."""
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     prepared = compile_query(parse(text), shape)
@@ -170,9 +168,7 @@ CHOSEN = {
     "text",
     [
         # each has a dozen kernels to compile
-        pytest.param(
-            text, id=name, marks=pytest.mark.skipif("," in name and not UNCOMPILED, reason="slow")
-        )
+        pytest.param(text, id=name, marks=pytest.mark.skipif("," in name and not UNCOMPILED, reason="slow"))
         for name, text in CHOSEN.items()
     ],
 )
@@ -211,10 +207,7 @@ def test_a_partition_may_be_silent_for_longer_than_others_are_remembered(monkeyp
     found = [engine.feed(events.slice(0, 32))]
     assert len(engine.changes) == 2
     assert {0, 1} <= set(engine.held_rows().tolist())
-    data, engine = (
-        engine.save(),
-        AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])),
-    )
+    data, engine = (engine.save(), AdaptiveEngine(plans[0], schema, prepared.shape.unit, Given(plans, [10, 20])))
     engine.restore(data)
     found.append(engine.feed(events.slice(32)))
     matches = concat_matches(found, engine.program.source.output)
@@ -291,10 +284,7 @@ def test_a_plan_without_an_end_in_time_stays(text, reason):
 
 # ------------------------------------------------------------------------------- drift
 
-DRIFTING = (
-    "SEQ(A a, B b) WHERE a.x * a.x + a.x > b.x * b.x + b.x + 90 and a.y * a.y > b.y * b.y + 90 "
-    "WITHIN "
-)
+DRIFTING = "SEQ(A a, B b) WHERE a.x * a.x + a.x > b.x * b.x + b.x + 90 and a.y * a.y > b.y * b.y + 90 WITHIN "
 
 
 def drifting(count: int) -> pa.Table:
@@ -337,9 +327,7 @@ def test_a_plan_follows_the_stream(saved, window, monkeypatch):
             engine.restore(data)
     found.append(engine.finish())
     still = compile_query(parse(text), shape).engine()
-    assert (
-        concat_matches(found, engine.program.source.output).count == still.feed(events).count > 0
-    )
+    assert concat_matches(found, engine.program.source.output).count == still.feed(events).count > 0
     late = [c for c in engine.changes if c.row > 600]
     assert late, "the plan should have changed after the stream did"
     assert "estimated cost of an event" in late[0].reason

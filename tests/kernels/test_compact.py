@@ -34,15 +34,7 @@ pytestmark = [
 ]
 
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
-ANSWERS = (
-    "RETURN COUNT(*) AS n",
-    "RETURN COUNT(*)",
-    "RETURN EXISTS",
-    "LIMIT 1",
-    "LIMIT 2",
-    "LIMIT 4",
-    "",
-)
+ANSWERS = ("RETURN COUNT(*) AS n", "RETURN COUNT(*)", "RETURN EXISTS", "LIMIT 1", "LIMIT 2", "LIMIT 4", "")
 
 
 # ------------------------------------------------------------------------------- random queries
@@ -93,9 +85,7 @@ def prepared_for(text: str, events: pa.Table, nature: Nature = PLAIN, off=()) ->
     """On the compact structure, if it can take the query."""
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     try:
-        return compile_query(
-            ensue.parse(text), shape, PlannerOptions(structure="compact"), off=off
-        )
+        return compile_query(ensue.parse(text), shape, PlannerOptions(structure="compact"), off=off)
     except QueryError as error:
         if not error.problem.startswith("structure="):
             raise
@@ -129,10 +119,7 @@ def in_pieces(random: Random, prepared: CompiledQuery, pieces: list[pa.Table]) -
 
 
 def assert_random_case_is_exact(random: Random) -> str:
-    nature = Nature(
-        time=random.choice(("integer", "integer", REAL, STAMPS)),
-        nulls_from=random.choice((None, None, 3)),
-    )
+    nature = Nature(time=random.choice(("integer", "integer", REAL, STAMPS)), nulls_from=random.choice((None, None, 3)))
     answer = random.choice(ANSWERS)
     try:
         text = random_text(random, nature, answer)
@@ -243,15 +230,11 @@ def test_summaries_are_those_of_the_semantics():
             events = random_events(random, 12)
             prepared = prepared_for(f"{pattern} {answer}", events)
             schema, unit = prepared.shape.schema, prepared.shape.unit
-            expected = semantics.summarize_matches(
-                prepared.query, read_events(events, schema, unit)
-            )
+            expected = semantics.summarize_matches(prepared.query, read_events(events, schema, unit))
             found = match_in_order(prepared, events).to_pylist()
             given = [(row["start"], row["end"], row.get("n")) for row in found]
             counts = [s.count if "n" in answer else None for s in expected]
-            assert given == [
-                (s.start, s.trigger.end, n) for s, n in zip(expected, counts, strict=True)
-            ]
+            assert given == [(s.start, s.trigger.end, n) for s, n in zip(expected, counts, strict=True)]
 
 
 # ------------------------------------------------------------------------------- long streams
@@ -291,15 +274,10 @@ def test_a_long_stream_is_counted_as_stacks_list_it(keys, monkeypatch):
 def test_numbers_beyond_64_bits_are_the_largest_there_is():
     count = 400
     events = pa.table({"t": range(count), "type": ["A"] * (count - 1) + ["B"]})
-    found = ensue.match(
-        events, "SEQ(A+ a[], B b) WITHIN 1000 RETURN COUNT(*) AS n", time="t", type="type"
-    )
+    found = ensue.match(events, "SEQ(A+ a[], B b) WITHIN 1000 RETURN COUNT(*) AS n", time="t", type="type")
     assert found.column("n").to_pylist() == [2**63 - 1]
     few = ensue.match(
-        events.slice(count - 51),
-        "SEQ(A+ a[], B b) WITHIN 1000 RETURN COUNT(*) AS n",
-        time="t",
-        type="type",
+        events.slice(count - 51), "SEQ(A+ a[], B b) WITHIN 1000 RETURN COUNT(*) AS n", time="t", type="type"
     )
     assert few.column("n").to_pylist() == [2**50 - 1]
 
@@ -321,9 +299,7 @@ def test_keys_that_are_gone_are_forgotten(answer, monkeypatch):
     monkeypatch.setattr("ensue.engine.engine.FEW_CODES", 10)
     monkeypatch.setattr("ensue.runtime.live_matcher.FEW", 0)  # every slice is looked through
     count = 2_000
-    events = pa.table(
-        {"t": range(count), "type": ["A", "B"] * (count // 2), "k": [i // 2 for i in range(count)]}
-    )
+    events = pa.table({"t": range(count), "type": ["A", "B"] * (count // 2), "k": [i // 2 for i in range(count)]})
     prepared = prepared_for(f"SEQ(A a, B b) WHERE [k] WITHIN 20 {answer}", events)
     matcher, found = LiveMatcher(prepared), 0
     for start in range(0, count, 50):

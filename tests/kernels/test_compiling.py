@@ -185,8 +185,7 @@ def test_there_are_no_more_arrangements_than_said(seed, window):
     found = [
         rows
         for rows in product(*roles)
-        if len({key[n] for n in rows}) == 1
-        and (window is None or max(ends[[*rows]]) - min(ends[[*rows]]) <= window)
+        if len({key[n] for n in rows}) == 1 and (window is None or max(ends[[*rows]]) - min(ends[[*rows]]) <= window)
     ]
     assert len(found) <= said
     assert window is not None or said == len(found)

@@ -13,10 +13,7 @@ from ensue.runtime.compiled_query import compile_query
 from ensue.vector.event_table import create_schema
 from support.streams import PLAIN, random_events, random_slices
 
-pytestmark = [
-    pytest.mark.kernels,
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 TEXT = """SEQ(A a, B b, C c)
 WHERE [k] and a.x < b.x and b.x <= c.x and a.y != c.y and b.y > 0
@@ -61,11 +58,7 @@ class Truth:
         self.tried, self.passed = Counter(), Counter()
 
     def near(self, one, other):
-        return (
-            one["k"] == other["k"]
-            and one["row"] < other["row"]
-            and other["t"] - one["t"] <= WINDOW
-        )
+        return one["k"] == other["k"] and one["row"] < other["row"] and other["t"] - one["t"] <= WINDOW
 
     def holds(self, label, value):
         self.tried[label] += 1
@@ -121,9 +114,7 @@ def test_counters_equal_what_loops_count(seed, structure):
     saved_at = random.choice((None, random.randrange(len(pieces))))
     found = counted_by(events, pieces, planning, saved_at=saved_at)
     truth = getattr(Truth(events), structure)()
-    assert {k: v.tried for k, v in found.checks.items() if v.tried} == {
-        k: v for k, v in truth.tried.items() if k[1]
-    }
+    assert {k: v.tried for k, v in found.checks.items() if v.tried} == {k: v for k, v in truth.tried.items() if k[1]}
     assert {k: v.passed for k, v in found.checks.items() if v.passed} == {
         k: v for k, v in truth.passed.items() if k[1] and v
     }

@@ -100,18 +100,14 @@ def test_places_meet_over_180_degrees():
     assert not geometry.convex_overlap(*bar, *line((-169.0, 0.0)), EARTH)
     degree = 2 * math.pi * earth.RADIUS / 360
     assert geometry.convex_distance(*bar, *line((-169.0, 0.0)), EARTH) == pytest.approx(degree)
-    assert geometry.convex_distance(*line((359.0, 0.0)), *line((0.0, 0.0)), EARTH) == (
-        pytest.approx(degree)
-    )
+    assert geometry.convex_distance(*line((359.0, 0.0)), *line((0.0, 0.0)), EARTH) == (pytest.approx(degree))
 
 
 def test_a_pole_is_one_place_at_all_longitudes():
     north = line((17.0, 90.0))
     assert geometry.convex_distance(*north, *line((-120.0, 90.0)), EARTH) < MILLIMETRE
     degree = 2 * math.pi * earth.RADIUS / 360
-    assert geometry.convex_distance(*north, *line((100.0, 80.0)), EARTH) == pytest.approx(
-        10 * degree
-    )
+    assert geometry.convex_distance(*north, *line((100.0, 80.0)), EARTH) == pytest.approx(10 * degree)
 
 
 def test_the_other_side_of_the_earth_is_half_a_turn_away():

@@ -61,10 +61,7 @@ LEFT_OUT = [
 def cases(queries: dict[str, Any], dear: Sequence[str]) -> list:
     """Queries by name; kernels that are dear to compile are compiled in `make test-slow`."""
     slow = () if UNCOMPILED else (pytest.mark.slow,)
-    return [
-        pytest.param(text, id=name, marks=slow if name in dear else ())
-        for name, text in queries.items()
-    ]
+    return [pytest.param(text, id=name, marks=slow if name in dear else ()) for name, text in queries.items()]
 
 
 def prepared_for(text: str, events: pa.Table, nature: Nature = PLAIN, off=()) -> CompiledQuery:
@@ -135,9 +132,7 @@ def assert_random_case_is_exact(random: Random) -> str:
     return outcome
 
 
-@pytest.fixture(
-    params=[1, pytest.param(4, marks=pytest.mark.slow), 1_024], ids=lambda room: f"room {room}"
-)
+@pytest.fixture(params=[1, pytest.param(4, marks=pytest.mark.slow), 1_024], ids=lambda room: f"room {room}")
 def room(request, monkeypatch):
     """How much room the engine begins with: with next to none, every table grows many times."""
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", request.param)
@@ -173,11 +168,7 @@ def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="shrinking would compile hundreds of queries")
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_query_that_is_not_exact(random):
     """The same property, for the smallest example that breaks it."""
@@ -198,8 +189,7 @@ CHOSEN = {
     "a negation at the end": "SEQ(A a, B b, !C c) WHERE [k] WITHIN 4",
     "all Kleene choices": "SEQ(A+ a[], B b) WITHIN 5",
     "a rising Kleene": (
-        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) "
-        "{ a[i].x >= a[i-1].x and b.x > a[1].x } WITHIN 6"
+        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a[i].x >= a[i-1].x and b.x > a[1].x } WITHIN 6"
     ),
     "a running average": (
         "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) "
@@ -212,23 +202,15 @@ CHOSEN = {
     "one of two": "OR(A a, SEQ(B b, C c)) WITHIN 4",
     "perhaps one": "SEQ(A a, B? b, C c) WHERE a.x < b.x WITHIN 5",
     "two or three": "SEQ(A{2,3} a[], B b) WHERE b.x > a[i].x WITHIN 5",
-    "a set after one": (
-        "SEQ(A a, AND(B b, C c)) WHERE skip_till_next_match(a, b, c) { b.x <= c.x } WITHIN 5"
-    ),
-    "skipping past": (
-        "SEQ(A a, B+ b[]) WHERE sum(b.x) > 2 WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "a set after one": ("SEQ(A a, AND(B b, C c)) WHERE skip_till_next_match(a, b, c) { b.x <= c.x } WITHIN 5"),
+    "skipping past": ("SEQ(A a, B+ b[]) WHERE sum(b.x) > 2 WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"),
     "in order of start": (
-        "SEQ(A a, B+ b[]) WHERE [k] and sum(b.x) > 2 "
-        "WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+        "SEQ(A a, B+ b[]) WHERE [k] and sum(b.x) > 2 WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
     "waiting, in order of start": (
-        "OR(SEQ(A a, B b, !C c), SEQ(C d, A e)) "
-        "WITHIN 5 AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"
+        "OR(SEQ(A a, B b, !C c), SEQ(C d, A e)) WITHIN 5 AFTER MATCH SKIP TO NEXT EVENT IN ORDER OF START"
     ),
-    "skipping past what waits": (
-        "OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "skipping past what waits": ("OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT"),
 }
 
 
@@ -390,9 +372,7 @@ def test_the_cut_of_a_long_stream_does_not_matter(text, monkeypatch):
     cuts = sorted(random.sample(range(count), 40))
     pieces = [events.slice(a, b - a) for a, b in pairwise([0, *cuts, count])]
     assert rows_of(prepared, given_by(prepared.engine(), pieces), events) == expected
-    assert (
-        rows_of(prepared, given_by(prepared.engine(nullable=True), [events]), events) == expected
-    )
+    assert rows_of(prepared, given_by(prepared.engine(nullable=True), [events]), events) == expected
 
 
 def test_a_long_stream_is_exact():
@@ -587,27 +567,19 @@ ENDLESS = {
     "two keys": "SEQ(A a, B b) WHERE [k, s] WITHIN 20",
     "runs": "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 20",
     "runs of texts": (
-        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) "
-        "{ b.s = a[1].s and a[i].s = a[i-1].s } WITHIN 20"
+        "SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { b.s = a[1].s and a[i].s = a[i-1].s } WITHIN 20"
     ),
     "waiting": "SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20",
     "skipping": "SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT",
-    "in order of start": (
-        "SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
-    ),
+    "in order of start": ("SEQ(A a, B b) WHERE [k] WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"),
     "adjacent, in order of start": (
-        "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } "
-        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+        "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
-    "skipping and waiting": (
-        "SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "skipping and waiting": ("SEQ(A a, B b, !C c) WHERE [k] and c.s != a.s WITHIN 20 AFTER MATCH SKIP PAST LAST EVENT"),
     "strict": "SEQ(A a, B b) WHERE strict_contiguity(a, b) { [k] }",
     "adjacent": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] }",
     "adjacent in a window": "SEQ(A a, B b) WHERE partition_contiguity(a, b) { [k] } WITHIN 20",
-    "negation without a window": (
-        "SEQ(A a, !C c, B b) WHERE skip_till_next_match(a, b) { c.k = b.k }"
-    ),
+    "negation without a window": ("SEQ(A a, !C c, B b) WHERE skip_till_next_match(a, b) { c.k = b.k }"),
 }
 
 
@@ -619,9 +591,7 @@ def ever_new(count: int) -> pa.Table:
     """Each key has a few events, soon one after the other, the last an X, and never comes back."""
     random = Random(count)
     kinds = [(row // 5, "ABCBX"[row % 5]) for row in range(count)]
-    times = [
-        row + (9 if kind == "X" else random.randint(0, 9)) for row, (_, kind) in enumerate(kinds)
-    ]
+    times = [row + (9 if kind == "X" else random.randint(0, 9)) for row, (_, kind) in enumerate(kinds)]
     events = sorted((t, key, kind) for t, (key, kind) in zip(times, kinds, strict=True))
     return pa.table(
         {
@@ -667,9 +637,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, tells_time, monkeypatch
             )
         )
     found.append(engine.finish())
-    assert (
-        rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
-    )
+    assert rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
     early, late = (np.array(part).max(axis=0) for part in (sizes[:20], sizes[20:]))
     assert (late <= 2 * early + SLACK).all(), (early, late)
 

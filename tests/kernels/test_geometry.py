@@ -20,12 +20,7 @@ pytestmark = [
 ]
 
 SPACES = {"plane": PLANE, "earth": EARTH}
-WHERE = {
-    SpatialRelation.INSIDE: 0,
-    SpatialRelation.OVERLAP: 1,
-    SpatialRelation.SAME: 2,
-    SpatialRelation.DISTANCE: 3,
-}
+WHERE = {SpatialRelation.INSIDE: 0, SpatialRelation.OVERLAP: 1, SpatialRelation.SAME: 2, SpatialRelation.DISTANCE: 3}
 COMPARISONS = {"<": 0, "=": 1, ">": 2}
 
 halves = st.integers(-6, 6).map(lambda k: k / 2)
@@ -53,12 +48,7 @@ def shaped(place):
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    anywhere,
-    anywhere,
-    st.floats(-1, 2),
-    st.sampled_from([0.0, 1e-17, -1e-16, 1e-9]),
-)
+@given(anywhere, anywhere, st.floats(-1, 2), st.sampled_from([0.0, 1e-17, -1e-16, 1e-9]))
 def test_the_side_of_a_line_is_exact_next_to_it(a, b, part, off):
     c = (a[0] + part * (b[0] - a[0]) + off, a[1] + part * (b[1] - a[1]))
     assert geometry.orientation(*a, *b, *c) == places.compute_orientation(a, b, c)
@@ -73,10 +63,7 @@ def test_the_side_of_a_line_is_exact_where_differences_round():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3),
-    *[st.tuples(ordinary, ordinary)] * 2,
-)
+@given(st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3), *[st.tuples(ordinary, ordinary)] * 2)
 def test_the_side_of_a_mean_is_exact(three, a, b):
     (px, py), (qx, qy), (rx, ry) = three
     mean = tuple(sum(Fraction(p[axis]) for p in three) / 3 for axis in (0, 1))

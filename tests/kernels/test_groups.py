@@ -17,14 +17,7 @@ pytestmark = [
 ]
 
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
-LEFT_OUT = (
-    (),
-    (),
-    ("window",),
-    ("push_negation",),
-    ("predicate_placement",),
-    ("predicate_order",),
-)
+LEFT_OUT = ((), (), ("window",), ("push_negation",), ("predicate_placement",), ("predicate_order",))
 NEXT = "WHERE skip_till_next_match(a[], b[], c)"
 QUERIES = {
     "any": "SEQ((A a, B b)+, C c) WHERE b[i].x >= a[i].x WITHIN 8",

@@ -54,10 +54,7 @@ def test_integers_get_lasting_codes(keys, data):
             wider = np.zeros(2 * size, np.int64), np.full(2 * size, -1, np.int32)
             hashing.insert_integers(slot_keys, slot_codes, *wider)
             (slot_keys, slot_codes), size = wider, 2 * size
-        wanted = [
-            known.setdefault(k, len(known)) if v or not valid else -1
-            for k, v in zip(piece, valid, strict=True)
-        ]
+        wanted = [known.setdefault(k, len(known)) if v or not valid else -1 for k, v in zip(piece, valid, strict=True)]
         assert out.tolist() == wanted
 
 
@@ -99,12 +96,7 @@ def test_a_full_table_asks_for_room_and_stays_whole(room):
 def test_texts_of_the_same_hash_are_told_apart():
     words = ["left", "rite", "left"]
     offsets, data = laid_out(words)
-    table = (
-        np.zeros(8, np.uint64),
-        np.zeros(5, np.int64),
-        np.zeros(99, np.uint8),
-        np.zeros(4, np.int32),
-    )
+    table = (np.zeros(8, np.uint64), np.zeros(5, np.int64), np.zeros(99, np.uint8), np.zeros(4, np.int32))
     out = np.empty(3, np.int32)
     same = np.full(3, 5, np.uint64)
     hashing.encode_texts(same, offsets, data, ALL, *table, np.zeros(4, np.int64), out, 0)

@@ -16,9 +16,7 @@ def test_like_looking_at_all(seed, time):
     random = Random(seed)
     events = sorted(
         (random.randint(0, 2), end, end - random.choice((0, 0, 1, 3)), row)
-        for row, end in enumerate(
-            sorted(random.randint(0, 12) for _ in range(random.randint(0, 15)))
-        )
+        for row, end in enumerate(sorted(random.randint(0, 12) for _ in range(random.randint(0, 15))))
     )
     key, ends, starts, rows = (np.array([e[k] for e in events], np.int64) for k in range(4))
     count = random.randint(0, 9)

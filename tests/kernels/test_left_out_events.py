@@ -81,9 +81,7 @@ def events_of(letters: str, *, shuffled: bool = False) -> pa.Table:
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_only_events_with_a_role_are_looked_at(
-    shuffled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_events_with_a_role_are_looked_at(shuffled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out(monkeypatch, some=True)
     events = events_of("AXXBXXAXXB" * 3, shuffled=shuffled)
     done: list[tuple[int, int]] = []
@@ -102,9 +100,7 @@ def test_a_type_that_is_there_is_not_said_to_be_missing(monkeypatch: pytest.Monk
     leave_out(monkeypatch, some=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = ensue.match(
-            events_of("AXXBXXAXXB"), "SEQ(A a, B b) WHERE b.x > 99", time="t", type="type"
-        )
+        result = ensue.match(events_of("AXXBXXAXXB"), "SEQ(A a, B b) WHERE b.x > 99", time="t", type="type")
     assert result.num_rows == 0
 
 
@@ -114,8 +110,6 @@ def test_no_event_may_have_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
     for shuffled in (False, True):
         events = events_of("AXXBXXAXXB", shuffled=shuffled)
-        result = ensue.match(
-            events, text, time="t", type="type", progress=lambda *now: done.extend(now)
-        )
+        result = ensue.match(events, text, time="t", type="type", progress=lambda *now: done.extend(now))
         assert result.num_rows == 0
     assert done == [10, 10] * 2

@@ -43,9 +43,7 @@ def prepared_for(
     structure: str = "tree",
 ) -> CompiledQuery:
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
-    return compile_query(
-        parse(text), shape, PlannerOptions(structure=structure, modules=modules), off=off
-    )
+    return compile_query(parse(text), shape, PlannerOptions(structure=structure, modules=modules), off=off)
 
 
 def crowded(random: Random, events: pa.Table, nature: Nature) -> pa.Table:
@@ -109,9 +107,7 @@ def test_random_hierarchies_are_exact(round, cut, monkeypatch):
     for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
-            outcomes[
-                assert_random_hierarchy_is_exact(Random(f"hierarchy {cut} {seed}"), cut=cut)
-            ] += 1
+            outcomes[assert_random_hierarchy_is_exact(Random(f"hierarchy {cut} {seed}"), cut=cut)] += 1
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
@@ -128,10 +124,7 @@ def test_some_random_hierarchies_are_exact_compiled(seed, monkeypatch):
 
 # ------------------------------------------------------------------------------- chosen hierarchies
 
-NESTED = (
-    "SEQ(A a, SEQ(B b, SEQ(C c, D d), B e), A f) "
-    "WHERE e.t - b.t <= 6 and d.t - c.t <= 3 and d.x > c.x WITHIN 9"
-)
+NESTED = "SEQ(A a, SEQ(B b, SEQ(C c, D d), B e), A f) WHERE e.t - b.t <= 6 and d.t - c.t <= 3 and d.x > c.x WITHIN 9"
 INNER = HierarchyModule("Inner", "y", ("c", "d"), ByUnits(3), 3, "x")
 OUTER = HierarchyModule("Outer", "x", ("b", "c", "d", "e"), ByUnits(6), 2)
 
@@ -139,12 +132,7 @@ OUTER = HierarchyModule("Outer", "x", ("b", "c", "d", "e"), ByUnits(6), 2)
 def letters(text: str, times: list[int] | None = None) -> pa.Table:
     count = len(text)
     return pa.table(
-        {
-            "t": times or list(range(count)),
-            "type": list(text),
-            "x": list(range(count)),
-            "row": list(range(count)),
-        }
+        {"t": times or list(range(count)), "type": list(text), "x": list(range(count)), "row": list(range(count))}
     )
 
 
@@ -201,15 +189,10 @@ def test_what_is_inside_a_module_dies_with_its_window():
 
 
 def test_what_stands_before_a_box_may_be_missing():
-    text, box = (
-        "SEQ(A* a[], SEQ(B b, C c)) WITHIN 9",
-        HierarchyModule("M", "x", ("b", "c"), ByUnits(9)),
-    )
+    text, box = ("SEQ(A* a[], SEQ(B b, C c)) WITHIN 9", HierarchyModule("M", "x", ("b", "c"), ByUnits(9)))
     events = letters("BACABC")
     prepared = prepared_for(text, events, (box,))
-    assert rows_of(prepared, given_by(prepared.engine(), [events]), events) == wanted(
-        prepared, events
-    )
+    assert rows_of(prepared, given_by(prepared.engine(), [events]), events) == wanted(prepared, events)
 
 
 def test_the_chains_of_a_finished_box_outlive_its_window():
@@ -233,9 +216,7 @@ def test_modules_that_do_not_fit_are_refused():
 def test_a_saved_state_goes_on_with_the_same_modules_only():
     events = letters("ABC")
     one = prepared_for(NESTED, events, (OUTER, INNER))
-    other = prepared_for(
-        NESTED, events, (OUTER, HierarchyModule("Inner", "y", ("c", "d"), ByUnits(2), 3))
-    )
+    other = prepared_for(NESTED, events, (OUTER, HierarchyModule("Inner", "y", ("c", "d"), ByUnits(2), 3)))
     matcher = LiveMatcher(one)
     matcher.feed(events)
     restored(one, matcher.save())

@@ -4,15 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from tests.kernels.test_engine import (
-    UNCOMPILED,
-    cases,
-    given_by,
-    interrupted,
-    prepared_for,
-    rows_of,
-    wanted,
-)
+from tests.kernels.test_engine import UNCOMPILED, cases, given_by, interrupted, prepared_for, rows_of, wanted
 
 from ensue.errors import QueryError
 from ensue.planner.physical_plan import InstanceStacks, ReferencePlan
@@ -24,13 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
 ]
 
-WAYS = (
-    (),
-    ("push_negation",),
-    ("negation_in_construction",),
-    ("stacks",),
-    ("stacks", "push_negation"),
-)
+WAYS = ((), ("push_negation",), ("negation_in_construction",), ("stacks",), ("stacks", "push_negation"))
 SEEDS_AT_ONCE = 20
 # compiled, a stream that lacks values from some row on has both kernels of a plan
 NATURES = (PLAIN, Nature(nulls_from=5)) if UNCOMPILED else (Nature(nulls_from=5),)
@@ -102,9 +88,7 @@ def test_chosen_queries_are_exact_in_every_way(text, monkeypatch):
 
 
 OTHER_FORMS = {
-    "of a sequence, on stacks": (
-        "SEQ(A a, !SEQ(B n, C m), A b) WHERE n.s = a.s and m.x <= b.x WITHIN 8"
-    ),
+    "of a sequence, on stacks": ("SEQ(A a, !SEQ(B n, C m), A b) WHERE n.s = a.s and m.x <= b.x WITHIN 8"),
     "of a sequence, at the end": "SEQ(A a, B+ b[], !SEQ(C n, X m)) WHERE [k] and n.x > 0 WITHIN 6",
     "of alternatives": "SEQ(!OR(SEQ(C n, B m), X o), A a, B b) WHERE m.x != o.x WITHIN 7",
     "in AND": "AND(A a, B+ b[], !C n, !SEQ(X m, C o)) WHERE n.x >= a.x WITHIN 5",

@@ -106,9 +106,7 @@ def test_several_share_nodes_and_find_their_own(block: int) -> None:
 
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(4))
-def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent(
-    block: int,
-) -> None:
+def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent(block: int) -> None:
     for seed in block_of(15, block):
         random = Random(f"changes {seed}")
         events = random_events(random, 10)
@@ -132,9 +130,7 @@ def test_one_that_comes_later_sees_later_events_only_and_one_that_goes_is_silent
                     nodes.state.compact()
                     used, tied = nodes.state.get_consumed()
                     mine = nodes.table.gone_subscriptions
-                    nodes.state.restore_consumed(
-                        used[~np.isin(used[:, 0], mine)], tied[~np.isin(tied[:, 0], mine)]
-                    )
+                    nodes.state.restore_consumed(used[~np.isin(used[:, 0], mine)], tied[~np.isin(tied[:, 0], mine)])
                     nodes.table.reuse()
             found += nodes.feed([event], corners, version=at)
         found += nodes.finish()
@@ -149,9 +145,7 @@ def test_what_no_match_can_use_is_gone_from_every_node() -> None:
     names = ", ".join(f"{n.upper()} = (STRING:kind = '{n}')" for n in "abcde")
     nodes = _nodes("plane", {}, points=True)
     nodes.add("s", parse_subscription(text.replace(" WITH", f", {names} WITH")))
-    events = [
-        Event(n, "", n, n, {"kind": kind, "id": 1, "v": 1}) for n, kind in enumerate("abcdea")
-    ]
+    events = [Event(n, "", n, n, {"kind": kind, "id": 1, "v": 1}) for n, kind in enumerate("abcdea")]
     nodes.feed(events, {})
     nodes.state.compact()
     assert nodes.state.partial_matches > 0

@@ -20,15 +20,7 @@ from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.vector.event_table import create_schema, get_end_times
 from ensue.vector.match_rows import Matches
 from support.restless import Restless, restless
-from support.streams import (
-    FINE,
-    PLAIN,
-    STAMPS,
-    Nature,
-    random_events,
-    random_nature,
-    random_slices,
-)
+from support.streams import FINE, PLAIN, STAMPS, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
     pytest.mark.kernels,
@@ -48,24 +40,9 @@ OPERATORS = [
         z={"mid": "float", "low": "integer"},
         known=False,
     ),
-    ensue.operator(
-        "rise",
-        f=lambda a, b: (a.start, b.end, b.x - a.x),
-        z={"by": "integer"},
-        known=False,
-    ),
-    ensue.operator(
-        "early",
-        f=lambda a, b: (a.start, a.start, a.x < b.x),
-        z={"up": "boolean"},
-        known=False,
-    ),
-    ensue.operator(
-        "halfway",
-        f=lambda a, b: ((a.start + b.end) // 2, b.end + 5),
-        order="any",
-        known=False,
-    ),
+    ensue.operator("rise", f=lambda a, b: (a.start, b.end, b.x - a.x), z={"by": "integer"}, known=False),
+    ensue.operator("early", f=lambda a, b: (a.start, a.start, a.x < b.x), z={"up": "boolean"}, known=False),
+    ensue.operator("halfway", f=lambda a, b: ((a.start + b.end) // 2, b.end + 5), order="any", known=False),
     ensue.operator(
         "big",
         over="each",
@@ -143,9 +120,7 @@ class Writer:
         needs = bool({"x", "y"} & operator.reads)
         nested = depth < 1 and operator.over.value != "repeat" and self.random.random() < 0.25
         inside = [
-            self.result(depth + 1, fields=needs)
-            if nested and self.random.random() < 0.6
-            else self.event()
+            self.result(depth + 1, fields=needs) if nested and self.random.random() < 0.6 else self.event()
             for _ in range(operator.over.inputs)
         ]
         if operator.parameters:
@@ -176,10 +151,7 @@ def wanted(prepared: CompiledQuery, events: pa.Table) -> list[tuple]:
     """The matches by the reference semantics, in its order."""
     query, schema = prepared.shape.physical(prepared.query)
     found = semantics.find_matches(query, read_events(events, schema, prepared.shape.unit))
-    return [
-        _written({v: [e.position for e in es if not e.made_of] for v, es in b.items()})
-        for b in found
-    ]
+    return [_written({v: [e.position for e in es if not e.made_of] for v, es in b.items()}) for b in found]
 
 
 def results_wanted(prepared: CompiledQuery, events: pa.Table) -> dict[tuple, dict]:
@@ -198,16 +170,12 @@ def results_wanted(prepared: CompiledQuery, events: pa.Table) -> dict[tuple, dic
     return found
 
 
-def results_given(
-    prepared: CompiledQuery, found: list[Matches], events: pa.Table
-) -> dict[tuple, dict]:
+def results_given(prepared: CompiledQuery, found: list[Matches], events: pa.Table) -> dict[tuple, dict]:
     """By match, what the loop over matches makes of them."""
     query, schema = prepared.shape.physical(prepared.query)
     given = {}
     for matches in found:
-        numbers, there = compute_results(
-            query.pattern, schema, prepared.shape.unit, matches, events, python=False
-        )
+        numbers, there = compute_results(query.pattern, schema, prepared.shape.unit, matches, events, python=False)
         for k, match in enumerate(written([matches])):
             given[match] = {v: [] for v in there if there[v][k]}
             for (v, _), values in numbers.items():
@@ -236,8 +204,7 @@ def written(found: list[Matches]) -> list[tuple]:
     for matches in found:
         segments = {v: matches.segments(v) for v in matches.variables}
         rows += [
-            _written({v: at[o[k] : o[k + 1]].tolist() for v, (o, at) in segments.items()})
-            for k in range(matches.count)
+            _written({v: at[o[k] : o[k + 1]].tolist() for v, (o, at) in segments.items()}) for k in range(matches.count)
         ]
     return rows
 
@@ -273,9 +240,7 @@ def assert_random_case_is_exact(random: Random, planning: PlannerOptions = DEFAU
 
 def repr_of(wanted: dict[tuple, dict], order: dict[tuple, dict]) -> str:
     """In the order of another one, with all numbers as floats: NaN equals NaN in a text."""
-    return repr(
-        {m: {v: [float(x) for x in wanted[m][v]] for v in made} for m, made in order.items()}
-    )
+    return repr({m: {v: [float(x) for x in wanted[m][v]] for v in made} for m, made in order.items()})
 
 
 SEEDS_AT_ONCE = 20
@@ -322,9 +287,7 @@ def test_a_sequence_of_ones_own_is_the_built_in_one():
     random = Random(3)
     for _ in range(100):
         events = random_events(random, random.randint(1, 9), random_nature(random))
-        table = events.set_column(
-            events.column_names.index("t"), "t", pa.array(np.arange(events.num_rows) // 3)
-        )
+        table = events.set_column(events.column_names.index("t"), "t", pa.array(np.arange(events.num_rows) // 3))
         for own, built_in in (
             ("SEQ(A a, follows(B b, C c) r)", "SEQ(A a, SEQ(B b, C c))"),
             ("SEQ(follows(A a, B b) r, C c)", "SEQ(SEQ(A a, B b), C c)"),

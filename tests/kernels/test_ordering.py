@@ -27,9 +27,7 @@ def test_every_number_of_digits(span: int) -> None:
 
 
 @pytest.mark.parametrize("run", [0, 64])
-def test_a_stream_is_in_the_same_order_either_way(
-    run: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_in_the_same_order_either_way(run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_RUN", run)  # 0: by merging, always
     times = np.random.default_rng(3).integers(0, 500, 2_000)
     table = pa.table({"t": times})

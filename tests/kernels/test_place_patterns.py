@@ -29,21 +29,16 @@ QUERIES = {
     "same place": "SEQ(A a, B b) WHERE same_place(a.location, b.location, b.y)",
     "overlap": "AND(A a, B b) WHERE not overlaps(a.location, b.location)",
     "equal": "SEQ(A a, B b) WHERE inside(b.location, a.location)",
-    "inside": "SEQ(A a, B b, C c, D d) WHERE inside(d.location, "
-    "hull(a.location, b.location, c.location))",
-    "hulls": "SEQ(A a, B b, C c, D d) WHERE overlaps(hull(a.location, d.location), "
-    "hull(b.location, c.location))",
+    "inside": "SEQ(A a, B b, C c, D d) WHERE inside(d.location, hull(a.location, b.location, c.location))",
+    "hulls": "SEQ(A a, B b, C c, D d) WHERE overlaps(hull(a.location, d.location), hull(b.location, c.location))",
     "far": "SEQ(A a, B b, C c) WHERE distance(c.location, hull(a.location, b.location)) >= 1",
-    "centre": "SEQ(A a, B b, C c) "
-    "WHERE same_place(hull(a.location, b.location, c.location), b.location, 0.6)",
+    "centre": "SEQ(A a, B b, C c) WHERE same_place(hull(a.location, b.location, c.location), b.location, 0.6)",
     "steps": "SEQ(A+ a[], B b) WHERE distance(a[i].location, a[i-1].location) <= 1 "
     "and distance(a[a.LEN].location, b.location) < 2",
     "absence": "SEQ(A a, !C c, B b) WHERE distance(a.location, c.location) < 2 WITHIN 6",
-    "next": "SEQ(A a, B b) WHERE skip_till_next_match(a, b) "
-    "{ distance(a.location, b.location) < 2 }",
+    "next": "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { distance(a.location, b.location) < 2 }",
     "mixed": "SEQ(A a, B b) WHERE distance(a.location, point(1, b.y)) < 2 or b.location is null",
-    "aggregate": "SEQ(A+ a[], B b) "
-    "WHERE max(distance(a.location, point(180, 1))) < 180 + 150000 * b.y",
+    "aggregate": "SEQ(A+ a[], B b) WHERE max(distance(a.location, point(180, 1))) < 180 + 150000 * b.y",
 }
 EVERY_DAY = ("distance", "inside", "steps")  # the others take a second or two to compile
 GRID = (0.0, 1.0, 2.0, 3.0, None, math.nan)
@@ -52,10 +47,7 @@ DATE_LINE = (-180.0, -179.0, 179.0, 180.0, 181.0, None)
 
 def cases() -> list:
     slow = () if UNCOMPILED else (pytest.mark.slow,)
-    return [
-        pytest.param(text, id=name, marks=() if name in EVERY_DAY else slow)
-        for name, text in QUERIES.items()
-    ]
+    return [pytest.param(text, id=name, marks=() if name in EVERY_DAY else slow) for name, text in QUERIES.items()]
 
 
 def events(random: Random, types: str, xs: tuple) -> pa.Table:
@@ -91,9 +83,7 @@ def rows_of(matches: Matches) -> list[tuple]:
 
 def wanted(prepared: CompiledQuery, table: pa.Table) -> list[tuple]:
     found = semantics.find_matches(prepared.query, read_events(table, prepared.shape.schema, "us"))
-    return sorted(
-        tuple((v, *(e.position for e in match[v])) for v in sorted(match)) for match in found
-    )
+    return sorted(tuple((v, *(e.position for e in match[v])) for v in sorted(match)) for match in found)
 
 
 @pytest.mark.parametrize("space", ["plane", "earth"])

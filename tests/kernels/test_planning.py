@@ -19,10 +19,7 @@ from ensue.vector.event_table import create_schema
 from support.queries import random_query, random_repeats
 from support.streams import PLAIN, random_events, random_nature, random_slices
 
-pytestmark = [
-    pytest.mark.kernels,
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 UNCOMPILED = bool(numba.config.DISABLE_JIT)
 SEEDS_AT_ONCE = 40
 
@@ -94,9 +91,7 @@ def test_sequences_in_every_structure(seed):
     query = parse(f"SEQ({atoms_}){where} WITHIN {random.choice(('5', '8', '6 EVENTS'))}")
     events = random_events(random, 14, PLAIN)
     shape = create_schema(events.schema, time="t", type="type", order=())
-    expected = matches_of(
-        compile_query(query, shape, PlannerOptions(structure="reference")), [events], events
-    )
+    expected = matches_of(compile_query(query, shape, PlannerOptions(structure="reference")), [events], events)
     for _ in range(4):
         planning = random_planning(random, query)
         try:
@@ -119,10 +114,7 @@ def test_saved_state_fits_a_plan_with_another_order_of_conditions(seed, structur
     query = parse(text)
     events = random_events(random, 30, PLAIN)
     shape = create_schema(events.schema, time="t", type="type", order=())
-    plans = [
-        replace(random_planning(random, query), off=frozenset(), structure=structure)
-        for _ in range(2)
-    ]
+    plans = [replace(random_planning(random, query), off=frozenset(), structure=structure) for _ in range(2)]
     one, other = (compile_query(query, shape, planning) for planning in plans)
     half = events.num_rows // 2
     engine = one.engine()

@@ -22,25 +22,7 @@ from support.queries import random_query
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
 ASKED = "-- structure: "
-TABLES = (
-    "bigger",
-    "table",
-    "head",
-    "I",
-    "F",
-    "N",
-    "NF",
-    "A",
-    "AF",
-    "tops",
-    "T",
-    "K",
-    "KF",
-    "L",
-    "LF",
-    "O",
-    "P",
-)
+TABLES = ("bigger", "table", "head", "I", "F", "N", "NF", "A", "AF", "tops", "T", "K", "KF", "L", "LF", "O", "P")
 
 
 def planned(text, structure=None):
@@ -119,9 +101,7 @@ def written(request, kernels):
     found = []
     for plan, schema in kernels:
         compiled, shown = (
-            write_kernel(
-                create_frame(plan, schema, "us", nullable, counted=counted, readable=readable)
-            ).text
+            write_kernel(create_frame(plan, schema, "us", nullable, counted=counted, readable=readable)).text
             for readable in (False, True)
         )
         found.append(Written(compiled, shown, ast.parse(compiled)))
@@ -246,9 +226,7 @@ def test_explain_shows_the_kernel():
     assert kernel.startswith("# The kernel of\n#   PATTERN SEQ(A a, B b)\n#   WHERE a.x < b.x")
     assert "# a.x < b.x\n" in kernel
     assert "def step(" in kernel
-    assert "A[p_a, FIELD_x] < f_x[i]" in ensue.explain(
-        PAIR, EVENTS, time="t", type="type", kernel=True
-    )
+    assert "A[p_a, FIELD_x] < f_x[i]" in ensue.explain(PAIR, EVENTS, time="t", type="type", kernel=True)
 
 
 def test_explain_of_an_analysis_shows_the_kernel_too():
@@ -269,8 +247,6 @@ def test_a_negated_complex_event_has_a_kernel_of_its_own():
 
 
 def test_every_level_of_a_hierarchy_shows_its_kernel():
-    hierarchy = (
-        f"EVENT Pair AS {PAIR} RETURN a.x AS x; SEQ(Pair p, Pair q) WHERE q.x > p.x WITHIN 9"
-    )
+    hierarchy = f"EVENT Pair AS {PAIR} RETURN a.x AS x; SEQ(Pair p, Pair q) WHERE q.x > p.x WITHIN 9"
     told = ensue.explain(hierarchy, EVENTS, time="t", type="type", off="top_down", kernel=True)
     assert told.count("# The kernel of") == 2

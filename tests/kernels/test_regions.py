@@ -20,12 +20,7 @@ pytestmark = [
 ]
 
 SPACES = {"plane": PLANE, "earth": EARTH}
-WHERE = {
-    SpatialRelation.INSIDE: 0,
-    SpatialRelation.OVERLAP: 1,
-    SpatialRelation.SAME: 2,
-    SpatialRelation.DISTANCE: 3,
-}
+WHERE = {SpatialRelation.INSIDE: 0, SpatialRelation.OVERLAP: 1, SpatialRelation.SAME: 2, SpatialRelation.DISTANCE: 3}
 COMPARISONS = {"<": 0, "=": 1, ">": 2}
 
 coordinates = st.integers(0, 6)
@@ -97,18 +92,14 @@ def test_places_lie_in_polygons_as_plain_python_and_shapely_say(region, points):
     assert tuple(table.rows[0, 5:7]) == (x, y)
 
 
-@pytest.mark.parametrize(
-    "points", [[(1.0, 1.0), (2.0, 1.0)], [(1.0, 1.0), (3.0, 1.0), (2.0, 2.0)]]
-)
+@pytest.mark.parametrize("points", [[(1.0, 1.0), (2.0, 1.0)], [(1.0, 1.0), (3.0, 1.0), (2.0, 2.0)]])
 @pytest.mark.parametrize("inner", ["", ", (1 1, 1 1, 1 2, 2 2, 1 1)"])
 def test_a_repeated_corner_changes_nothing(points, inner):
     text = f"POLYGON ((0 0, 6 0, 6 0, 6 6, 0 6, 0 0){inner})"
     shape, place = places.parse_region(text), places.build_hull(points)
     table, q = table_of(text), arrays(place)
     assert places.is_inside(place, shape) == regions.region_inside(table, 0, *q, PLANE)
-    assert (
-        places.compute_distance(shape, place) == regions.region_distance(table, 0, *q, PLANE) == 0
-    )
+    assert places.compute_distance(shape, place) == regions.region_distance(table, 0, *q, PLANE) == 0
 
 
 def passes(table, where, comparison, number, q, space):
@@ -188,14 +179,7 @@ def earth_points(draw, most=3):
 @given(
     earth_boxes(),
     earth_points(),
-    st.sampled_from(
-        [
-            SpatialRelation.INSIDE,
-            SpatialRelation.OVERLAP,
-            SpatialRelation.SAME,
-            SpatialRelation.DISTANCE,
-        ]
-    ),
+    st.sampled_from([SpatialRelation.INSIDE, SpatialRelation.OVERLAP, SpatialRelation.SAME, SpatialRelation.DISTANCE]),
     st.sampled_from("<=>"),
     st.sampled_from([1000.0, 400_000.0, 5_000_000.0]),
 )
@@ -215,11 +199,7 @@ def test_the_earth_is_tested_as_plain_python_says(text, points, where, compariso
 def near_ones(draw):
     """A region and a place that may well be in it."""
     if draw(st.booleans()):
-        return (
-            normalize_region(draw(polygons())),
-            draw(place_points),
-            draw(st.sampled_from(list(SPACES))),
-        )
+        return (normalize_region(draw(polygons())), draw(place_points), draw(st.sampled_from(list(SPACES))))
     text = draw(earth_boxes())
     box = table_of(text, "earth").rows[0, 1:5]
     x = draw(st.floats(box[0] - 5, box[2] + 5))
@@ -291,9 +271,7 @@ def test_a_circle_around_a_pole():
     assert inside(circle, (10.0, 80.0))
     assert inside(circle, (-170.0, 80.0))
     assert not inside(circle, (-170.0, 79.0))
-    left, below, right, above = regions.region_box(
-        table_of(circle, "earth"), 0, 0, 0, 0.0, 0.0, EARTH
-    )
+    left, below, right, above = regions.region_box(table_of(circle, "earth"), 0, 0, 0, 0.0, 0.0, EARTH)
     assert (left, right, above) == (-180.0, 180.0, 90.0)
     assert 79 < below < 80
 

@@ -102,12 +102,7 @@ PATTERNS = {
     "one or the other": "SEQ(A+ a[], OR(B+ b[], C c))",
     "around an absence": "SEQ(A+ a[], !X n, B+ b[])",
 }
-STRATEGIES = (
-    "skip_till_any_match",
-    "skip_till_next_match",
-    "strict_contiguity",
-    "partition_contiguity",
-)
+STRATEGIES = ("skip_till_any_match", "skip_till_next_match", "strict_contiguity", "partition_contiguity")
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="hundreds of queries would be compiled")
@@ -139,9 +134,7 @@ def _dense(random: Random, nature: Nature) -> pa.Table:
 # ------------------------------------------------------------------------------- chosen queries
 
 CHOSEN = {
-    "the first of a later one": (
-        "SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x and b[i].y != 0 WITHIN 6"
-    ),
+    "the first of a later one": ("SEQ(A+ a[], B+ b[]) WHERE b[1].x > a[i].x and b[i].y != 0 WITHIN 6"),
     "the next of them": (
         "SEQ(A+ a[], B+ b[], C c) WHERE skip_till_next_match(a[], b[], c) "
         "{ b[1].x >= a[i].x and sum(b.x) > a[i-1].x } WITHIN 8"

@@ -12,10 +12,7 @@ from ensue.operators.subscriptions.predicate_index import index_arrays as arrays
 from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArrays
 from support.routing import change_at_random
 
-pytestmark = [
-    pytest.mark.kernels,
-    pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
-]
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")]
 
 
 def _held(room: IndexArrays) -> dict[int, list[int]]:

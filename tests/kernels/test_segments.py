@@ -15,10 +15,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
 ]
 
-NUMBERS = {
-    np.float64: st.floats(width=64),
-    np.int64: st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
-}
+NUMBERS = {np.float64: st.floats(width=64), np.int64: st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)}
 
 
 @st.composite

@@ -63,9 +63,7 @@ def test_the_matches_are_those_of_the_semantics(name, place, round):
 def skipping(random, nature):
     """A random query of any sort that skips."""
     write = random.choice((random_query, random_repeats, random_groups, random_edges))
-    text = re.sub(
-        r" AFTER MATCH SKIP [A-Z]+ (LAST EVENT|NEXT EVENT|\w+)", "", write(random, nature)
-    )
+    text = re.sub(r" AFTER MATCH SKIP [A-Z]+ (LAST EVENT|NEXT EVENT|\w+)", "", write(random, nature))
     skip = f" AFTER MATCH SKIP {random.choice(PLACES)}"
     head, having, tail = text.partition(" HAVING ")
     return f"{head}{skip}{having}{tail}"
@@ -102,10 +100,7 @@ def fed(text, events):
 def test_a_run_among_used_events_is_dropped_when_it_is_met():
     text = "SEQ(A a, B b) WHERE skip_till_any_match(a, b) { [k] } AFTER MATCH SKIP PAST LAST EVENT"
     events = random_events(Random(1), 400)
-    assert (
-        fed(text, events).partial_matches
-        < fed(text.partition(" AFTER")[0], events).partial_matches / 4
-    )
+    assert fed(text, events).partial_matches < fed(text.partition(" AFTER")[0], events).partial_matches / 4
 
 
 # ------------------------------------------------------------------------------- orders

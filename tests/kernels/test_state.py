@@ -22,9 +22,7 @@ pytestmark = [
 ]
 
 QUERIES = {
-    "runs": (
-        "SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [k] and b.x >= a.x } WITHIN 9"
-    ),
+    "runs": ("SEQ(A a, B b, C c) WHERE skip_till_next_match(a, b, c) { [k] and b.x >= a.x } WITHIN 9"),
     "kleene": (
         "SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) "
         "{ b[i].y >= avg(b[..i-1].y) and c.s = a.s } WITHIN 9"
@@ -34,21 +32,17 @@ QUERIES = {
     "skipping": "SEQ(A a, B b) WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT",
     # these two save matches that wait for their turn
     "the first to begin": (
-        "SEQ(A a, B+ b[], C c) WHERE a.x < c.x WITHIN 15 "
-        "AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
+        "SEQ(A a, B+ b[], C c) WHERE a.x < c.x WITHIN 15 AFTER MATCH SKIP PAST LAST EVENT IN ORDER OF START"
     ),
     "skipping and waiting": (
-        "OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WHERE c.x > a.x WITHIN 9 "
-        "AFTER MATCH SKIP PAST LAST EVENT"
+        "OR(SEQ(A a, B b, !C c), SEQ(B d, A e)) WHERE c.x > a.x WITHIN 9 AFTER MATCH SKIP PAST LAST EVENT"
     ),
     "counted": "SEQ(A a, B b) WHERE [k] WITHIN 4 EVENTS",
 }
 
 
 def prepared(query: str, events: pa.Table, **options: str) -> CompiledQuery:
-    shape = create_schema(
-        events.schema, time=options.get("time", "t"), type=options.get("type", "type"), order=()
-    )
+    shape = create_schema(events.schema, time=options.get("time", "t"), type=options.get("type", "type"), order=())
     return compile_query(ensue.parse(query), shape)
 
 

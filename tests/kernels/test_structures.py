@@ -35,11 +35,7 @@ WITHOUT = "SEQ(A a, !B n, C c) WHERE [k] and n.x > a.x and c.x > a.x WITHIN 9"
 CASES = {
     "runs": (Nfa, "runs", WITHOUT),
     "waiting runs": (Nfa, "runs", "SEQ(A a, B b, !C n) WHERE [k] WITHIN 6"),
-    "runs with lists": (
-        Nfa,
-        "runs",
-        "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 9",
-    ),
+    "runs with lists": (Nfa, "runs", "SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 9"),
     "stacks": (InstanceStacks, "stacks", WITHOUT),
     "tree": (JoinTree, "tree", WITHOUT),
     "a count": (CompactPlan, "compact", "SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN COUNT(*) AS n"),
@@ -47,12 +43,7 @@ CASES = {
     "compact lists": (CompactPlan, "compact", "SEQ(A a, B+ b[], C c) WHERE [k] WITHIN 9"),
 }
 EVENTS = pa.table(
-    {
-        "t": [1, 2, 3, 4, 5, 6],
-        "type": ["A", "A", "B", "C", "B", "C"],
-        "k": [7, 8, 8, 7, 7, 8],
-        "x": [1, 1, 2, 2, 3, 3],
-    }
+    {"t": [1, 2, 3, 4, 5, 6], "type": ["A", "A", "B", "C", "B", "C"], "k": [7, 8, 8, 7, 7, 8], "x": [1, 1, 2, 2, 3, 3]}
 )
 
 
@@ -90,9 +81,7 @@ def test_a_plan_for_the_reference_path_has_no_kernel():
 
 
 def test_every_node_of_a_plan_with_a_kernel_has_a_case_here():
-    assert {node for node, _, _ in CASES.values()} == {*get_args(physical.Structure)} - {
-        ReferencePlan
-    }
+    assert {node for node, _, _ in CASES.values()} == {*get_args(physical.Structure)} - {ReferencePlan}
 
 
 # ------------------------------------------------------------------------------- the contract
@@ -103,10 +92,7 @@ def test_a_structure_meets_the_contract(engine):
     assert program.structure is load_structure(program.plan.structure)
     assert isinstance(program.source, KernelSource)
     assert isinstance(state, StructureState)
-    assert {name for name, _ in parameters(program.source.text)} >= {
-        "step",
-        *program.source.kernels,
-    }
+    assert {name for name, _ in parameters(program.source.text)} >= {"step", *program.source.kernels}
 
 
 def test_kernels_take_the_tables_that_the_contract_says(engine):
@@ -264,9 +250,7 @@ def test_a_new_structure_needs_nothing_of_the_engine(latest):
     for start in range(0, 3 * count, 4_500):
         found.append(latest.feed(letters.slice(start, 4_500)))
         latest.restore(latest.save())
-    assert pairs(concat_matches(found, latest.program.source.output)) == [
-        (3 * n + 1, 3 * n + 2) for n in range(count)
-    ]
+    assert pairs(concat_matches(found, latest.program.source.output)) == [(3 * n + 1, 3 * n + 2) for n in range(count)]
     assert latest.held_rows().tolist() == [3 * n + 1 for n in range(count)]
     assert latest.partial_matches == count
     assert pairs(latest.feed(letters.slice(2, 1))) == [(1, 3 * count)]

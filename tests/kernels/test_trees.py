@@ -8,28 +8,13 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.kernels.test_engine import (
-    SLACK,
-    UNCOMPILED,
-    cases,
-    ever_new,
-    given_by,
-    interrupted,
-    rows_of,
-    wanted,
-)
+from tests.kernels.test_engine import SLACK, UNCOMPILED, cases, ever_new, given_by, interrupted, rows_of, wanted
 
 from ensue.engine.engine import Engine
 from ensue.engine.match_output import concat_matches
 from ensue.errors import QueryError, StateError
 from ensue.parser.pattern_parser import parse
-from ensue.planner.join_operators import (
-    JoinOperator,
-    OperatorArgument,
-    OperatorAttribute,
-    OperatorFunction,
-    PartOrder,
-)
+from ensue.planner.join_operators import JoinOperator, OperatorArgument, OperatorAttribute, OperatorFunction, PartOrder
 from ensue.planner.physical_plan import ApplyNode, JoinNode, JoinTree, LeafNode, TreeNode
 from ensue.planner.planner_options import PlannerOptions, Shape
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
@@ -48,19 +33,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # with JIT off, scalars warn
 ]
 
-LEFT_OUT = [
-    (),
-    (),
-    ("predicate_placement",),
-    ("predicate_order",),
-    ("window",),
-    ("partition_by_equality",),
-]
+LEFT_OUT = [(), (), ("predicate_placement",), ("predicate_order",), ("window",), ("partition_by_equality",)]
 
 
-def prepared_for(
-    text: str, events: pa.Table, tree: Shape | None, nature: Nature = PLAIN, off=()
-) -> CompiledQuery:
+def prepared_for(text: str, events: pa.Table, tree: Shape | None, nature: Nature = PLAIN, off=()) -> CompiledQuery:
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     return compile_query(parse(text), shape, PlannerOptions(structure="tree", shape=tree), off=off)
 
@@ -129,9 +105,7 @@ def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
 # ------------------------------------------------------------------------------- chosen queries
 
 CHOSEN = {
-    "four with conditions": (
-        "SEQ(A a, B b, A d, C c) WHERE a.x <= b.x and b.x != c.x and a.y < d.y WITHIN 6"
-    ),
+    "four with conditions": ("SEQ(A a, B b, A d, C c) WHERE a.x <= b.x and b.x != c.x and a.y < d.y WITHIN 6"),
     "a correlated negation": "SEQ(A a, !C c, B b, C d) WHERE c.x = a.x and c.y < b.y WITHIN 6",
     "a negation at the start": "SEQ(!C c, A a, B b, A d) WHERE [k] WITHIN 5",
     "the paper's": "SEQ(A a, !C n, B* b[], C c) WITHIN 5",
@@ -235,27 +209,16 @@ def test_a_function_decides_which_parts_fit():
 def test_a_function_says_when_a_result_is_and_what_it_holds():
     """SEQ(A, B) is an instant with attributes; what stands above it goes by that."""
     gap = OperatorFunction(
-        "gap",
-        GAP,
-        (OperatorArgument(0, "end"), OperatorArgument(1, "start"), OperatorArgument(0, "x")),
+        "gap", GAP, (OperatorArgument(0, "end"), OperatorArgument(1, "start"), OperatorArgument(0, "x"))
     )
-    held = (
-        OperatorAttribute("distance", ValueKind.INTEGER),
-        OperatorAttribute("x", ValueKind.INTEGER),
-    )
-    pair = JoinNode(
-        replace(following(builds=gap), attributes=held), LeafNode("a"), LeafNode("b"), variable="p"
-    )
+    held = (OperatorAttribute("distance", ValueKind.INTEGER), OperatorAttribute("x", ValueKind.INTEGER))
+    pair = JoinNode(replace(following(builds=gap), attributes=held), LeafNode("a"), LeafNode("b"), variable="p")
     near = OperatorFunction("near", NEAR, (OperatorArgument(0, "distance"),))
     again = OperatorFunction(
-        "at_end",
-        AT_END,
-        (OperatorArgument(0, "end"), OperatorArgument(0, "distance"), OperatorArgument(0, "x")),
+        "at_end", AT_END, (OperatorArgument(0, "end"), OperatorArgument(0, "distance"), OperatorArgument(0, "x"))
     )
     close = ApplyNode(
-        JoinOperator("close", PartOrder.ONE, fits=near, builds=again, attributes=held),
-        pair,
-        variable="q",
+        JoinOperator("close", PartOrder.ONE, fits=near, builds=again, attributes=held), pair, variable="q"
     )
     rose = OperatorFunction("rose", ROSE, (OperatorArgument(0, "x"), OperatorArgument(1, "x")))
     root = JoinNode(following(fits=rose), close, LeafNode("c"))
@@ -280,17 +243,12 @@ def test_a_function_says_when_a_result_is_and_what_it_holds():
 
 def test_stacks_runs_and_trees_agree_on_a_long_stream(monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", 2)
-    text = (
-        "SEQ(A a, B b, !C c, D d) WHERE [symbol] and a.price < d.price and b.volume > a.volume "
-        "WITHIN 1 second"
-    )
+    text = "SEQ(A a, B b, !C c, D d) WHERE [symbol] and a.price < d.price and b.volume > a.volume WITHIN 1 second"
     events = stocks(1_000 if UNCOMPILED else 6_000, symbols=5, seed=11)
     shape = create_schema(events.schema, time="ts", type="type", order=())
     plans = [compile_query(parse(text), shape), compile_query(parse(text), shape, off=("stacks",))]
     trees = list(shapes(parse(text)))[: None if UNCOMPILED else 1]
-    plans += [
-        compile_query(parse(text), shape, PlannerOptions(structure="tree", shape=t)) for t in trees
-    ]
+    plans += [compile_query(parse(text), shape, PlannerOptions(structure="tree", shape=t)) for t in trees]
     assert len({type(p.plan.structure) for p in plans}) == 3
     found = [rows_of(p, given_by(p.engine(), [events]), events) for p in plans]
     assert len(found[0]) > 20
@@ -325,9 +283,7 @@ def test_the_state_of_an_endless_stream_is_bounded(name, right, monkeypatch):
         found.append(engine.advance(piece.column("t")[-1].as_py()))
         sizes.append((engine.scan.known, len(engine.save()), engine.partial_matches))
     found.append(engine.finish())
-    assert (
-        rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
-    )
+    assert rows_of(prepared, concat_matches(found, engine.program.source.output), events) == expected
     early, late = (np.array(part).max(axis=0) for part in (sizes[:15], sizes[15:]))
     assert (late <= 2 * early + SLACK[[1, 3, 5]]).all(), (early, late)
 

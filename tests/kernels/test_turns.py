@@ -50,9 +50,7 @@ QUERIES = {
     "start, to last": "SEQ(A+ a[], B b) WITHIN 5 AFTER MATCH SKIP TO LAST a IN ORDER OF START",
     "absent": "SEQ(A a, B b, !C c) WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT",
     "absent, start": f"SEQ(A a, B b, !C c) WHERE [k] and c.x > a.x WITHIN 5 {START}",
-    "one branch waits": (
-        "OR(SEQ(A a, !B b), SEQ(C c, A d)) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"
-    ),
+    "one branch waits": ("OR(SEQ(A a, !B b), SEQ(C c, A d)) WITHIN 4 AFTER MATCH SKIP PAST LAST EVENT"),
     "greedy": "A a -> (B b THEN)++ WITHIN 5 AFTER MATCH SKIP PAST LAST EVENT",
     "greedy, start": f"SEQ(A a, B++ b[]) WHERE [k] {START}",
 }

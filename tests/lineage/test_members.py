@@ -43,9 +43,7 @@ def by_id(table: pa.Table) -> list[str]:
 
 @pytest.mark.spark
 def test_a_dataframe_gives_the_same_members(spark):
-    events = pa.table(
-        {"t": range(9), "type": list("ABCABCABB"), "k": [0, 0, 0, 1, 1, 1, 0, 0, 1], "x": range(9)}
-    )
+    events = pa.table({"t": range(9), "type": list("ABCABCABB"), "k": [0, 0, 0, 1, 1, 1, 0, 0, 1], "x": range(9)})
     query = "SEQ(A a, B+ b[]) WHERE [k] WITHIN 9 RETURN a.x AS first, count(b[]) AS n"
     given = {"time": "t", "type": "type", "trace": True}
     here = ensue.match(events, query, **given)

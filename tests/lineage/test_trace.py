@@ -128,11 +128,7 @@ def test_a_picture_has_a_bar_for_each_complex_event_and_a_dot_for_each_other():
         {"start": None, "end": None, "members": {"a": {"x": 1}, "b": {"y": None}}},
         {"start": 5, "end": 5, "members": {"a": {"t": 5}}},
         {"start": 0.001, "end": 0.0042, "members": {"a": {"t": 0.001}, "b": {"t": 0.0042}}},
-        {
-            "start": at(0),
-            "end": at(99999),
-            "members": {"a": stock(0, "s", 1), "b": stock(99999, "s", 2)},
-        },
+        {"start": at(0), "end": at(99999), "members": {"a": stock(0, "s", 1), "b": stock(99999, "s", 2)}},
     ],
 )
 def test_odd_times_are_drawn_too(row):
@@ -168,23 +164,13 @@ def test_a_row_of_spark_is_opened_with_all_that_is_in_it():
     assert str(ensue.trace(row_of(alarm()))) == str(ensue.trace(alarm()))
 
 
-PLAIN = pa.table(
-    {
-        "t": [1, 2, 3, 4, 5],
-        "kind": ["A", "B", "B", "C", "A"],
-        "x": [1, 2, 3, 4, 5],
-    }
-)
+PLAIN = pa.table({"t": [1, 2, 3, 4, 5], "kind": ["A", "B", "B", "C", "A"], "x": [1, 2, 3, 4, 5]})
 
 
 def test_a_plain_query_is_traced_from_its_columns():
     found = ensue.match(PLAIN, "SEQ(A a, B+ b[], C c) USING next", time="t", type="kind")
     assert str(ensue.trace(found, "SEQ(A a, B+ b[], C c)")) == (
-        "match       1 to 4\n"
-        "├─ a  A     1  x 1\n"
-        "├─ b[1]  B  2  x 2\n"
-        "├─ b[2]  B  3  x 3\n"
-        "└─ c  C     4  x 4"
+        "match       1 to 4\n├─ a  A     1  x 1\n├─ b[1]  B  2  x 2\n├─ b[2]  B  3  x 3\n└─ c  C     4  x 4"
     )
 
 

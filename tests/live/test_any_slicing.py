@@ -88,9 +88,7 @@ def check(random: Random, events: pa.Table, query, nature: Nature, **options) ->
     return sum(table.num_rows for table in wanted.values())
 
 
-def queries(
-    random: Random, nature: Nature, events: pa.Table, count: int, writers=WRITERS
-) -> list[str]:
+def queries(random: Random, nature: Nature, events: pa.Table, count: int, writers=WRITERS) -> list[str]:
     """Queries that can be run, most of them with matches."""
     found: list[str] = []
     for tries in range(40 * count):

@@ -112,9 +112,7 @@ def test_schemas_by_event_type():
         "B": pa.table({"t": [3], "x": ["s"], "y": pa.array([None], pa.float64())}),
     }
     wanted = ensue.match(tables, query, time="t")
-    assert sorted(pa.concat_tables(found).to_pylist(), key=str) == sorted(
-        wanted.to_pylist(), key=str
-    )
+    assert sorted(pa.concat_tables(found).to_pylist(), key=str) == sorted(wanted.to_pylist(), key=str)
     with pytest.raises(EventError, match=r"'C' have no schema|type 'C'"):
         live.feed({"C": {"t": 4}})
     with pytest.raises(EventError, match="by type"):
@@ -216,8 +214,7 @@ def test_what_orders_events_of_the_same_time_can_make_them_late():
 
 
 @pytest.mark.parametrize(
-    ("watermark", "says"),
-    [("10 seconds", "must be a number"), (-1, "not a length"), (True, "not a length")],
+    ("watermark", "says"), [("10 seconds", "must be a number"), (-1, "not a length"), (True, "not a length")]
 )
 def test_a_wrong_watermark(watermark, says):
     with pytest.raises(EventError, match=says):
@@ -283,12 +280,7 @@ def test_errors_of_the_query_come_with_the_call():
 def test_after_the_end_nothing_can_be_fed():
     live = live_of()
     live.finish()
-    for call in (
-        lambda: live.feed(event(1, "A")),
-        lambda: live.advance(3),
-        live.finish,
-        live.save,
-    ):
+    for call in (lambda: live.feed(event(1, "A")), lambda: live.advance(3), live.finish, live.save):
         with pytest.raises(EventError, match=r"no more events can be given .* it is finished"):
             call()
 
@@ -396,10 +388,7 @@ def test_over_a_source(source):
 
     async def run():
         live = live_of({"pairs": PAIR, "gone": ABSENCE})
-        return [
-            {name: table.num_rows for name, table in found.items()}
-            async for found in live.over(source(rows))
-        ]
+        return [{name: table.num_rows for name, table in found.items()} async for found in live.over(source(rows))]
 
     assert asyncio.run(run()) == [{"pairs": 1, "gone": 0}, {"pairs": 0, "gone": 1}]
 
@@ -457,9 +446,7 @@ def test_what_runs_by_the_reference_holds_the_events_of_its_window(query):
         assert live.progress.partial_matches < 15
 
 
-@pytest.mark.parametrize(
-    "query", ["A a THEN (B b THEN)++", "SEQ(A a, (C? c THEN B b)++) USING strict"]
-)
+@pytest.mark.parametrize("query", ["A a THEN (B b THEN)++", "SEQ(A a, (C? c THEN B b)++) USING strict"])
 def test_a_greedy_loop_of_neighbours_is_a_match_as_soon_as_another_event_comes(query):
     events = pa.table({"t": [1, 2, 3, 4], "type": list("ABXX")})
     live = ensue.live(query, schema=events.schema, time="t", type="type")

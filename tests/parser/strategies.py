@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
 from ensue.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
-from ensue.ir.archive_join import (
-    ArchiveJoin,
-    ArchiveJoinQuery,
-    JoinKind,
-    LookbackRange,
-    RangeAnchor,
-)
+from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, LookbackRange, RangeAnchor
 from ensue.ir.expression import (
     Aggregate,
     Between,
@@ -30,12 +24,7 @@ from ensue.ir.expression import (
 from ensue.ir.pattern import And, Atom, Kleene, LoopExit, Maybe, Not, Or, Repeat, Seq, Then
 from ensue.ir.query import Equivalence, Limit, Query, ReturnItem
 from ensue.ir.selection import AfterMatch, ByEvents, ByTime, ByUnits, SkipTarget, Strategy
-from ensue.ir.traversal import (
-    build_chain,
-    get_kleene_variables,
-    iterate_atoms,
-    iterate_positive_atoms,
-)
+from ensue.ir.traversal import build_chain, get_kleene_variables, iterate_atoms, iterate_positive_atoms
 from ensue.schema import ANY, TypeUnion, get_type_names
 
 AWKWARD = (
@@ -57,8 +46,7 @@ constants = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     texts,
     st.datetimes(
-        min_value=datetime(1000, 1, 1),
-        timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))]),
+        min_value=datetime(1000, 1, 1), timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
     ).map(lambda moment: moment.replace(fold=0)),
     st.timedeltas(min_value=timedelta(days=-30000), max_value=timedelta(days=30000)),
 )
@@ -125,9 +113,7 @@ def patterns(draw, taken=()):
                 return replace(loop, inner=again())
             case 7:
                 eager = Kleene(atom(), *times(), leave=LoopExit.GREEDY)
-                return Repeat(
-                    Seq((eager, Repeat(Seq((atom(), single())), *times()), atom())), 1, 2
-                )
+                return Repeat(Seq((eager, Repeat(Seq((atom(), single())), *times()), atom())), 1, 2)
             case _:
                 return single()
 
@@ -168,11 +154,7 @@ def expressions(leaves):
             st.builds(Unary, st.just("not"), inner),
             st.builds(Unary, st.just("-"), inner.filter(lambda e: not isinstance(e, Literal))),
             st.builds(Binary, st.sampled_from(["=", "!=", "<", ">="]), inner, inner),
-            st.builds(
-                build_chain,
-                st.sampled_from(["and", "or"]),
-                st.lists(inner, min_size=2, max_size=4),
-            ),
+            st.builds(build_chain, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=4)),
             st.builds(IsNull, inner, st.booleans()),
             st.builds(In, inner, st.tuples(inner) | st.tuples(inner, inner), st.booleans()),
             st.builds(Between, inner, inner, inner, st.booleans()),
@@ -191,9 +173,7 @@ def aggregates(draw, variable, plain, positions):
     at = EventPosition.ALL if plain else draw(st.sampled_from(positions))
     if function == "count" and draw(st.booleans()):
         return Aggregate("count", variable, None, at)
-    field = st.builds(
-        FieldRef, st.just(variable), names, st.just(EventPosition.ONLY if plain else at)
-    )
+    field = st.builds(FieldRef, st.just(variable), names, st.just(EventPosition.ONLY if plain else at))
     argument = draw(field | st.builds(Binary, st.just("*"), field, literals))
     percent = draw(st.floats(0, 100)) if function == "percentile" else None
     return Aggregate(function, variable, argument, at, percent)
@@ -208,8 +188,7 @@ def simple(pattern):
     """Short conditions over what may be said of a whole match."""
     leaves = leaves_of(pattern, running=False)
     return st.one_of(
-        st.builds(Binary, st.sampled_from(["=", "<", "or"]), leaves, leaves),
-        st.builds(IsNull, leaves, st.booleans()),
+        st.builds(Binary, st.sampled_from(["=", "<", "or"]), leaves, leaves), st.builds(IsNull, leaves, st.booleans())
     )
 
 
@@ -217,28 +196,19 @@ def leaves_of(pattern, *, running):
     """What conditions may speak of: with `running`, also a[i] of one Kleene variable."""
     lists = get_kleene_variables(pattern)
     leaves = [literals]
-    moving = sorted(
-        v for v in lists if v in [a.variable for a in iterate_positive_atoms(pattern)]
-    )[:1]
+    moving = sorted(v for v in lists if v in [a.variable for a in iterate_positive_atoms(pattern)])[:1]
     for atom in iterate_positive_atoms(pattern):
         name = st.just(atom.variable)
         if atom.variable not in lists:
             leaves.append(st.builds(FieldRef, name, names))
             leaves.append(aggregates(atom.variable, True, ()))
             continue
-        leaves.append(
-            st.builds(FieldRef, name, names, st.just(EventPosition.NTH), st.integers(1, 9))
-        )
+        leaves.append(st.builds(FieldRef, name, names, st.just(EventPosition.NTH), st.integers(1, 9)))
         leaves.append(st.builds(FieldRef, name, names, st.just(EventPosition.LAST)))
         positions = [EventPosition.ALL]
         if running and atom.variable in moving:
             leaves.append(
-                st.builds(
-                    FieldRef,
-                    name,
-                    names,
-                    st.sampled_from([EventPosition.CURRENT, EventPosition.PREVIOUS]),
-                )
+                st.builds(FieldRef, name, names, st.sampled_from([EventPosition.CURRENT, EventPosition.PREVIOUS]))
             )
             positions = [EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH]
         leaves.append(aggregates(atom.variable, False, positions))
@@ -263,13 +233,9 @@ def queries(draw):
         [AfterMatch(SkipTarget.NEXT_EVENT), AfterMatch(SkipTarget.PAST_LAST)]
         + [AfterMatch(to, v) for to in (SkipTarget.FIRST, SkipTarget.LAST) for v in present]
     )
-    whole = [
-        FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY) for v in present
-    ]
+    whole = [FieldRef(v, None, EventPosition.ALL if v in lists else EventPosition.ONLY) for v in present]
     columns = st.sampled_from(whole) | references(pattern, running=False)
-    conjuncts = references(pattern, running=True).filter(
-        lambda e: not (isinstance(e, Binary) and e.operator == "and")
-    )
+    conjuncts = references(pattern, running=True).filter(lambda e: not (isinstance(e, Binary) and e.operator == "and"))
     taken = {name for atom in iterate_atoms(pattern) for name in get_type_names(atom.type)}
     return Query(
         pattern=pattern,
@@ -279,13 +245,7 @@ def queries(draw):
         equivalence=tuple(map(Equivalence, draw(st.lists(names, max_size=2, unique=True)))),
         within=within,
         after=None if open_end else draw(after),
-        returns=tuple(
-            draw(
-                st.lists(
-                    st.builds(ReturnItem, columns, names), max_size=3, unique_by=lambda r: r.name
-                )
-            )
-        ),
+        returns=tuple(draw(st.lists(st.builds(ReturnItem, columns, names), max_size=3, unique_by=lambda r: r.name))),
         having=draw(st.none() | references(pattern, running=False)),
     )
 

@@ -109,12 +109,7 @@ def test_kinds(text, expected):
 @pytest.mark.parametrize(
     ("condition", "underlined", "problem", "hint"),
     [
-        (
-            "a.s + 1 = 2",
-            "a.s + 1",
-            "'+' cannot be combined with a string and an integer",
-            "length",
-        ),
+        ("a.s + 1 = 2", "a.s + 1", "'+' cannot be combined with a string and an integer", "length"),
         ("a.s + a.s = 'x'", "a.s + a.s", "a string and a string", "||"),
         ("a.t + 5 = a.t", "a.t + 5", "a timestamp and an integer", "5 minutes"),
         ("a.t + a.t = a.t", "a.t + a.t", "cannot be combined with", ""),
@@ -172,12 +167,8 @@ def test_null_is_a_condition_that_never_holds():
 
 
 def test_start_and_end_are_the_time_columns():
-    schema = build_table_schema(
-        {"from": ValueKind.TIMESTAMP, "to": ValueKind.TIMESTAMP}, time=("from", "to")
-    )
-    query = check_query(
-        parse("SEQ(A a, A+ k[]) WHERE a.end < k[1].start RETURN max(k.end) - a.start AS x"), schema
-    )
+    schema = build_table_schema({"from": ValueKind.TIMESTAMP, "to": ValueKind.TIMESTAMP}, time=("from", "to"))
+    query = check_query(parse("SEQ(A a, A+ k[]) WHERE a.end < k[1].start RETURN max(k.end) - a.start AS x"), schema)
     assert query.where[0].left == FieldRef("a", "to")
     assert query.where[0].right == FieldRef("k", "from", EventPosition.NTH, 1)
     assert query.returns[0].expr.left.argument == FieldRef("k", "to", EventPosition.ALL)
@@ -185,15 +176,11 @@ def test_start_and_end_are_the_time_columns():
 
 def test_a_field_called_end_is_that_field():
     schema = build_table_schema({"t": ValueKind.TIMESTAMP, "end": ValueKind.STRING}, time="t")
-    assert check_query(parse("A a WHERE a.end = 'x'"), schema).where[0].left == FieldRef(
-        "a", "end"
-    )
+    assert check_query(parse("A a WHERE a.end = 'x'"), schema).where[0].left == FieldRef("a", "end")
 
 
 def test_only_the_event_without_such_a_field_takes_the_time_column():
-    schema = two_tables(
-        {"t": ValueKind.TIMESTAMP, "end": ValueKind.TIMESTAMP}, {"t": ValueKind.TIMESTAMP}
-    )
+    schema = two_tables({"t": ValueKind.TIMESTAMP, "end": ValueKind.TIMESTAMP}, {"t": ValueKind.TIMESTAMP})
     condition = check_query(parse("SEQ(A a, B b) WHERE a.end = b.end"), schema).where[0]
     assert (condition.left, condition.right) == (FieldRef("a", "end"), FieldRef("b", "t"))
 
@@ -214,9 +201,7 @@ def test_several_types_need_a_type_column():
 
 
 def test_an_equivalence_needs_the_field_in_every_type():
-    schema = two_tables(
-        {"t": ValueKind.TIMESTAMP, "id": ValueKind.STRING}, {"t": ValueKind.TIMESTAMP}
-    )
+    schema = two_tables({"t": ValueKind.TIMESTAMP, "id": ValueKind.STRING}, {"t": ValueKind.TIMESTAMP})
     error = error_of("SEQ(A a, !B b, A c) WHERE [id]", schema)
     assert error.problem == "unknown field 'id' of event b (B)"
     assert error.span.over(error.text) == "id"
@@ -224,8 +209,7 @@ def test_an_equivalence_needs_the_field_in_every_type():
 
 def test_an_equivalence_needs_values_that_compare():
     schema = two_tables(
-        {"t": ValueKind.TIMESTAMP, "id": ValueKind.STRING},
-        {"t": ValueKind.TIMESTAMP, "id": ValueKind.INTEGER},
+        {"t": ValueKind.TIMESTAMP, "id": ValueKind.STRING}, {"t": ValueKind.TIMESTAMP, "id": ValueKind.INTEGER}
     )
     assert "string in a but integer in b" in error_of("SEQ(A a, B b) WHERE [id]", schema).problem
     assert "nested or binary" in error_of("A a WHERE [nested]").problem
@@ -236,10 +220,7 @@ def test_an_equivalence_needs_values_that_compare():
 
 @pytest.mark.parametrize(
     ("window", "schema", "hint"),
-    [
-        ("20", CLOCK, "did you mean WITHIN 20 seconds, or WITHIN 20 EVENTS?"),
-        ("5 minutes", COUNTER, "WITHIN 300"),
-    ],
+    [("20", CLOCK, "did you mean WITHIN 20 seconds, or WITHIN 20 EVENTS?"), ("5 minutes", COUNTER, "WITHIN 300")],
 )
 def test_a_window_has_the_unit_of_the_time_column(window, schema, hint):
     error = error_of(f"A a WITHIN {window}", schema)

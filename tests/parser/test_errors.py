@@ -114,12 +114,7 @@ KLEENE = [
     ("A{3,2} a[]", "A{3,2} a[]", "at least 3 but at most 2", "{2,3}"),
     ("A{0,0} a[]", "A{0,0} a[]", "zero times", "!A a"),
     ("A{1.5} a[]", "1.5", "a whole number", ""),
-    (
-        "(A a, C c, !B b)+",
-        "!B b",
-        "a repeated group cannot end with a negation",
-        "before an event",
-    ),
+    ("(A a, C c, !B b)+", "!B b", "a repeated group cannot end with a negation", "before an event"),
     (
         "(A a, !B b FROM a.end TO a.end + 5, C c)+",
         "!B b FROM a.end TO a.end + 5",
@@ -145,12 +140,7 @@ NEGATION = [
     ("!A a", "!A a", "only says what must not happen", "SEQ(A a, !B b)"),
     ("SEQ(!A a, !B b) WITHIN 5", "SEQ(!A a, !B b)", "only says what must not happen", ""),
     ("SEQ(A a, !!B b, C c)", "!B b", "a negation inside a negation", "without the inner !"),
-    (
-        "SEQ(A a, !(B+ b[]), C c)",
-        "B+ b[]",
-        "cannot have a quantifier",
-        "!B b means that there is none",
-    ),
+    ("SEQ(A a, !(B+ b[]), C c)", "B+ b[]", "cannot have a quantifier", "!B b means that there is none"),
     ("SEQ(A a, !(B? b), C c)", "B? b", "cannot have a quantifier", "!B b means"),
     ("SEQ(A a, (!B b)?, C c)", "(!B b)?", "cannot be optional", "leave out the ?"),
     ("OR(A a, !B b)", "!B b", "an alternative by itself", "OR(SEQ(A a, !B b, C c), D d)"),
@@ -160,12 +150,7 @@ NEGATION = [
     ("SEQ(A a, !B b, C? c)", "!B b", "needs a window", "WITHIN"),
     ("SEQ(A a, !B b, C c) RETURN b.x", "b.x", "b is negated", "WHERE"),
     ("SEQ(A a, !B b, C c) HAVING b.x = 1", "b.x", "b is negated", "WHERE"),
-    (
-        "SEQ(A a, !B b, C c) WHERE count(b) = 1",
-        "count(b)",
-        "which is negated",
-        "without an aggregate",
-    ),
+    ("SEQ(A a, !B b, C c) WHERE count(b) = 1", "count(b)", "which is negated", "without an aggregate"),
     ("SEQ(A a, !B b, C c, !D d, E e) WHERE b.x = d.x", "b.x = d.x", "both absent", "compare each"),
     ("SEQ(A a, !B b, C c) AFTER MATCH SKIP TO FIRST b", "b", "'b' is negated", "known here: a, c"),
     ("SEQ(A a, B b) AFTER MATCH SKIP TO LAST c", "c", "unknown variable 'c'", "known here: a, b"),
@@ -185,8 +170,7 @@ STRATEGIES_AND_WINDOWS = [
 
 
 @pytest.mark.parametrize(
-    ("text", "underlined", "problem", "hint"),
-    SYNTAX + NAMES_AND_PLACES + KLEENE + NEGATION + STRATEGIES_AND_WINDOWS,
+    ("text", "underlined", "problem", "hint"), SYNTAX + NAMES_AND_PLACES + KLEENE + NEGATION + STRATEGIES_AND_WINDOWS
 )
 def test_an_error_names_the_place_and_the_way_out(text, underlined, problem, hint):
     error = error_of(text)

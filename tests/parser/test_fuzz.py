@@ -239,9 +239,7 @@ def test_a_syntax_error_in_a_long_text_takes_no_time(text, impatient):
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1e" + "9" * 5000, "0." + "0" * 5000 + "1"])
-@pytest.mark.parametrize(
-    "text", ["a.x = {}", "a.x = {}%", "a.x = {} hours", "a.x = INTERVAL '{}' HOUR", "a.x IN ({})"]
-)
+@pytest.mark.parametrize("text", ["a.x = {}", "a.x = {}%", "a.x = {} hours", "a.x = INTERVAL '{}' HOUR", "a.x IN ({})"])
 def test_enormous_numbers(number, text):
     answers("A a WHERE " + text.format(number))
     answers(f"A{{{number}}} a[] WHERE a[{number}].x = 1 WITHIN {number}")

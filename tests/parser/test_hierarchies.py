@@ -48,12 +48,8 @@ def test_what_nobody_uses_is_left_out_unless_it_is_emitted():
 def test_definitions_come_from_files(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "low.ensue").write_text("EVENT Low AS SEQ(A a, B b) WITHIN 5")
-    (tmp_path / "mid.ensue").write_text(
-        'IMPORT "deep/low.ensue"; EVENT Mid AS SEQ(Low a, Low b) WITHIN 50'
-    )
-    found = parse_pattern_text(
-        'IMPORT "mid.ensue"; IMPORT "deep/low.ensue"; SEQ(Mid m, Low l) WITHIN 500', tmp_path
-    )
+    (tmp_path / "mid.ensue").write_text('IMPORT "deep/low.ensue"; EVENT Mid AS SEQ(Low a, Low b) WITHIN 50')
+    found = parse_pattern_text('IMPORT "mid.ensue"; IMPORT "deep/low.ensue"; SEQ(Mid m, Low l) WITHIN 500', tmp_path)
     assert names(found) == ["Low", "Mid"]
     assert found.defined("Low").file == "deep/low.ensue"
 
@@ -62,10 +58,7 @@ def test_definitions_come_from_files(tmp_path):
     ("text", "problem"),
     [
         (
-            (
-                "EVENT X AS SEQ(Y a, B b); EVENT Y AS SEQ(Z a, B b); "
-                "EVENT Z AS SEQ(X a, B b); SEQ(X x, B b)"
-            ),
+            ("EVENT X AS SEQ(Y a, B b); EVENT Y AS SEQ(Z a, B b); EVENT Z AS SEQ(X a, B b); SEQ(X x, B b)"),
             "X -> Y -> Z -> X",
         ),
         ("EVENT X AS SEQ(X a, B b); SEQ(X x, B b)", "X -> X"),
@@ -123,7 +116,5 @@ def test_a_wrong_path_is_shown_where_it_is_written(tmp_path):
 
 
 def test_what_is_defined_for_nobody_is_still_known_by_name():
-    found = parse_pattern_text(
-        "EVENT Low AS SEQ(A a, B b); EVENT High AS SEQ(A a, B b); SEQ(High x, Lo y)"
-    )
+    found = parse_pattern_text("EVENT Low AS SEQ(A a, B b); EVENT High AS SEQ(A a, B b); SEQ(High x, Lo y)")
     assert found.names == ("High", "Low")

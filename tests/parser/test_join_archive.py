@@ -70,9 +70,7 @@ def test_every_clause_ends_in_the_algebra():
 
 
 def test_keywords_are_in_any_case_and_comments_may_stand_between_them():
-    found = parse_statement(
-        "A a left -- or not\njoin /* x */ archive old B b range 5 before end last 2"
-    )
+    found = parse_statement("A a left -- or not\njoin /* x */ archive old B b range 5 before end last 2")
     assert found.joins[0].kind is JoinKind.LEFT
     assert (found.joins[0].range.far, found.joins[0].last) == (ByUnits(5), 2)
 

@@ -70,12 +70,7 @@ RANGES = [
 ]
 
 VARIABLES = [
-    (
-        "A a JOIN ARCHIVE old B a RANGE 5 BEFORE START",
-        "B a",
-        "'a' is a variable of the live",
-        "a2",
-    ),
+    ("A a JOIN ARCHIVE old B a RANGE 5 BEFORE START", "B a", "'a' is a variable of the live", "a2"),
     (
         WITH_RANGE + "JOIN ARCHIVE older C b RANGE 5 BEFORE START",
         "C b",
@@ -126,19 +121,9 @@ VARIABLES = [
         "a running position in ON",
         "the WHERE of its side",
     ),
-    (
-        "A a JOIN ARCHIVE old B+ b[] RANGE 5 BEFORE START ON b.x > a.x",
-        "b.x",
-        "b stands for several events",
-        "avg(b.x)",
-    ),
+    ("A a JOIN ARCHIVE old B+ b[] RANGE 5 BEFORE START ON b.x > a.x", "b.x", "b stands for several events", "avg(b.x)"),
     (WITH_RANGE + "ON b = a", "b", "b is a whole event", "b.price"),
-    (
-        WITH_RANGE + "ON [k] or a.x = 1",
-        "[k]",
-        "must be a separate condition in WHERE or ON",
-        "",
-    ),
+    (WITH_RANGE + "ON [k] or a.x = 1", "[k]", "must be a separate condition in WHERE or ON", ""),
     (
         WITH_RANGE + "ON c.x = 1 JOIN ARCHIVE older C c RANGE 5 BEFORE START",
         "c.x",
@@ -151,12 +136,7 @@ VARIABLES = [
         "'b' belongs to ANTI JOIN ARCHIVE old: a row has no such event",
         "JOIN or LEFT JOIN ARCHIVE return archived matches",
     ),
-    (
-        f"{ANTI} HAVING b.y > 1",
-        "b.y",
-        "'b' belongs to ANTI JOIN ARCHIVE old",
-        "without an archived one",
-    ),
+    (f"{ANTI} HAVING b.y > 1", "b.y", "'b' belongs to ANTI JOIN ARCHIVE old", "without an archived one"),
     (
         f"{ANTI} JOIN ARCHIVE old C c RANGE 5 BEFORE START ON b.x = c.x",
         "b.x",
@@ -167,18 +147,8 @@ VARIABLES = [
 
 ANSWERS = [
     (WITH_RANGE + "RETURN a.x, b.x", "b.x", "two columns are called 'x'", "AS"),
-    (
-        WITH_RANGE + "RETURN COUNT(*) AS n",
-        "COUNT(*)",
-        "COUNT(*) with JOIN ARCHIVE",
-        "count the rows",
-    ),
-    (
-        WITH_RANGE + "RETURN EXISTS",
-        "EXISTS",
-        "EXISTS with JOIN ARCHIVE is not supported yet",
-        "ANTI",
-    ),
+    (WITH_RANGE + "RETURN COUNT(*) AS n", "COUNT(*)", "COUNT(*) with JOIN ARCHIVE", "count the rows"),
+    (WITH_RANGE + "RETURN EXISTS", "EXISTS", "EXISTS with JOIN ARCHIVE is not supported yet", "ANTI"),
     (WITH_RANGE + "HAVING COUNT(*) > 1", "COUNT(*)", "is not supported yet", "count the rows"),
     (WITH_RANGE + "LIMIT 0", "LIMIT 0", "LIMIT must be at least 1", "every row"),
     (
@@ -208,9 +178,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "underlined", "problem", "hint"), SYNTAX + RANGES + VARIABLES + ANSWERS
-)
+@pytest.mark.parametrize(("text", "underlined", "problem", "hint"), SYNTAX + RANGES + VARIABLES + ANSWERS)
 def test_an_error_names_the_place_and_the_way_out(text, underlined, problem, hint):
     error = error_of(text)
     assert problem in error.problem
@@ -221,13 +189,8 @@ def test_an_error_names_the_place_and_the_way_out(text, underlined, problem, hin
 
 def test_a_defined_event_is_refused_on_either_side():
     (hot,) = ensue.define("EVENT Hot AS SEQ(T a, T b) WITHIN 5", known=False)
-    for text in (
-        "Hot h JOIN ARCHIVE old B b RANGE 5 BEFORE START",
-        "A a JOIN ARCHIVE old Hot h RANGE 5 BEFORE START",
-    ):
-        with pytest.raises(
-            QueryError, match="'Hot' is a defined event, and JOIN ARCHIVE"
-        ) as caught:
+    for text in ("Hot h JOIN ARCHIVE old B b RANGE 5 BEFORE START", "A a JOIN ARCHIVE old Hot h RANGE 5 BEFORE START"):
+        with pytest.raises(QueryError, match="'Hot' is a defined event, and JOIN ARCHIVE") as caught:
             ensue.parse(text, definitions=[hot])
         assert caught.value.span.over(text) == "Hot h"
 
@@ -239,12 +202,7 @@ def test_where_one_stream_is_meant_a_join_is_refused():
 
 # ------------------------------------------------------------------------------- against schemas
 
-FIELDS = {
-    "t": ValueKind.TIMESTAMP,
-    "k": ValueKind.INTEGER,
-    "x": ValueKind.FLOAT,
-    "s": ValueKind.STRING,
-}
+FIELDS = {"t": ValueKind.TIMESTAMP, "k": ValueKind.INTEGER, "x": ValueKind.FLOAT, "s": ValueKind.STRING}
 CLOCK = build_table_schema(FIELDS | {"nested": ValueKind.OTHER}, time="t")
 OTHER = build_table_schema(
     FIELDS | {"k": ValueKind.STRING, "nested": ValueKind.OTHER, "more": ValueKind.FLOAT}, time="t"
@@ -262,13 +220,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
 @pytest.mark.parametrize(
     ("text", "old", "underlined", "problem", "hint"),
     [
-        (
-            DAYS + "ON [y]",
-            CLOCK,
-            "y",
-            "unknown field 'y' of event a (E)",
-            "known here: t, k, x, s",
-        ),
+        (DAYS + "ON [y]", CLOCK, "y", "unknown field 'y' of event a (E)", "known here: t, k, x, s"),
         (DAYS + "ON [more]", OTHER, "more", "unknown field 'more' of event a (E)", "known here"),
         (DAYS + "ON b.mor = a.x", OTHER, "b.mor", "unknown field 'mor' of event b", "'more'"),
         (DAYS + "RETURN b.z", CLOCK, "b.z", "unknown field 'z' of event b (E)", "known here"),
@@ -280,22 +232,10 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             "convert the columns to one type first",
         ),
         (DAYS + "ON [nested]", OTHER, "nested", "a nested or binary value", "a plain value"),
-        (
-            DAYS + "ON b.k = a.k",
-            OTHER,
-            "b.k = a.k",
-            "a string cannot be compared with an integer",
-            "",
-        ),
+        (DAYS + "ON b.k = a.k", OTHER, "b.k = a.k", "a string cannot be compared with an integer", ""),
         (DAYS + "ON a.x + b.x", CLOCK, "a.x + b.x", "ON needs a condition", "compare it"),
         (DAYS + "HAVING b.x", CLOCK, "b.x", "HAVING needs a condition", "compare it"),
-        (
-            DAYS + "RETURN b.s - a.x AS d",
-            CLOCK,
-            "b.s - a.x",
-            "'-' cannot be combined with a string",
-            "",
-        ),
+        (DAYS + "RETURN b.s - a.x AS d", CLOCK, "b.s - a.x", "'-' cannot be combined with a string", ""),
         (
             "E a JOIN ARCHIVE old E b WHERE b.y = 1 RANGE 5 days BEFORE START",
             CLOCK,
@@ -317,13 +257,7 @@ def check_error(text, live=CLOCK, old=CLOCK, **more):
             "RANGE 5 of what? The time column t holds timestamps",
             "or RANGE 5 days?",
         ),
-        (
-            "E a JOIN ARCHIVE old E b RANGE BETWEEN 5 AND 3 BEFORE START",
-            CLOCK,
-            "5",
-            "RANGE 5 of what?",
-            "",
-        ),
+        ("E a JOIN ARCHIVE old E b RANGE BETWEEN 5 AND 3 BEFORE START", CLOCK, "5", "RANGE 5 of what?", ""),
         (
             DAYS,
             COUNTER,
@@ -377,9 +311,7 @@ def test_unknown_types_are_those_of_their_side():
 
 
 def test_start_and_end_are_the_time_columns_of_each_side():
-    spans = build_table_schema(
-        FIELDS | {"b": ValueKind.TIMESTAMP, "e": ValueKind.TIMESTAMP}, time=("b", "e")
-    )
+    spans = build_table_schema(FIELDS | {"b": ValueKind.TIMESTAMP, "e": ValueKind.TIMESTAMP}, time=("b", "e"))
     text = DAYS + "ON b.end < a.start RETURN a.end, b.start AS since HAVING b.start < a.end"
     found = check_archive_join(parse_statement(text), CLOCK, {"old": spans})
     assert [found.joins[0].on[0].left.name, found.joins[0].on[0].right.name] == ["e", "t"]

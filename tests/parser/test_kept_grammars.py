@@ -28,20 +28,13 @@ def place(tmp_path, monkeypatch):
 
 
 def read() -> Lark:
-    return kept_grammars.load_grammar(
-        "ensue.parser", "patterns.lark", start=["start"], postlex=ParameterPostLex()
-    )
+    return kept_grammars.load_grammar("ensue.parser", "patterns.lark", start=["start"], postlex=ParameterPostLex())
 
 
 def trees(parser: Lark) -> list[str]:
     found = [parser.parse(text, start="start") for text in TEXTS]
     spans = [
-        [
-            (str(t.data), t.meta.start_pos, t.meta.end_pos)
-            for t in tree.iter_subtrees()
-            if t.children
-        ]
-        for tree in found
+        [(str(t.data), t.meta.start_pos, t.meta.end_pos) for t in tree.iter_subtrees() if t.children] for tree in found
     ]
     return [tree.pretty() + str(span) for tree, span in zip(found, spans, strict=True)]
 

@@ -35,10 +35,7 @@ from ensue.printing.opsl_printer import format_subscription
 
 MINUTE = 60_000_000_000
 DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
-HOLED = (
-    "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), ((5 5, 6 5, 6 6, 5 5), "
-    "(5.5 5.2, 5.6 5.2, 5.6 5.3, 5.5 5.2)))"
-)
+HOLED = "MULTIPOLYGON (((0 0, 1 0, 1 1, 0 0)), ((5 5, 6 5, 6 6, 5 5), (5.5 5.2, 5.6 5.2, 5.6 5.3, 5.5 5.2)))"
 DEFINED = {"A": 1, "B": 2, "C": 3, "D": 4, "E": 5}
 
 
@@ -57,22 +54,13 @@ REGION = Region(DEPOT)
 
 
 TEMPORAL = [
-    (
-        "=|(7; 2)C",
-        TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(TimePoint(7), ByUnits(2)), C),
-    ),
+    ("=|(7; 2)C", TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(TimePoint(7), ByUnits(2)), C)),
     ("=|(A; 2)C", TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(A, ByUnits(2)), C)),
     ("=|(A; B)C", TemporalCondition(TemporalRelation.BETWEEN, IntervalBetween(A, B), C)),
-    (
-        "|=(7; 2)C",
-        TemporalCondition(TemporalRelation.AFTER, IntervalSince(TimePoint(7), ByUnits(2)), C),
-    ),
+    ("|=(7; 2)C", TemporalCondition(TemporalRelation.AFTER, IntervalSince(TimePoint(7), ByUnits(2)), C)),
     ("|=(A; 2)C", TemporalCondition(TemporalRelation.AFTER, IntervalSince(A, ByUnits(2)), C)),
     ("|=(A; B)C", TemporalCondition(TemporalRelation.AFTER, IntervalBetween(A, B), C)),
-    (
-        "!(7; 2)C",
-        TemporalCondition(TemporalRelation.ABSENT, IntervalSince(TimePoint(7), ByUnits(2)), C),
-    ),
+    ("!(7; 2)C", TemporalCondition(TemporalRelation.ABSENT, IntervalSince(TimePoint(7), ByUnits(2)), C)),
     ("!(A; 2)C", TemporalCondition(TemporalRelation.ABSENT, IntervalSince(A, ByUnits(2)), C)),
     ("!(A; B)C", TemporalCondition(TemporalRelation.ABSENT, IntervalBetween(A, B), C)),
     ("|(A)B", Concurrent(A, B)),
@@ -89,10 +77,7 @@ SPATIAL = [
     ("SPL(A)B", SpatialCondition(SpatialRelation.SAME, A, B)),
     ("SPL(A; 2.5)B", SpatialCondition(SpatialRelation.SAME, A, B, None, 2.5)),
     *(
-        (
-            f"DIST({text}; {sign}; 300)B",
-            SpatialCondition(SpatialRelation.DISTANCE, place, B, sign, 300.0),
-        )
+        (f"DIST({text}; {sign}; 300)B", SpatialCondition(SpatialRelation.DISTANCE, place, B, sign, 300.0))
         for text, place in (("Depot", REGION), ("A", A))
         for sign in "<=>"
     ),
@@ -121,13 +106,8 @@ def test_operators(text, tree):
     found = parse_subscription(with_names(text), {"Depot": DEPOT})
     assert found == Subscription(tree)
     assert parse_subscription(format_subscription(found)) == found
-    assert (
-        parse_subscription(with_names(text).replace(" ", ""), {"Depot": DEPOT}) == found
-        or "minutes" in text
-    )
-    assert parse_subscription(
-        with_names(text).replace("(", " (\n").replace(";", " ; "), {"Depot": DEPOT}
-    )
+    assert parse_subscription(with_names(text).replace(" ", ""), {"Depot": DEPOT}) == found or "minutes" in text
+    assert parse_subscription(with_names(text).replace("(", " (\n").replace(";", " ; "), {"Depot": DEPOT})
 
 
 VALUES = [
@@ -163,15 +143,11 @@ def test_predicates(text, predicate):
 def test_predicates_need_no_parentheses_of_their_own_inside_others():
     both = EventAtom(A.predicates + B.predicates)
     assert parse_subscription("(ARITH:id = 1, ARITH:id = 2)").root == both
-    assert parse_subscription("|(ARITH:id = 1, ARITH:id = 2)(ARITH:id = 3)").root == Concurrent(
-        both, C
+    assert parse_subscription("|(ARITH:id = 1, ARITH:id = 2)(ARITH:id = 3)").root == Concurrent(both, C)
+    assert parse_subscription("(ARITH:id = 1, ARITH:id = 2 && C), C = (ARITH:id = 3)").root == Conjunction((both, C))
+    assert parse_subscription("=|(ARITH:id = 1; ARITH:id = 2)(ARITH:id = 3)").root == TemporalCondition(
+        TemporalRelation.BETWEEN, IntervalBetween(A, B), C
     )
-    assert parse_subscription(
-        "(ARITH:id = 1, ARITH:id = 2 && C), C = (ARITH:id = 3)"
-    ).root == Conjunction((both, C))
-    assert parse_subscription(
-        "=|(ARITH:id = 1; ARITH:id = 2)(ARITH:id = 3)"
-    ).root == TemporalCondition(TemporalRelation.BETWEEN, IntervalBetween(A, B), C)
 
 
 # ------------------------------------------------------------------------ names and variables
@@ -180,35 +156,25 @@ def test_predicates_need_no_parentheses_of_their_own_inside_others():
 def test_a_name_is_written_out_each_time():
     found = parse_subscription("|(N)N, N = A && B, A = (ARITH:id = 1), B = (ARITH:id = 2)")
     assert found == Subscription(Concurrent(Conjunction((A, B)), Conjunction((A, B))))
-    assert parse_subscription(
-        "N && C, N = A && B, A = (ARITH:id = 1), B = (ARITH:id = 2), C=(ARITH:id = 3)"
-    ) == (Subscription(Conjunction((A, B, C))))
+    assert parse_subscription("N && C, N = A && B, A = (ARITH:id = 1), B = (ARITH:id = 2), C=(ARITH:id = 3)") == (
+        Subscription(Conjunction((A, B, C)))
+    )
 
 
 def test_a_variable_is_defined_beside_the_root():
-    found = parse_subscription(
-        "|($x;)$y;, $x; = A, $y; = $x; && B, A = (ARITH:id = 1), B = (ARITH:id = 2)"
-    )
+    found = parse_subscription("|($x;)$y;, $x; = A, $y; = $x; && B, A = (ARITH:id = 1), B = (ARITH:id = 2)")
     assert found.root == Concurrent(VariableUse("x"), VariableUse("y"))
     assert found.variables == {"x": A, "y": Conjunction((VariableUse("x"), B))}
 
 
 def test_a_variable_ends_in_a_semicolon_and_a_stray_one_is_passed_over():
-    tree = TemporalCondition(
-        TemporalRelation.BETWEEN, IntervalSince(VariableUse("e1"), ByUnits(5)), VariableUse("e2")
-    )
+    tree = TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(VariableUse("e1"), ByUnits(5)), VariableUse("e2"))
     for text in ("=|($e1;;5)($e2;)", "=|($e1; ; 5)($e2;;)", "=|(($e1;;);5)$e2 ;"):
-        assert (
-            parse_subscription(f"{text}, $e1; = (ARITH:id = 1), $e2; = (ARITH:id = 2)").root
-            == tree
-        )
+        assert parse_subscription(f"{text}, $e1; = (ARITH:id = 1), $e2; = (ARITH:id = 2)").root == tree
 
 
 def test_a_definition_may_begin_with_an_operator():
-    tree = {
-        "x": Concurrent(A, B),
-        "y": TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(A, ByUnits(2)), B),
-    }
+    tree = {"x": Concurrent(A, B), "y": TemporalCondition(TemporalRelation.BETWEEN, IntervalSince(A, ByUnits(2)), B)}
     text = "$x; && $y;, $x;=|(A)B, $y;==|(A;2)B, A=(ARITH:id=1), B=(ARITH:id=2)"
     assert parse_subscription(text).variables == tree
 
@@ -220,12 +186,8 @@ def test_fields_of_variables():
 
 
 def test_names_may_contain_a_hyphen_and_be_called_as_operators_are():
-    assert parse_subscription(
-        "E-A && in, E-A = (ARITH:id = 1), in = (ARITH:id = 2)"
-    ).root == Conjunction((A, B))
-    assert parse_subscription(
-        "with && dist, with = (ARITH:id = 1), dist = (ARITH:id = 2)"
-    ).root == Conjunction((A, B))
+    assert parse_subscription("E-A && in, E-A = (ARITH:id = 1), in = (ARITH:id = 2)").root == Conjunction((A, B))
+    assert parse_subscription("with && dist, with = (ARITH:id = 1), dist = (ARITH:id = 2)").root == Conjunction((A, B))
 
 
 # ----------------------------------------------------------------------------------- regions
@@ -254,9 +216,7 @@ def test_regions_have_one_spelling(text, spelling):
 
 def test_a_name_that_stands_for_a_region_is_a_region_and_keeps_its_name():
     text = "@(Depot)A && DIST(Yard; >; 5)A, A = (ARITH:id = 1), Yard = Ground"
-    found = parse_subscription(
-        text + ", Ground = CIRCLE (1 2, 3)", {"Depot": DEPOT, "Unused": DEPOT}
-    )
+    found = parse_subscription(text + ", Ground = CIRCLE (1 2, 3)", {"Depot": DEPOT, "Unused": DEPOT})
     assert [part.place.name for part in found.root.parts] == ["Depot", "Ground"]
     assert format_subscription(found).count(DEPOT) == 1
     assert "Unused" not in format_subscription(found)
@@ -266,10 +226,7 @@ def test_two_regions_of_one_name_are_told_apart():
     one, other = Region("CIRCLE (1 1, 1)", "R"), Region("CIRCLE (2 2, 1)", "R")
     both = Subscription(
         Conjunction(
-            (
-                SpatialCondition(SpatialRelation.INSIDE, one, A),
-                SpatialCondition(SpatialRelation.INSIDE, other, A),
-            )
+            (SpatialCondition(SpatialRelation.INSIDE, one, A), SpatialCondition(SpatialRelation.INSIDE, other, A))
         )
     )
     assert parse_subscription(format_subscription(both)) == both
@@ -312,9 +269,7 @@ def test_options():
         "|(A)B, A = (ARITH:id = 1), B = (ARITH:id = 2) "
         "with select = once, concurrent = 2 s, SAME_PLACE=3, equal = 0, within = 5 minutes"
     )
-    assert found == Subscription(
-        Concurrent(A, B), {}, Select.ONCE, ByTime(2_000_000_000), 3.0, 0.0, ByTime(5 * MINUTE)
-    )
+    assert found == Subscription(Concurrent(A, B), {}, Select.ONCE, ByTime(2_000_000_000), 3.0, 0.0, ByTime(5 * MINUTE))
     assert parse_subscription(format_subscription(found)) == found
     assert parse_subscription("(ARITH:id = 1) WITH select = all").select is Select.ALL
     assert parse_subscription("(ARITH:id = 1)").select is Select.LATEST
@@ -351,9 +306,7 @@ def test_the_variable_check():
             "=|(DIST(Region2; >; 20)(A); 25)(@(Region2)(A))",
             TemporalCondition(
                 TemporalRelation.BETWEEN,
-                IntervalSince(
-                    SpatialCondition(SpatialRelation.DISTANCE, REGION, A, ">", 20.0), ByUnits(25)
-                ),
+                IntervalSince(SpatialCondition(SpatialRelation.DISTANCE, REGION, A, ">", 20.0), ByUnits(25)),
                 SpatialCondition(SpatialRelation.INSIDE, REGION, A),
             ),
         ),
@@ -373,12 +326,8 @@ def test_strayed_from_the_convoy():
     assert found.root == TemporalCondition(
         TemporalRelation.BETWEEN, IntervalSince(VariableUse("e1"), ByUnits(100)), VariableUse("e2")
     )
-    near = SpatialCondition(
-        SpatialRelation.DISTANCE, VariableUse("A"), VariableUse("B"), "<", 50.0
-    )
-    assert found.variables["e1"] == Conjunction(
-        (Concurrent(VariableUse("A"), VariableUse("B")), near)
-    )
+    near = SpatialCondition(SpatialRelation.DISTANCE, VariableUse("A"), VariableUse("B"), "<", 50.0)
+    assert found.variables["e1"] == Conjunction((Concurrent(VariableUse("A"), VariableUse("B")), near))
     assert found.variables["C"] == found.variables["A"] == arith("id", "=", 7)
 
 

@@ -6,14 +6,7 @@ import pytest
 
 from ensue.analyzer.subscription import check_subscription
 from ensue.errors import QueryError
-from ensue.ir.subscription import (
-    EventAtom,
-    Predicate,
-    PredicateType,
-    Subscription,
-    VariableField,
-    VariableUse,
-)
+from ensue.ir.subscription import EventAtom, Predicate, PredicateType, Subscription, VariableField, VariableUse
 from ensue.parser.opsl.opsl_parser import parse_subscription
 
 REGIONS = {"Depot": "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"}
@@ -37,11 +30,7 @@ NAMES = [
     ("@(Depot)(ARITH:id = 1), «Depot» = POINT (1 1)", "also passed in the call", "regions="),
     ("A, A = «A»", "'A' is defined in terms of itself: A -> A", "break the cycle"),
     ("A, A = @(Depot)B, B = «A» && (ARITH:id = 1)", "A -> B -> A", "break the cycle"),
-    (
-        "@(R)(ARITH:id = 1), R = S, S = «R»",
-        "'R' is defined in terms of itself: R -> S -> R",
-        "break",
-    ),
+    ("@(R)(ARITH:id = 1), R = S, S = «R»", "'R' is defined in terms of itself: R -> S -> R", "break"),
     (f"A && B{AB}, «C = (ARITH:id = 3)»", "'C' is defined and never used", "delete"),
     (f"A && B{AB}, «R = POINT (1 1)»", "'R' is defined and never used", "delete"),
     (f"A && B{AB}, «C = D», D = (ARITH:id = 3)", "'C' is defined and never used", "delete"),
@@ -155,11 +144,7 @@ REGION_TEXTS = [
     ("«POLYGON EMPTY»", "it is empty", "POLYGON (("),
     ("«POLYGON ()»", "encountered : ')'", "POLYGON (("),
     ("«POLYGON (0 0, 1 1, 2 0, 0 0)»", "expected word but encountered number: '0'", "POLYGON (("),
-    (
-        "«POLYGON ((0 0, 1 x, 2 0, 0 0))»",
-        "expected number but encountered word: 'x'",
-        "POLYGON ((",
-    ),
+    ("«POLYGON ((0 0, 1 x, 2 0, 0 0))»", "expected number but encountered word: 'x'", "POLYGON (("),
     ("«POLYGON ((0 0, 2 nan, 2 0))»", "is not a number, or too far away", "POLYGON (("),
     ("«CIRCLE (1e999 2, 3)»", "is not a number, or too far away", "CIRCLE ("),
     ("«POINT (1 2)»", "it has no area", "CIRCLE ("),
@@ -216,9 +201,7 @@ def test_reading_a_field_below_a_negation_binds_nothing():
 
 def test_fields_are_read_where_the_variable_is_in_the_same_alternative():
     parse_subscription("$y; && (ARITH:id = $y;.id) || (ARITH:id = 3), $y; = (ARITH:id = 2)")
-    parse_subscription(
-        "$y; && (ARITH:id = $y;.id), $y; = (ARITH:id = 1) || @(Depot)(ARITH:id = 2)", REGIONS
-    )
+    parse_subscription("$y; && (ARITH:id = $y;.id), $y; = (ARITH:id = 1) || @(Depot)(ARITH:id = 2)", REGIONS)
     parse_subscription("$y; && (ARITH:id = $y;.id), $y; = |=(5; 2)(ARITH:id = 1)")
     parse_subscription("$a; && $b;, $a; = (ARITH:id = $b;.id), $b; = (ARITH:v > $a;.v)")
 

@@ -103,21 +103,13 @@ def test_what_is_selected_is_chosen_last():
 
 
 def test_within_is_a_condition_on_all_events():
-    written = translate_subscription(
-        parse_subscription(f"{A} && {B} WITH within = 5, select = all")
-    )
-    assert written.splitlines()[1:] == [
-        "WHERE greatest(e1.end, e2.end) <= least(e1.start, e2.start) + 5"
-    ]
+    written = translate_subscription(parse_subscription(f"{A} && {B} WITH within = 5, select = all"))
+    assert written.splitlines()[1:] == ["WHERE greatest(e1.end, e2.end) <= least(e1.start, e2.start) + 5"]
 
 
 def test_it_is_shown_by_ensue():
     subscription = ensue.parse(f"=|({A}; 5){B}")
-    assert (
-        ensue.show(subscription)
-        == ensue.show(subscription, "patterns")
-        == translate_subscription(subscription)
-    )
+    assert ensue.show(subscription) == ensue.show(subscription, "patterns") == translate_subscription(subscription)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +151,7 @@ def random_rows(random):
 def as_subscription(subscription, rows):
     events = [Event(row["n"], "Any", row["t"], row["t"], row) for row in rows]
     corners = {row["n"]: ((row["x"], row["y"]),) for row in rows}
-    return [
-        match.members
-        for match in find_subscription_matches(subscription, ReferenceStream(events, corners))
-    ]
+    return [match.members for match in find_subscription_matches(subscription, ReferenceStream(events, corners))]
 
 
 def as_pattern(text, rows):
@@ -170,10 +159,7 @@ def as_pattern(text, rows):
         pa.Table.from_pylist(rows), text,
         time="t", location=("x", "y"), structure="reference",
     )  # fmt: skip
-    return [
-        tuple(sorted(value["n"] for value in row.values() if isinstance(value, dict)))
-        for row in found.to_pylist()
-    ]
+    return [tuple(sorted(value["n"] for value in row.values() if isinstance(value, dict))) for row in found.to_pylist()]
 
 
 @settings(max_examples=60, deadline=None)

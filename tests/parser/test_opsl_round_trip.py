@@ -59,8 +59,7 @@ fields = st.sampled_from(["id", "a-b", "in", "with", "Über"]) | texts.filter(bo
 integers = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(allow_nan=False, allow_infinity=False)
 moments = st.datetimes(
-    min_value=datetime(1000, 1, 1),
-    timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))]),
+    min_value=datetime(1000, 1, 1), timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
 ).map(lambda moment: moment.replace(fold=0))
 COMPARED = ["=", "!=", "<", "<=", ">", ">="]
 
@@ -97,7 +96,5 @@ def test_awkward_predicates(found):
 
 @given(moments | integers | floats, lengths, any_predicate, lengths)
 def test_awkward_times(at, length, predicate, within):
-    timed = TemporalCondition(
-        TemporalRelation.ABSENT, IntervalSince(TimePoint(at), length), EventAtom((predicate,))
-    )
+    timed = TemporalCondition(TemporalRelation.ABSENT, IntervalSince(TimePoint(at), length), EventAtom((predicate,)))
     back(Subscription(timed, {}, within=within))

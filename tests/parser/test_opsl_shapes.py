@@ -15,9 +15,7 @@ from ensue.parser.opsl.opsl_parser import MAX_CACHED_TREES, ParseTreeCache
 from ensue.printing.opsl_printer import format_subscription
 from support.subscriptions import USUAL, subscriptions
 
-CONSTANT = re.compile(
-    r"(?P<circle>CIRCLE \([^)]*\))|(?P<text>'[^']*')|(?P<number>(?<![\w.])[0-9.]+)"
-)
+CONSTANT = re.compile(r"(?P<circle>CIRCLE \([^)]*\))|(?P<text>'[^']*')|(?P<number>(?<![\w.])[0-9.]+)")
 OTHERS = {
     "circle": ["CIRCLE (1 1, 1)", "circle( 10.5 -2, 3e2 )", "CIRCLE (0 0, 0)"],
     "text": ["''", "'it''s a long, long text; (really) = 5'", "'b%'"],
@@ -46,9 +44,7 @@ def _with_spans(value):
             return {name: _with_spans(one) for name, one in value.items()}
         case _ if dataclasses.is_dataclass(value):
             fields = dataclasses.fields(value)
-            return type(value).__name__, {
-                f.name: _with_spans(getattr(value, f.name)) for f in fields
-            }
+            return type(value).__name__, {f.name: _with_spans(getattr(value, f.name)) for f in fields}
         case _:
             return value, type(value).__name__
 
@@ -60,9 +56,7 @@ def test_other_constants(subscription, data):
     shapes = ParseTreeCache()
     read(text, shapes)
     for _ in range(3):
-        other = CONSTANT.sub(
-            lambda m: data.draw(st.sampled_from([m[0], *OTHERS[m.lastgroup]])), text
-        )
+        other = CONSTANT.sub(lambda m: data.draw(st.sampled_from([m[0], *OTHERS[m.lastgroup]])), text)
         assert read(other, shapes) == read(other, ParseTreeCache())
     assert read(text, shapes) == read(text, ParseTreeCache())
 

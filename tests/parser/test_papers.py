@@ -18,12 +18,9 @@ WHERE skip_till_next_match(a[ ], b) {
     and b. volume < 80% * a[a.LEN]. volume }
 WITHIN 1 hour"""
 THEFT = (
-    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) "
-    "WHERE x.id = y.id ∧ y.id = z.id WITHIN 12 hours"
+    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE x.id = y.id ∧ y.id = z.id WITHIN 12 hours"
 )
-THEFT_BY_ID = (
-    "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE [id] WITHIN 12 hours"
-)
+THEFT_BY_ID = "EVENT SEQ (SHELF_READING x , ! (COUNT_READING y), EXIT_READING z) WHERE [id] WITHIN 12 hours"
 ZEUS = (
     "PATTERN ClientPMs+ A[] -> DataTransPMs+ B[] -> ClientCancel C "
     "WHERE skip_till_next_match(A[], B[], C) { A[i].appId = 'app1' and "
@@ -35,9 +32,7 @@ ZEUS = (
 
 def test_a_query_with_negation_between_events():
     query = parse(SASE)
-    assert query.pattern == Seq(
-        (Atom("A", "a"), Atom("B", "b"), Not(Atom("C", "c")), Atom("D", "d"))
-    )
+    assert query.pattern == Seq((Atom("A", "a"), Atom("B", "b"), Not(Atom("C", "c")), Atom("D", "d")))
     assert query.equivalence == (Equivalence("attr1"),)
     assert query.where == (Binary("=", FieldRef("d", "attr2"), Literal("1")),)
     assert query.within == ByUnits(20)
@@ -49,17 +44,11 @@ def test_rising_prices_and_then_a_fall_in_volume():
     assert query.pattern == Seq((Kleene(Atom("Stock", "a"), 1, None), Atom("Stock", "b")))
     assert query.strategy is Strategy.NEXT
     assert query.equivalence == (Equivalence("symbol"),)
-    before = Aggregate(
-        "avg", "a", FieldRef("a", "price", EventPosition.BEFORE), EventPosition.BEFORE
-    )
+    before = Aggregate("avg", "a", FieldRef("a", "price", EventPosition.BEFORE), EventPosition.BEFORE)
     assert query.where == (
         Binary(">", FieldRef("a", "volume", EventPosition.NTH, 1), Literal(1000)),
         Binary(">", FieldRef("a", "price", EventPosition.CURRENT), before),
-        Binary(
-            "<",
-            FieldRef("b", "volume"),
-            Binary("*", Literal(0.8), FieldRef("a", "volume", EventPosition.LAST)),
-        ),
+        Binary("<", FieldRef("b", "volume"), Binary("*", Literal(0.8), FieldRef("a", "volume", EventPosition.LAST))),
     )
     assert query.within == ByTime(3600 * 10**9)
 
@@ -76,16 +65,9 @@ def test_a_theft_is_an_exit_without_a_counter():
 
 def test_aggregates_over_a_match():
     query = parse(ZEUS)
-    assert [r.name for r in query.returns] == [
-        "percentile(A.responseTime, 90)",
-        "avg(B.inTransferRate)",
-    ]
+    assert [r.name for r in query.returns] == ["percentile(A.responseTime, 90)", "avg(B.inTransferRate)"]
     assert query.returns[0].expr == Aggregate(
-        "percentile",
-        "A",
-        FieldRef("A", "responseTime", EventPosition.ALL),
-        EventPosition.ALL,
-        90.0,
+        "percentile", "A", FieldRef("A", "responseTime", EventPosition.ALL), EventPosition.ALL, 90.0
     )
 
 

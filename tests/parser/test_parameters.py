@@ -39,18 +39,10 @@ def refused(text, **params):
         ("A{:n,} a[]", {"n": 3}, "A{3,} a[]"),
         ("A{:n,:m} a[]", {"n": 3, "m": 4}, "A{3,4} a[]"),
         ("A+ a[] WHERE a[:n].x > 1", {"n": 2}, "A+ a[] WHERE a[2].x > 1"),
-        (
-            "A+ a[] RETURN percentile(a.x, :p) AS p",
-            {"p": 90},
-            "A+ a[] RETURN percentile(a.x, 90) AS p",
-        ),
+        ("A+ a[] RETURN percentile(a.x, :p) AS p", {"p": 90}, "A+ a[] RETURN percentile(a.x, 90) AS p"),
         ("A a THEN WITHIN :gap B b", {"gap": MINUTE}, "A a THEN WITHIN 1 minute B b"),
         ("SEQ(A a, B b WITHIN :gap OF a)", {"gap": MINUTE}, "SEQ(A a, B b WITHIN 1 minute OF a)"),
-        (
-            "SEQ(A a, !C c FROM a.end TO a.end + :gap)",
-            {"gap": MINUTE},
-            "SEQ(A a, !C c FROM a.end TO a.end + 1 minute)",
-        ),
+        ("SEQ(A a, !C c FROM a.end TO a.end + :gap)", {"gap": MINUTE}, "SEQ(A a, !C c FROM a.end TO a.end + 1 minute)"),
         (
             "A a JOIN ARCHIVE old A b RANGE :far BEFORE START LAST :n ON [k]",
             {"far": timedelta(days=1), "n": 2},
@@ -64,19 +56,11 @@ def refused(text, **params):
         ("A a WHERE a.n LIKE :p", {"p": "x%"}, "A a WHERE a.n LIKE 'x%'"),
         ("A a WHERE a.n IN :ns", {"ns": ["x", "y"]}, "A a WHERE a.n IN ('x', 'y')"),
         ("A a WHERE a.n IN (:ns)", {"ns": ("x", "y")}, "A a WHERE a.n IN ('x', 'y')"),
-        (
-            "A a WHERE a.n IN ('w', :ns, 'z')",
-            {"ns": {"y", "x"}},
-            "A a WHERE a.n IN ('w', 'x', 'y', 'z')",
-        ),
+        ("A a WHERE a.n IN ('w', :ns, 'z')", {"ns": {"y", "x"}}, "A a WHERE a.n IN ('w', 'x', 'y', 'z')"),
         ("A a WHERE a.n NOT IN :ns", {"ns": "x"}, "A a WHERE a.n NOT IN ('x')"),
         ("A a WHERE a.x > 2 - :n", {"n": -3}, "A a WHERE a.x > 2 - -3"),
         ("A a WHERE a.x > :n and a.y < :n", {"n": 1}, "A a WHERE a.x > 1 and a.y < 1"),
-        (
-            "A a WHERE distance(a.p, WKT :w) < 3",
-            {"w": "POINT (1 2)"},
-            "A a WHERE distance(a.p, WKT 'POINT (1 2)') < 3",
-        ),
+        ("A a WHERE distance(a.p, WKT :w) < 3", {"w": "POINT (1 2)"}, "A a WHERE distance(a.p, WKT 'POINT (1 2)') < 3"),
         (
             "MATCH_RECOGNIZE (PATTERN (A{:n,}) DEFINE A AS x > :low)",
             {"n": 2, "low": -1.5},
@@ -85,18 +69,12 @@ def refused(text, **params):
         (
             "MATCH_RECOGNIZE (MEASURES LAST(A.x, :n) AS l PATTERN (A) WITHIN :gap DEFINE A AS x)",
             {"n": 2, "gap": MINUTE},
-            (
-                "MATCH_RECOGNIZE (MEASURES LAST(A.x, 2) AS l "
-                "PATTERN (A) WITHIN INTERVAL '1 min' DEFINE A AS x)"
-            ),
+            ("MATCH_RECOGNIZE (MEASURES LAST(A.x, 2) AS l PATTERN (A) WITHIN INTERVAL '1 min' DEFINE A AS x)"),
         ),
         (
             "MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN :l AND y IN (0, :l) AND n LIKE :p)",
             {"l": [1, 2], "p": "z"},
-            (
-                "MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN (1, 2) "
-                "AND y IN (0, 1, 2) AND n LIKE 'z')"
-            ),
+            ("MATCH_RECOGNIZE(PATTERN(A) DEFINE A AS x IN (1, 2) AND y IN (0, 1, 2) AND n LIKE 'z')"),
         ),
         (
             "MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS t > :t AND ok = :ok)",
@@ -143,8 +121,7 @@ def test_values_of_python_and_of_libraries_of_tables(value, written):
 
 
 @pytest.mark.parametrize(
-    "several",
-    [[1, 2], (1, 2), {1, 2}, np.array([1, 2]), pd.Series([1, 2]), pa.array([1, 2]), range(1, 3)],
+    "several", [[1, 2], (1, 2), {1, 2}, np.array([1, 2]), pd.Series([1, 2]), pa.array([1, 2]), range(1, 3)]
 )
 def test_lists_of_python_and_of_libraries_of_tables(several):
     assert shown("A a WHERE a.x IN :v", v=several) == shown("A a WHERE a.x IN (1, 2)")
@@ -164,13 +141,7 @@ def test_a_text_is_never_read_as_a_part_of_the_query(text):
         ("A a WHERE a.x > :low", {}, "no value is given for :low", ":low", 'params={"low": ...}'),
         ("A a WHERE a.x > :low", {"lwo": 1}, "no value is given for :low", ":low", "'lwo'"),
         ("A a WHERE a.x > 1", {"low": 1}, "no query here has the parameter :low", None, "leave"),
-        (
-            "A a WHERE a.x > :low",
-            {"low": 1, "lw": 2},
-            "no query here has the parameter :lw",
-            None,
-            "'low'",
-        ),
+        ("A a WHERE a.x > :low", {"low": 1, "lw": 2}, "no query here has the parameter :lw", None, "'low'"),
         ("SEQ(A a, B b) WITHIN :gap", {"gap": "5 min"}, "expected a number", ":gap", "timedelta"),
         ("A a LIMIT :n", {"n": "x"}, "expected a number, and :n is the text 'x'", ":n", None),
         ("A a LIMIT :n", {"n": 2.5}, "this must be a whole number", ":n", None),
@@ -189,20 +160,8 @@ def test_a_text_is_never_read_as_a_part_of_the_query(text):
             ":n",
             None,
         ),
-        (
-            "MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x = :l)",
-            {"l": [1, 2]},
-            ":l is a list",
-            ":l",
-            None,
-        ),
-        (
-            "MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x = :l)",
-            {},
-            "no value is given for :l",
-            ":l",
-            None,
-        ),
+        ("MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x = :l)", {"l": [1, 2]}, ":l is a list", ":l", None),
+        ("MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS x = :l)", {}, "no value is given for :l", ":l", None),
     ],
 )
 def test_wrong_values_are_told_where_they_stand(text, params, problem, place, hint):

@@ -81,9 +81,7 @@ def test_the_word_before_the_pattern_is_free(lead):
     assert parse(f"{lead}SEQ(A a, B b);").pattern == Seq((A, B))
 
 
-@pytest.mark.parametrize(
-    "lead", ["EVENT Theft AS ", "event Theft as PATTERN ", "EVENT Theft AS EVENT "]
-)
+@pytest.mark.parametrize("lead", ["EVENT Theft AS ", "event Theft as PATTERN ", "EVENT Theft AS EVENT "])
 def test_a_query_may_name_the_event_it_defines(lead):
     query = parse(f"{lead}SEQ(A a, B b)")
     assert (query.name, query.pattern) == ("Theft", Seq((A, B)))
@@ -109,34 +107,18 @@ def test_a_query_may_name_the_event_it_defines(lead):
         ("count(b[..i-1])", Aggregate("count", "b", None, EventPosition.BEFORE)),
         ("avg(b.x)", Aggregate("avg", "b", FieldRef("b", "x", EventPosition.ALL))),
         ("avg(b[].x)", Aggregate("avg", "b", FieldRef("b", "x", EventPosition.ALL))),
-        (
-            "avg(b[.. i-1]. x)",
-            Aggregate("avg", "b", FieldRef("b", "x", EventPosition.BEFORE), EventPosition.BEFORE),
-        ),
-        (
-            "max(b[..i].x)",
-            Aggregate(
-                "max", "b", FieldRef("b", "x", EventPosition.THROUGH), EventPosition.THROUGH
-            ),
-        ),
+        ("avg(b[.. i-1]. x)", Aggregate("avg", "b", FieldRef("b", "x", EventPosition.BEFORE), EventPosition.BEFORE)),
+        ("max(b[..i].x)", Aggregate("max", "b", FieldRef("b", "x", EventPosition.THROUGH), EventPosition.THROUGH)),
         ("avg(a.x)", Aggregate("avg", "a", FieldRef("a", "x"))),
         ("avg(a[].x)", Aggregate("avg", "a", FieldRef("a", "x"))),
         (
             "percentile(b.x, 90)",
-            Aggregate(
-                "percentile", "b", FieldRef("b", "x", EventPosition.ALL), EventPosition.ALL, 90.0
-            ),
+            Aggregate("percentile", "b", FieldRef("b", "x", EventPosition.ALL), EventPosition.ALL, 90.0),
         ),
         (
             "sum(b.x * b.y)",
             Aggregate(
-                "sum",
-                "b",
-                Binary(
-                    "*",
-                    FieldRef("b", "x", EventPosition.ALL),
-                    FieldRef("b", "y", EventPosition.ALL),
-                ),
+                "sum", "b", Binary("*", FieldRef("b", "x", EventPosition.ALL), FieldRef("b", "y", EventPosition.ALL))
             ),
         ),
         ("abs(a.x)", FunctionCall("abs", (FieldRef("a", "x"),))),
@@ -265,10 +247,7 @@ def test_after_match(text, after):
 
 
 def test_returned_columns_have_names():
-    query = parse(
-        "SEQ(A a, B+ b[]) RETURN a.x, b[1].y AS first, a, b, b[2] AS second, b[].z,"
-        " avg( b.x ), b.LEN, a.x+1"
-    )
+    query = parse("SEQ(A a, B+ b[]) RETURN a.x, b[1].y AS first, a, b, b[2] AS second, b[].z, avg( b.x ), b.LEN, a.x+1")
     assert [(r.expr, r.name) for r in query.returns] == [
         (X, "x"),
         (FieldRef("b", "y", EventPosition.NTH, 1), "first"),

@@ -46,9 +46,7 @@ def error_of(text: str, schema: Schema | None = None) -> QueryError:
 def test_a_place_is_written_as_wkt():
     (found,) = parse(f"A a WHERE inside(a.location, {SQUARE})").where
     text = "POLYGON ((0 0, 9 0, 9 9, 0 9, 0 0))"
-    assert found == FunctionCall(
-        "inside", (FieldRef("a", "location"), FunctionCall("wkt", (Literal(text),)))
-    )
+    assert found == FunctionCall("inside", (FieldRef("a", "location"), FunctionCall("wkt", (Literal(text),))))
 
 
 def test_wkt_is_a_name_where_no_string_follows():
@@ -108,9 +106,7 @@ def test_a_location_is_a_column_of_wkt_or_wkb(column):
 
 def test_the_column_of_places_is_a_place_by_its_own_name_too():
     schema = located("place")
-    assert condition("overlaps(a.place, b.place)", schema) == condition(
-        "overlaps(a.location, b.location)", schema
-    )
+    assert condition("overlaps(a.place, b.place)", schema) == condition("overlaps(a.location, b.location)", schema)
     assert condition("a.place = 'POINT (1 2)'", schema).left == FieldRef("a", "place")
 
 
@@ -133,9 +129,7 @@ def test_on_the_earth_functions_measure_on_it():
     found = condition("distance(a.location, hull(b.location)) < 5", located(space="earth"))
     assert found.left.function == "earth_distance"
     assert found.left.arguments[1].function == "earth_hull"
-    assert condition("earth_distance(a.location, b.location) < 5", located()).left.function == (
-        "earth_distance"
-    )
+    assert condition("earth_distance(a.location, b.location) < 5", located()).left.function == ("earth_distance")
 
 
 # -------------------------------------------------------------------------------------- refusals

@@ -58,8 +58,7 @@ def test_on_the_command_line_it_is_read():
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
-    [("thefts", "did you mean 'thefts.ensue'"), ("queries", "is a folder"), ("./", "is a folder")],
+    ("word", "why"), [("thefts", "did you mean 'thefts.ensue'"), ("queries", "is a folder"), ("./", "is a folder")]
 )
 def test_a_word_that_names_a_file_but_for_its_ending(word, why):
     with pytest.raises(UsageError, match=why):

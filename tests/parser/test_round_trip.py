@@ -79,10 +79,7 @@ def test_what_is_said_of_rows_and_of_the_whole_result_survives_printing():
         ("SEQ(A a, B b) RETURN ALL EVENTS", "RETURN ALL EVENTS"),
         ("SEQ(A a, B b) RETURN COUNT(*) AS n GROUP BY ()", "RETURN TOTAL COUNT(*) AS n"),
         ("SEQ(A a, B b) RETURN a.k, COUNT(*) GROUP BY ALL", "RETURN a.k, COUNT(*)\nGROUP BY k"),
-        (
-            "SEQ(A a, B b) RETURN avg(b.x - a.x), a.k GROUP BY a.k",
-            "RETURN avg(b.x - a.x), a.k\nGROUP BY k",
-        ),
+        ("SEQ(A a, B b) RETURN avg(b.x - a.x), a.k GROUP BY a.k", "RETURN avg(b.x - a.x), a.k\nGROUP BY k"),
         (
             "SEQ(A a, B b) ORDER BY b.x - a.x DESC, end NULLS FIRST LIMIT 3",
             "ORDER BY b.x - a.x DESC, end NULLS FIRST\nFETCH FIRST 3 ROWS ONLY",

@@ -75,19 +75,11 @@ def test_a_clause_is_read_inside_of_a_longer_text():
     found = read_clause(STOCKS, start, STOCKS.rindex(")"))
     assert found.text == STOCKS
     assert found.pattern == Concatenation(
-        (
-            RowVariable("STRT"),
-            Repetition(RowVariable("DOWN"), 1, None),
-            Repetition(RowVariable("UP"), 1, None),
-        )
+        (RowVariable("STRT"), Repetition(RowVariable("DOWN"), 1, None), Repetition(RowVariable("UP"), 1, None))
     )
     assert [key.name for key in found.partition] == ["symbol"]
     assert found.order == (RowSortKey(FieldRef(ROW, "tstamp")),)
-    assert [measure.name for measure in found.measures] == [
-        "start_tstamp",
-        "bottom_tstamp",
-        "end_tstamp",
-    ]
+    assert [measure.name for measure in found.measures] == ["start_tstamp", "bottom_tstamp", "end_tstamp"]
     assert found.skip.to is RowSkipTarget.LAST
     assert found.skip.variables == ("UP",)
     assert list(found.conditions) == ["DOWN", "UP"]
@@ -145,8 +137,7 @@ def test_where_the_search_goes_on(text, to, name, variables):
 
 def test_the_order_of_rows():
     found = read_clause_text(
-        '(ORDER BY a, b DESC, c ASC NULLS FIRST, "D" DESC NULLS LAST, e + 1'
-        " PATTERN (A) DEFINE A AS TRUE)"
+        '(ORDER BY a, b DESC, c ASC NULLS FIRST, "D" DESC NULLS LAST, e + 1 PATTERN (A) DEFINE A AS TRUE)'
     )
     assert [(key.descending, key.nulls_first) for key in found.order] == [
         (False, False),
@@ -281,10 +272,7 @@ def test_patterns(text, term):
         ("PREV(B.price, 3)", Navigation(PRICE, ("B",), shift=-3)),
         ("PREV(price, 0)", Navigation(PRICE)),
         ("NEXT(price, 2)", Navigation(PRICE, shift=2)),
-        (
-            "PREV(FIRST(A.price, 2), 3)",
-            Navigation(PRICE, ("A",), first=True, offset=2, shift=-3),
-        ),
+        ("PREV(FIRST(A.price, 2), 3)", Navigation(PRICE, ("A",), first=True, offset=2, shift=-3)),
         ("NEXT(FINAL LAST(A.price))", Navigation(PRICE, ("A",), shift=1, final=True)),
         ("PREV(RUNNING LAST(price))", Navigation(PRICE, shift=-1)),
         ("LAST(A.price + 1)", Navigation(Binary("+", PRICE, Literal(1)), ("A",))),
@@ -315,10 +303,7 @@ def test_what_is_reached_from_a_match(text, reach):
         ("max_by(A.price, A.n)", RowAggregate("max_by", (PRICE, FieldRef(ROW, "n")), ("A",))),
         ("arg_min(price, n)", RowAggregate("min_by", (PRICE, FieldRef(ROW, "n")))),
         ("percentile(price, 90)", RowAggregate("percentile", (PRICE, Literal(90)))),
-        (
-            "every(A.price > 3)",
-            RowAggregate("bool_and", (Binary(">", PRICE, Literal(3)),), ("A",)),
-        ),
+        ("every(A.price > 3)", RowAggregate("bool_and", (Binary(">", PRICE, Literal(3)),), ("A",))),
         (
             "string_agg(A.name, ', ' ORDER BY A.price DESC)",
             RowAggregate(
@@ -329,10 +314,7 @@ def test_what_is_reached_from_a_match(text, reach):
             ),
         ),
         (
-            (
-                "listagg(name, ',') WITHIN GROUP (ORDER BY price NULLS FIRST)"
-                " FILTER (WHERE price > 0)"
-            ),
+            ("listagg(name, ',') WITHIN GROUP (ORDER BY price NULLS FIRST) FILTER (WHERE price > 0)"),
             RowAggregate(
                 "string_agg",
                 (FieldRef(ROW, "name"), Literal(",")),
@@ -362,9 +344,7 @@ def test_functions_are_over_reaches():
 
 
 def test_functions_inside_of_a_navigation_are_over_the_row():
-    assert reached("LAST(upper(A.name))") == Navigation(
-        FunctionCall("upper", (FieldRef(ROW, "name"),)), ("A",)
-    )
+    assert reached("LAST(upper(A.name))") == Navigation(FunctionCall("upper", (FieldRef(ROW, "name"),)), ("A",))
 
 
 # ------------------------------------------------------------------------------------ languages

@@ -4,11 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ensue.functions.row_aggregates import (
-    ROW_AGGREGATES,
-    compute_row_aggregate,
-    find_row_aggregate,
-)
+from ensue.functions.row_aggregates import ROW_AGGREGATES, compute_row_aggregate, find_row_aggregate
 
 
 @pytest.mark.parametrize(
@@ -57,9 +53,7 @@ def test_meanings(function, rows, value):
 
 def test_over_no_rows_all_but_count_are_null():
     for function in ROW_AGGREGATES:
-        assert compute_row_aggregate(function.name, []) == (
-            0 if function.name == "count" else None
-        )
+        assert compute_row_aggregate(function.name, []) == (0 if function.name == "count" else None)
 
 
 def test_names_and_aliases_are_different():

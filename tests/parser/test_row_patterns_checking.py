@@ -45,14 +45,8 @@ def refused(text):
 
 
 def test_columns_are_found_whatever_their_case():
-    assert columns(clause("PRICE AS a, A.volume AS b, LAST(Symbol) AS c")) == [
-        "price",
-        "Volume",
-        "symbol",
-    ]
-    found = check_row_pattern(
-        read_clause_text(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS
-    )
+    assert columns(clause("PRICE AS a, A.volume AS b, LAST(Symbol) AS c")) == ["price", "Volume", "symbol"]
+    found = check_row_pattern(read_clause_text(clause(before="PARTITION BY SYMBOL ORDER BY Time")), TICKS)
     assert [(key.column, key.name) for key in found.partition] == [("symbol", "symbol")]
     assert found.order[0].expr == FieldRef(ROW, "time")
 
@@ -96,10 +90,7 @@ def test_unknown_columns_are_refused_everywhere(text):
 def test_reaches_that_turn_out_to_be_the_same_become_one():
     found = check_row_pattern(read_clause_text(clause("price + PRICE + A.price AS p")), TICKS)
     value = found.measures[0].value
-    assert value.operands == (
-        Navigation(FieldRef(ROW, "price")),
-        Navigation(FieldRef(ROW, "price"), ("A",)),
-    )
+    assert value.operands == (Navigation(FieldRef(ROW, "price")), Navigation(FieldRef(ROW, "price"), ("A",)))
     assert value.expr.left.right == FieldRef(OPERAND, "0")
     assert value.expr.right == FieldRef(OPERAND, "1")
 
@@ -226,9 +217,5 @@ def test_two_columns_of_the_result_have_different_names(text, place):
 
 
 def test_measures_may_be_called_as_columns_that_are_not_in_the_result():
-    check_row_pattern(
-        read_clause_text(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS
-    )
-    check_row_pattern(
-        read_clause_text(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS
-    )
+    check_row_pattern(read_clause_text(clause("A.price AS price, id AS time", before="ORDER BY time")), TICKS)
+    check_row_pattern(read_clause_text(clause('id AS "volume"', behind="ALL ROWS PER MATCH")), TICKS)

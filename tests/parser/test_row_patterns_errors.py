@@ -59,44 +59,19 @@ def test_an_error_shows_the_line_of_the_whole_text():
         ("(DEFINE A AS TRUE)", "PATTERN is missing", "", "PATTERN (A B+)"),
         ("(PATTERN (A) DEFINE)", "'DEFINE' cannot follow", "DEFINE", "conditions follow"),
         ("(PATTERN (A) DEFINE A TRUE)", "'DEFINE' cannot follow", "DEFINE", "DEFINE B AS"),
-        (
-            "(PATTERN A DEFINE A AS TRUE)",
-            "'PATTERN' does not start a part",
-            "PATTERN",
-            "parentheses",
-        ),
+        ("(PATTERN A DEFINE A AS TRUE)", "'PATTERN' does not start a part", "PATTERN", "parentheses"),
         ("(PATTERN (A)+ DEFINE A AS TRUE)", "'+' cannot follow", "+", "go inside"),
         ("(PARTITON BY a PATTERN (A) DEFINE A AS TRUE)", "'PARTITON'", "PARTITON", "PARTITION?"),
-        (
-            "(MEASURES a AS b PATERN (A) DEFINE A AS TRUE)",
-            "PATTERN is missing",
-            "PATERN",
-            "did you mean PATTERN?",
-        ),
-        (
-            "(DEFINE A AS TRUE PATTERN (A))",
-            "PATTERN belongs before DEFINE",
-            "PATTERN",
-            "the order is PARTITION BY",
-        ),
+        ("(MEASURES a AS b PATERN (A) DEFINE A AS TRUE)", "PATTERN is missing", "PATERN", "did you mean PATTERN?"),
+        ("(DEFINE A AS TRUE PATTERN (A))", "PATTERN belongs before DEFINE", "PATTERN", "the order is PARTITION BY"),
         (
             "(ORDER BY t PARTITION BY s PATTERN (A) DEFINE A AS TRUE)",
             "PARTITION BY belongs before ORDER BY",
             "PARTITION",
             "the order is",
         ),
-        (
-            "(PATTERN (A) PATTERN (A) DEFINE A AS TRUE)",
-            "PATTERN is given twice",
-            "PATTERN",
-            "leave one out",
-        ),
-        (
-            "(MEASURES PATTERN (A) DEFINE A AS TRUE)",
-            "MEASURES is empty",
-            "MEASURES",
-            "leave it out",
-        ),
+        ("(PATTERN (A) PATTERN (A) DEFINE A AS TRUE)", "PATTERN is given twice", "PATTERN", "leave one out"),
+        ("(MEASURES PATTERN (A) DEFINE A AS TRUE)", "MEASURES is empty", "MEASURES", "leave it out"),
         (
             "(MEASURES a AS b, PATTERN (A) DEFINE A AS TRUE)",
             "something is missing in MEASURES",
@@ -110,12 +85,7 @@ def test_an_error_shows_the_line_of_the_whole_text():
             "INITIAL",
             "leave it out",
         ),
-        (
-            "(ONE ROW PATTERN (A) DEFINE A AS TRUE)",
-            "'ONE ROW' is not valid here",
-            "ONE ROW",
-            "ONE ROW PER MATCH or",
-        ),
+        ("(ONE ROW PATTERN (A) DEFINE A AS TRUE)", "'ONE ROW' is not valid here", "ONE ROW", "ONE ROW PER MATCH or"),
         (
             "(AFTER MATCH SKIP PAST FIRST ROW PATTERN (A) DEFINE A AS TRUE)",
             "'AFTER MATCH SKIP PAST FIRST ROW' is not valid here",
@@ -148,9 +118,7 @@ def test_parts_that_are_missing_or_out_of_order(text, problem, place, hint):
 
 
 def test_exclusion_does_not_go_with_unmatched_rows():
-    problem, place, _ = refused(
-        "(ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A {- B -}) DEFINE A AS TRUE)"
-    )
+    problem, place, _ = refused("(ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A {- B -}) DEFINE A AS TRUE)")
     assert problem.startswith("{- -} cannot be combined with WITH UNMATCHED ROWS")
     assert place == "{- B -}"
 
@@ -329,11 +297,7 @@ def test_definitions(condition, problem, place):
         ("uper(x)", "there is no function 'uper'", "uper(x)"),
         ("upper(x, y)", "upper takes 1 argument, not 2", "upper(x, y)"),
         ("x LIKE y", "the pattern of LIKE must be a string", "x LIKE y"),
-        (
-            "x LIKE 'a!b' ESCAPE '!'",
-            "'!' must be followed by '%', '_' or '!'",
-            "x LIKE 'a!b' ESCAPE '!'",
-        ),
+        ("x LIKE 'a!b' ESCAPE '!'", "'!' must be followed by '%', '_' or '!'", "x LIKE 'a!b' ESCAPE '!'"),
         ("INTERVAL n MINUTE", "the length of an interval must be a constant", "n"),
         ("INTERVAL '5' MONTH", "'MONTH' is not a unit of time", "'5'"),
         ("DATE '31.1.2026'", "'31.1.2026' is not a date", "'31.1.2026'"),
@@ -354,8 +318,7 @@ def test_expressions(expression, problem, place):
 
 
 @pytest.mark.parametrize(
-    "expression",
-    ["NOT " * 3000 + "x", "- " * 3000 + "x", "(" * 99 + "x" + ")" * 99, "x" + " + 1" * 3000],
+    "expression", ["NOT " * 3000 + "x", "- " * 3000 + "x", "(" * 99 + "x" + ")" * 99, "x" + " + 1" * 3000]
 )
 def test_expressions_are_not_nested_without_end(expression):
     assert "nested" in refused_measure(expression)[0]
@@ -371,18 +334,13 @@ def test_without_sqlglot_there_is_a_way_out():
         "except Exception as error:\n"
         "    print(type(error).__name__, error)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.startswith(
-        "RunnerError MATCH_RECOGNIZE needs the package sqlglot, which is not installed\n"
-        "  hint: pip install "
+        "RunnerError MATCH_RECOGNIZE needs the package sqlglot, which is not installed\n  hint: pip install "
     )
 
 
 def test_languages_are_listed_without_sqlglot():
     code = "import sys, ensue.parser.registry\nprint('sqlglot' in sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

@@ -5,17 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ensue.functions import FUNCTIONS
-from ensue.ir.expression import (
-    Between,
-    Binary,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Between, Binary, FieldRef, FunctionCall, In, IsNull, Like, Literal, Unary
 from ensue.ir.row_pattern import ROW
 from ensue.parser.row_pattern.clause import read_clause_text
 
@@ -122,23 +112,14 @@ NEWER = pytest.mark.skipif("case" not in FUNCTIONS, reason="there is no CASE yet
     [
         (
             "CASE WHEN x > 1 THEN 'a' WHEN y THEN 'b' ELSE 'c' END",
-            FunctionCall(
-                "case",
-                (Binary(">", X, Literal(1)), Literal("a"), Y, Literal("b"), Literal("c")),
-            ),
+            FunctionCall("case", (Binary(">", X, Literal(1)), Literal("a"), Y, Literal("b"), Literal("c"))),
         ),
-        (
-            "CASE x WHEN 1 THEN y END",
-            FunctionCall("case", (Binary("=", X, Literal(1)), Y, Literal(None))),
-        ),
+        ("CASE x WHEN 1 THEN y END", FunctionCall("case", (Binary("=", X, Literal(1)), Y, Literal(None)))),
         ("if(x, 1, 2)", FunctionCall("case", (X, Literal(1), Literal(2)))),
         ("CAST(x AS INTEGER)", FunctionCall("to_integer", (X,))),
         ("TRY_CAST(x AS double)", FunctionCall("to_float", (X,))),
         ("x::varchar(10)", FunctionCall("to_string", (X,))),
-        (
-            "CAST(x AS DECIMAL(10, 2))",
-            FunctionCall("round", (FunctionCall("to_float", (X,)), Literal(2))),
-        ),
+        ("CAST(x AS DECIMAL(10, 2))", FunctionCall("round", (FunctionCall("to_float", (X,)), Literal(2)))),
         ("DATE '2026-01-31'", FunctionCall("to_date", (Literal(datetime(2026, 1, 31)),))),
         ("CAST('2026-01-31' AS DATE)", FunctionCall("to_date", (Literal("2026-01-31"),))),
         ("x IS DISTINCT FROM y", FunctionCall("is_distinct", (X, Y))),

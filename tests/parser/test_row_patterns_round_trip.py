@@ -5,17 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensue.ir.expression import (
-    Between,
-    Binary,
-    FieldRef,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Between, Binary, FieldRef, FunctionCall, In, IsNull, Like, Literal, Unary
 from ensue.ir.row_pattern import (
     CLASSIFIER,
     OPERAND,
@@ -57,11 +47,7 @@ VARIABLES = ("A", "B", "UP", "a", "Up Down", "PERMUTE", "FINAL", "ORDER", "SELEC
 names = st.sampled_from(AWKWARD) | st.text(min_size=1, max_size=4)
 texts = st.sampled_from(["it's", "--x", "/* y", "%_\\", "", "\n", '"']) | st.text(max_size=4)
 instants = (
-    st.datetimes(
-        min_value=datetime(1, 1, 2),
-        max_value=datetime(9999, 12, 30),
-        timezones=st.sampled_from([UTC]),
-    )
+    st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.sampled_from([UTC]))
     | st.datetimes()
 )
 constants = st.one_of(
@@ -126,11 +112,7 @@ def _composed(part):
     signs = ["+", "-", "*", "/", "%", "||", "=", "!=", "<", "<=", ">", ">="]
     return st.one_of(
         st.builds(Binary, st.sampled_from(signs), part, part),
-        st.builds(
-            build_chain,
-            st.sampled_from(["and", "or"]),
-            st.lists(part, min_size=2, max_size=4),
-        ),
+        st.builds(build_chain, st.sampled_from(["and", "or"]), st.lists(part, min_size=2, max_size=4)),
         part.map(lambda operand: Unary("-", operand)),
         part.map(_inverted),
         st.builds(IsNull, part, st.booleans()),
@@ -168,9 +150,7 @@ looking = row_expressions.filter(_looks)  # of what looks at no row, all rows ar
 
 
 def orders(exprs):
-    return st.lists(st.builds(RowSortKey, exprs, st.booleans(), st.booleans()), max_size=2).map(
-        tuple
-    )
+    return st.lists(st.builds(RowSortKey, exprs, st.booleans(), st.booleans()), max_size=2).map(tuple)
 
 
 row_orders, plain_orders = orders(row_expressions), orders(plain_expressions)
@@ -206,9 +186,7 @@ def reaches(draw, owners, define):
     return RowAggregate(function, tuple(arguments), owner, final, distinct, only, order)
 
 
-value_expressions = expressions(
-    st.integers(0, 2).map(lambda number: FieldRef(OPERAND, str(number))) | constants
-)
+value_expressions = expressions(st.integers(0, 2).map(lambda number: FieldRef(OPERAND, str(number))) | constants)
 
 
 @st.composite
@@ -251,9 +229,7 @@ def row_patterns(draw):
     if draw(st.booleans()):
         skips = {**{v: (v,) for v in variables}, **subsets}
         name = draw(st.sampled_from(list(skips)))
-        skip = RowSkip(
-            draw(st.sampled_from([RowSkipTarget.FIRST, RowSkipTarget.LAST])), name, skips[name]
-        )
+        skip = RowSkip(draw(st.sampled_from([RowSkipTarget.FIRST, RowSkipTarget.LAST])), name, skips[name])
     named = draw(st.lists(names, max_size=3, unique_by=str.lower))
     keys = draw(st.lists(st.builds(PartitionKey, plain_expressions, names), max_size=2))
     defined = draw(st.lists(st.sampled_from(variables), min_size=1, max_size=2, unique=True))
@@ -266,11 +242,7 @@ def row_patterns(draw):
         skip,
         tuple(subsets.items()),
         tuple(Define(variable, draw(values(owners, True))) for variable in defined),
-        draw(
-            st.none()
-            | st.integers(min_value=1)
-            | st.timedeltas(timedelta(microseconds=1), timedelta(days=99999))
-        ),
+        draw(st.none() | st.integers(min_value=1) | st.timedeltas(timedelta(microseconds=1), timedelta(days=99999))),
     )
 
 

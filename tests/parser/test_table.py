@@ -71,8 +71,7 @@ def test_errors_are_those_of_the_language():
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("pattern", "did you mean 'patterns'"), ("prolog", "known here: patterns, opsl")],
+    ("name", "hint"), [("pattern", "did you mean 'patterns'"), ("prolog", "known here: patterns, opsl")]
 )
 def test_an_unknown_language_is_an_error_that_names_the_known_ones(name, hint):
     for use in (

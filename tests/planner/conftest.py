@@ -25,20 +25,8 @@ from ensue.runtime.compiled_query import compile_query
 from ensue.vector.event_table import create_schema
 from support.matching import match_in_order
 
-ARROW = {
-    "integer": pa.int64(),
-    "float": pa.float64(),
-    "string": pa.string(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-FIELDS = {
-    "b": "integer",
-    "t": "integer",
-    "x": "integer",
-    "y": "float",
-    "s": "string",
-    "k": "integer",
-}
+ARROW = {"integer": pa.int64(), "float": pa.float64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
+FIELDS = {"b": "integer", "t": "integer", "x": "integer", "y": "float", "s": "string", "k": "integer"}
 KEYS = {"integer": (0, 1), "string": ("p", "q")}
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -96,9 +84,7 @@ class Case:
     def events(self, seed, count=9):
         """A small stream with values near those that the query names; odd seeds give NULLs."""
         dice = random.Random(seed)
-        literals = [
-            n.value for c in self.query.where for n in iterate_nodes(c) if isinstance(n, Literal)
-        ]
+        literals = [n.value for c in self.query.where for n in iterate_nodes(c) if isinstance(n, Literal)]
         numbers = [v for v in literals if isinstance(v, int | float) and not isinstance(v, bool)]
         near = [0, 1, 2, 3, *(round(n) + d for n in numbers for d in (0, 1) if abs(n) > 4)]
         strings = [v for v in literals if isinstance(v, str)] * 2 or ["q"]
@@ -169,12 +155,8 @@ class Case:
                 (s.start, s.trigger.end, None if query.exists else s.count)
                 for s in semantics.summarize_matches(query, told)
             ]
-        found = semantics.find_matches(
-            query, read_events(events, self.shape.schema, self.shape.unit)
-        )
-        return sorted(
-            tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found
-        )
+        found = semantics.find_matches(query, read_events(events, self.shape.schema, self.shape.unit))
+        return sorted(tuple(sorted((v, tuple(e.position for e in es)) for v, es in b.items())) for b in found)
 
 
 def _rows(match):

@@ -4,18 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ensue.planner.access_paths import (
-    ACCESSES,
-    COSTS,
-    ArchiveStatistics,
-    LiveStatistics,
-    choose_access_path,
-)
+from ensue.planner.access_paths import ACCESSES, COSTS, ArchiveStatistics, LiveStatistics, choose_access_path
 
 LIVE = LiveStatistics(events=1_000_000, batch=10_000, cost=20, matches=0.001, rate=1.0)
-PAST = ArchiveStatistics(
-    "trades", far=100_000, rows=20_000_000, span=20_000_000, files=480, buckets=16
-)
+PAST = ArchiveStatistics("trades", far=100_000, rows=20_000_000, span=20_000_000, files=480, buckets=16)
 SMALL = ArchiveStatistics("trades", far=10_000, rows=10_000, span=10_000)
 
 
@@ -25,12 +17,7 @@ def cost(decision, name):
 
 def test_all_four_are_weighed_in_one_order():
     assert tuple(c.name for c in choose_access_path(LIVE, [PAST]).candidates) == ACCESSES
-    assert [c.paper for c in choose_access_path(LIVE, [PAST]).candidates] == [
-        "ALAA",
-        "LLAA",
-        "SLLAA",
-        "OLLAA",
-    ]
+    assert [c.paper for c in choose_access_path(LIVE, [PAST]).candidates] == ["ALAA", "LLAA", "SLLAA", "OLLAA"]
 
 
 def test_the_cheapest_is_taken():
@@ -54,12 +41,9 @@ def test_latency_saves_reads():
     at_once = replace(LIVE, batch=100, matches=0.05)
     waiting = replace(at_once, latency=5_000)
     assert (
-        cost(choose_access_path(waiting, [PAST]), "grouped")
-        < cost(choose_access_path(at_once, [PAST]), "grouped") / 5
+        cost(choose_access_path(waiting, [PAST]), "grouped") < cost(choose_access_path(at_once, [PAST]), "grouped") / 5
     )
-    assert cost(choose_access_path(waiting, [PAST]), "lazy") == cost(
-        choose_access_path(at_once, [PAST]), "lazy"
-    )
+    assert cost(choose_access_path(waiting, [PAST]), "lazy") == cost(choose_access_path(at_once, [PAST]), "lazy")
 
 
 def test_few_live_matches_leave_a_large_archive_unread():
@@ -69,9 +53,7 @@ def test_few_live_matches_leave_a_large_archive_unread():
 
 def test_many_batches_over_one_small_archive_read_it_once():
     busy = replace(LIVE, batch=1_000, matches=0.05)
-    found = choose_access_path(
-        busy, [replace(SMALL, files=1)], impossible={"archive_first": "no key"}
-    )
+    found = choose_access_path(busy, [replace(SMALL, files=1)], impossible={"archive_first": "no key"})
     assert found.access == "eager"
 
 
@@ -86,25 +68,19 @@ def test_a_rare_past_admits_few_live_events():
 def test_an_unclustered_archive_is_dearer_to_read_by_object():
     long = replace(PAST, far=PAST.span)
     for name in ("lazy", "grouped"):
-        clustered, not_so = (
-            choose_access_path(LIVE, [replace(long, clustered=c)]) for c in (True, False)
-        )
+        clustered, not_so = (choose_access_path(LIVE, [replace(long, clustered=c)]) for c in (True, False))
         assert cost(not_so, name) > cost(clustered, name)
 
 
 def test_reading_around_the_range_costs_more():
     whole = replace(PAST, wider=float("inf"))
-    assert cost(choose_access_path(LIVE, [whole]), "grouped") > cost(
-        choose_access_path(LIVE, [PAST]), "grouped"
-    )
+    assert cost(choose_access_path(LIVE, [whole]), "grouped") > cost(choose_access_path(LIVE, [PAST]), "grouped")
 
 
 def test_of_a_table_in_memory_only_the_objects_that_are_asked_for_are_looked_at():
     """Few live matches over millions of events: what all objects take is not to be read."""
     live = LiveStatistics(events=3e6, batch=1 << 20, cost=0.1, matches=5e-5, share=0.5)
-    past = ArchiveStatistics(
-        "trades", far=3e6, rows=3e6, span=3e6, keys=20_000, share=0.5, cost=0.5, matches=3e-4
-    )
+    past = ArchiveStatistics("trades", far=3e6, rows=3e6, span=3e6, keys=20_000, share=0.5, cost=0.5, matches=3e-4)
     found = choose_access_path(live, [past])
     assert found.access == "grouped"
     assert cost(found, "archive_first") > 1.5 * cost(found, "grouped")
@@ -121,9 +97,7 @@ def test_events_that_a_pattern_cannot_use_cost_less():
 def test_a_group_reaches_as_far_back_as_its_first_match():
     """An archive that does not grow is left behind, but not by the first match of a group."""
     live = LiveStatistics(events=50_000, batch=1 << 20, matches=0.01, rate=1.0)
-    past = ArchiveStatistics(
-        "trades", far=25_000, rows=50_000, span=50_000, files=20, buckets=4, keys=500
-    )
+    past = ArchiveStatistics("trades", far=25_000, rows=50_000, span=50_000, files=20, buckets=4, keys=500)
     whole, parts = (choose_access_path(replace(live, batch=b), [past]) for b in (1 << 20, 1_000))
     read = COSTS.stored.access + COSTS.stored.file * 12  # half of five parts, and one more
     assert cost(whole, "grouped") * live.events > read

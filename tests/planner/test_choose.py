@@ -41,9 +41,7 @@ def test_runs_have_a_reason_and_stacks_have_none(case):
 
 def test_the_same_input_gives_the_same_plan(case):
     told = case("SEQ(A+ a[], OR(B b, AND(C c, D d))) WHERE sum(a.x) > c.x and b.x < d.x WITHIN 5")
-    assert choose_plan(told.checked, told.shape.schema) == choose_plan(
-        told.checked, told.shape.schema
-    )
+    assert choose_plan(told.checked, told.shape.schema) == choose_plan(told.checked, told.shape.schema)
 
 
 def test_what_is_off_is_noted(case):

@@ -61,11 +61,7 @@ def test_no_order_of_tests_costs_less(seed):
 
 
 def test_ties_keep_the_written_order():
-    tests = [
-        ("first", PredicateCost(2, 0.5)),
-        ("second", PredicateCost(2, 0.5)),
-        ("third", PredicateCost(1, 0.1)),
-    ]
+    tests = [("first", PredicateCost(2, 0.5)), ("second", PredicateCost(2, 0.5)), ("third", PredicateCost(1, 0.1))]
     assert [n for n, _ in order_by_rank(tests, lambda t: t[1])] == ["third", "first", "second"]
 
 

@@ -76,8 +76,7 @@ def test_no_bound(case, text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [t for t, _ in BOUND if "minutes" not in t and "TIMESTAMP" not in t and "10 and" not in t],
+    "text", [t for t, _ in BOUND if "minutes" not in t and "TIMESTAMP" not in t and "10 and" not in t]
 )
 def test_matches_stay_what_they_were(case, keeps_matches, text):
     schema = case(text).shape.schema

@@ -12,12 +12,7 @@ from ensue.planner.explain.plan_text import explain_plan
 
 GOLDEN = Path(__file__).parent / "golden"
 QUERIES = sorted(GOLDEN.glob("*.ensue"))
-EVERYTHING = (
-    "runs along an automaton",
-    "instance stacks",
-    "compact:",
-    "reference: slower exact path",
-)
+EVERYTHING = ("runs along an automaton", "instance stacks", "compact:", "reference: slower exact path")
 
 
 @pytest.fixture(params=QUERIES, ids=lambda path: path.stem)

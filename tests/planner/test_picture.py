@@ -51,11 +51,7 @@ def test_a_greedy_loop_at_the_end_says_when_it_is_a_match():
 
 def test_there_and_back_inside_a_column_are_two_edges_with_a_label_each():
     root = drawn("SEQ(A a, (B b, C c)+, D d) USING next")
-    places = {
-        n.text: float(n.get("x"))
-        for n in root.iter(f"{SVG}text")
-        if n.get("text-anchor") in ("start", "end")
-    }
+    places = {n.text: float(n.get("x")) for n in root.iter(f"{SVG}text") if n.get("text-anchor") in ("start", "end")}
     (back,) = (x for text, x in places.items() if text == "C c[]")
     (there,) = (x for text, x in places.items() if text == "B b[]")
     assert back + 50 < there

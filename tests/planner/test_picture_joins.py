@@ -34,9 +34,7 @@ def test_every_edge_of_a_join_tree_ends_at_two_boxes(query):
     edges = [e.attrib["d"] for e in elements(svg, "path")]
     assert edges
     for way in edges:
-        (x, bottom), *_, (to, top) = (
-            tuple(map(float, point.split(","))) for point in way.strip("M").split(" L")
-        )
+        (x, bottom), *_, (to, top) = (tuple(map(float, point.split(","))) for point in way.strip("M").split(" L"))
         assert any(b[0] <= x <= b[2] and abs(b[3] - bottom) < 0.2 for b in boxes), way
         assert any(b[0] <= to <= b[2] and abs(b[1] - top) < 0.2 for b in boxes), way
 

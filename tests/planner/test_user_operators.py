@@ -15,27 +15,17 @@ KEPT: dict[str, int] = {}
 
 def tree_of(text: str, *operators: ensue.UserOperator) -> str:
     shape = create_schema(ARROW, time="t", type="type", order=())
-    return format_tree(
-        compile_query(ensue.parse(text, operators=operators), shape).plan.structure.root
-    )
+    return format_tree(compile_query(ensue.parse(text, operators=operators), shape).plan.structure.root)
 
 
 def test_an_operator_that_seldom_passes_is_joined_first():
     text = "SEQ(A a, B b, rare(C c, D d) r, E e) WITHIN 100"
-    trees = [
-        tree_of(text, ensue.operator("rare", passes=passes, known=False))
-        for passes in (0.0001, 1.0)
-    ]
-    assert trees == [
-        "(a -> (b -> ((c rare d) -> e)))",
-        "((a -> b) -> ((c rare d) -> e))",
-    ]
+    trees = [tree_of(text, ensue.operator("rare", passes=passes, known=False)) for passes in (0.0001, 1.0)]
+    assert trees == ["(a -> (b -> ((c rare d) -> e)))", "((a -> b) -> ((c rare d) -> e))"]
 
 
 def test_conditions_go_to_the_node_of_the_result():
-    op = ensue.operator(
-        "rise", f=lambda a, b: (a.start, b.end, b.x - a.x), z={"by": "integer"}, known=False
-    )
+    op = ensue.operator("rise", f=lambda a, b: (a.start, b.end, b.x - a.x), z={"by": "integer"}, known=False)
     query = ensue.parse("SEQ(rise(A a, B b) r, C c) WHERE r.by > 3 WITHIN 9", operators=[op])
     lines = ensue.explain(query).splitlines()
     at = lines.index("    rise")

@@ -22,18 +22,7 @@ from ensue.operators.subscriptions.predicate_index import index_arrays as arrays
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.vector.event_table import unite_tables
 from ensue.vector.geo_regions import Regions
-from support.routing import (
-    SCHEMA,
-    SPACES,
-    Corners,
-    atom,
-    change_at_random,
-    check,
-    event,
-    index_of,
-    routed,
-    shape,
-)
+from support.routing import SCHEMA, SPACES, Corners, atom, change_at_random, check, event, index_of, routed, shape
 
 ARITH, STRING, BOOL, TIME = PredicateType
 
@@ -65,9 +54,7 @@ def test_routing_equals_trying_all_whatever_is_added_cancelled_and_saved(
 @pytest.mark.slow
 @pytest.mark.parametrize("space", [0, 1])
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_routing_equals_trying_all_in_more_random_rounds(
-    seed: int, space: int, tmp_path: Path
-) -> None:
+def test_routing_equals_trying_all_in_more_random_rounds(seed: int, space: int, tmp_path: Path) -> None:
     assert change_at_random(seed, space, tmp_path, 30) > 0
 
 
@@ -145,9 +132,7 @@ def test_type_means_the_type_column_where_no_column_is_called_so() -> None:
     assert routed(index, [given(kind="van"), given(kind="bus")]) == [(0, 0)]
     schema = SCHEMA.append(pa.field("type", pa.string()))
     index = index_of(asks((STRING, "type", "=", "x")), of=shape(schema))
-    events = pa.Table.from_pylist(
-        [given(kind="x") | {"type": "y"}, given(kind="y") | {"type": "x"}], schema
-    )
+    events = pa.Table.from_pylist([given(kind="x") | {"type": "y"}, given(kind="y") | {"type": "x"}], schema)
     assert index.route(events, None)[0].tolist() == [1]
 
 
@@ -157,11 +142,7 @@ def test_fields_of_several_tables_are_found_in_their_columns() -> None:
         "bus": pa.table({"t": [3], "id": [5], "mark": [7]}),
     }
     events, of = unite_tables(tables, time="t", order=())
-    index = index_of(
-        asks((ARITH, "id", "=", 5)),
-        asks((ARITH, "id", "=", 5), (STRING, "type", "=", "bus")),
-        of=of,
-    )
+    index = index_of(asks((ARITH, "id", "=", 5)), asks((ARITH, "id", "=", 5), (STRING, "type", "=", "bus")), of=of)
     assert [part.tolist() for part in index.route(events, None)] == [[0, 2, 2], [0, 0, 1]]
     with pytest.raises(QueryError, match="different kinds"):
         index.add(asks((ARITH, "mark", "=", 7)))
@@ -171,9 +152,7 @@ def test_fields_of_several_tables_are_found_in_their_columns() -> None:
 def test_ranges_of_any_size_and_place(power: int) -> None:
     unit = 2.0**power
     bounds = [(-unit, unit), (unit, math.nextafter(unit, math.inf)), (-1.7e308, 1.7e308)]
-    index = index_of(
-        *(asks((ARITH, "speed", ">=", low), (ARITH, "speed", "<=", high)) for low, high in bounds)
-    )
+    index = index_of(*(asks((ARITH, "speed", ">=", low), (ARITH, "speed", "<=", high)) for low, high in bounds))
     values = [v for pair in bounds for v in pair] + [0.0, unit / 2, -unit / 2, 1e-310, 3e307]
     expected = [
         (row, slot)
@@ -259,14 +238,9 @@ def test_a_column_of_another_kind_than_declared_is_refused() -> None:
 
 def test_places_wider_than_all_cells_are_tried_against_every_region() -> None:
     texts = [f"CIRCLE ({k} {k}, 0.001)" for k in range(40)]
-    index = index_of(
-        *(asks(places=(RegionTest(SpatialRelation.OVERLAP, Region(t)),)) for t in texts)
-    )
+    index = index_of(*(asks(places=(RegionTest(SpatialRelation.OVERLAP, Region(t)),)) for t in texts))
     wide = [(-0.5, -0.5), (19.5, -0.5), (19.5, 19.5), (-0.5, 19.5)]
-    assert routed(index, [given(), given()], [wide, [(30.0, 30.0)]]) == [
-        *((0, k) for k in range(20)),
-        (1, 30),
-    ]
+    assert routed(index, [given(), given()], [wide, [(30.0, 30.0)]]) == [*((0, k) for k in range(20)), (1, 30)]
 
 
 @pytest.mark.parametrize("x", [179.9, -180.0, 180.0, -179.5, 180.5, 540.0, -179.95])
@@ -280,9 +254,7 @@ def test_regions_over_180_degrees_find_events_of_both_sides(x: float) -> None:
 
 def test_borders_count_whatever_the_cells() -> None:
     squares = [2.0**k for k in range(-8, 9)]
-    index = index_of(
-        *(asks(places=(inside(f"POLYGON ((0 0, {s} 0, {s} {s}, 0 {s}, 0 0))"),)) for s in squares)
-    )
+    index = index_of(*(asks(places=(inside(f"POLYGON ((0 0, {s} 0, {s} {s}, 0 {s}, 0 0))"),)) for s in squares))
     corners = [[(s, s)] for s in squares]
     found = routed(index, [given()] * len(squares), corners)
     assert found == [(k, m) for k in range(len(squares)) for m in range(k, len(squares))]
@@ -300,10 +272,7 @@ def test_an_atom_hangs_under_its_id_rather_than_its_type() -> None:
 
 def test_an_atom_hangs_under_its_region_rather_than_under_one_of_two_values() -> None:
     index = index_of()
-    index.add_many(
-        asks((BOOL, "on", "=", True), places=(inside(f"CIRCLE ({10 * k} 0, 1)"),))
-        for k in range(500)
-    )
+    index.add_many(asks((BOOL, "on", "=", True), places=(inside(f"CIRCLE ({10 * k} 0, 1)"),)) for k in range(500))
     before = index.hits().candidates
     assert routed(index, [given(on=True)], [[(4_000.0, 0.0)]]) == [(0, 400)]
     assert index.hits().candidates - before < 100  # the first ones were guesses
@@ -334,10 +303,7 @@ def test_a_table_grows_while_it_is_asked() -> None:
         assert index.add(asks((ARITH, "id", "=", k))) == k
         grew += index._arrays.growing
         if k % 97 == 0:
-            assert routed(index, [given(id=k), given(id=k // 2), given(id=k + 1)]) == [
-                (0, k),
-                (1, k // 2),
-            ]
+            assert routed(index, [given(id=k), given(id=k // 2), given(id=k + 1)]) == [(0, k), (1, k // 2)]
     assert grew > 50
     assert len(index._arrays["keys"]) == 8_192
 

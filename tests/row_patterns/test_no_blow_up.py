@@ -107,14 +107,7 @@ def of_pattern(pattern: str) -> RowPatternAutomaton:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        "(A{{0,1}}){{{n}}} A{{{n}}}",
-        "A{{{n}}}",
-        "(A{{1,2}}){{{n}}}",
-        "A{{{n}}} A{{0,{n}}} A",
-        "(A??){{{n}}}",
-    ],
+    "pattern", ["(A{{0,1}}){{{n}}} A{{{n}}}", "A{{{n}}}", "(A{{1,2}}){{{n}}}", "A{{{n}}} A{{0,{n}}} A", "(A??){{{n}}}"]
 )
 def test_choices_grow_with_the_numbers_of_quantifiers(pattern: str) -> None:
     for n in (100, 1_000):
@@ -126,9 +119,7 @@ def test_choices_grow_with_the_numbers_of_quantifiers(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["A{{{n}}}", "(A{{0,1}}){{{n}}} A{{{n}}}", "(A B C){{{n}}}"])
 def test_a_step_back_takes_as_many_operations_for_a_long_pattern(pattern: str) -> None:
     """Entries that lead equally far are moved together, as bits of one number."""
-    few, many = (
-        len(Reachability(of_pattern(pattern.format(n=n) + " Z"))._moves) for n in (10, 2_000)
-    )
+    few, many = (len(Reachability(of_pattern(pattern.format(n=n) + " Z"))._moves) for n in (10, 2_000))
     assert many == few <= 5
 
 

@@ -36,9 +36,7 @@ def rows_of(table: pa.Table) -> list[str]:
 
 def whole(row_pattern: RowPatternQuery, table: pa.Table) -> list[str] | str:
     try:
-        return rows_of(
-            compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).whole(table)
-        )
+        return rows_of(compile_clause(row_pattern, table.schema, MatcherLimits(), ids=True).whole(table))
     except SkipError:
         return NO_WAY_ON
 
@@ -101,9 +99,7 @@ def test_rows_of_one_time_and_equal_rows_too(how, block):
             if not any(by.descending for by in row_pattern.order):
                 order = names
         shape = SourceSchema(table.schema, "id", order=order).shape
-        assert streamed(rng, row_pattern, sort_events(table, shape), order) == whole(
-            row_pattern, table
-        ), seed
+        assert streamed(rng, row_pattern, sort_events(table, shape), order) == whole(row_pattern, table), seed
 
 
 # ------------------------------------------------------------------------- live, and in key groups
@@ -113,9 +109,7 @@ def a_bounded_clause(rng: random.Random, how: str) -> RowPatternQuery:
     """A clause that every stream takes."""
     while True:
         clause = written(a_clause(rng, how, streaming=True))
-        bounded = (
-            clause.within is not None or build_row_automaton(clause.pattern).longest is not None
-        )
+        bounded = clause.within is not None or build_row_automaton(clause.pattern).longest is not None
         if bounded and clause.defines:  # a text has a DEFINE
             return clause
 
@@ -162,9 +156,7 @@ def test_key_groups_that_are_forgotten_and_built_anew(how, block):
         assert again.texts == workload.texts
         arriving, delay = delayed(rng, table, workload.source)
         forgotten = random.Random(seed)
-        stream = Stream(
-            rng.choice([workload, again]), delay, forget=lambda r=forgotten: r.random() < 0.3
-        )
+        stream = Stream(rng.choice([workload, again]), delay, forget=lambda r=forgotten: r.random() < 0.3)
         expected = [whole(clause, table) for clause in clauses]
         try:
             at = 0
@@ -237,9 +229,7 @@ def test_nothing_is_kept_of_partitions_that_are_idle():
     clause = """MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES %s AS m
         PATTERN (A) DEFINE A AS v > 3)"""
     rows = pa.table({"k": pa.array(range(20_000)), "t": range(20_000), "v": [1] * 20_000})
-    forgets, remembers = (
-        ensue.live(clause % measure, schema=rows.schema) for measure in ("A.v", "MATCH_NUMBER()")
-    )
+    forgets, remembers = (ensue.live(clause % measure, schema=rows.schema) for measure in ("A.v", "MATCH_NUMBER()"))
     for live in (forgets, remembers):
         for k in range(0, 20_000, 2_000):
             live.feed(rows.slice(k, 2_000))
@@ -309,9 +299,7 @@ def test_a_stream_of_spark_keeps_no_row_for_ever():
 
 def test_a_column_that_is_called_like_the_id_of_a_match():
     with pytest.raises(ensue.QueryError, match="the id of a match"):
-        ensue.match(
-            ROWS, "MATCH_RECOGNIZE (MEASURES A.v AS Match_Id PATTERN (A) DEFINE A AS v > 3)"
-        )
+        ensue.match(ROWS, "MATCH_RECOGNIZE (MEASURES A.v AS Match_Id PATTERN (A) DEFINE A AS v > 3)")
 
 
 def test_a_state_of_other_clauses_is_refused():

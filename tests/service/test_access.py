@@ -10,12 +10,7 @@ from ensue.errors import ServiceError
 from ensue.service import access
 from ensue.service.access import READ, SCOPES, SUBSCRIBE, Accounts, Principal
 from ensue.service.database import Database
-from ensue.service.errors import (
-    ConflictError,
-    NotAllowedError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import user_store as users
 from support.services import run
@@ -80,9 +75,7 @@ def test_two_tokens_are_never_the_same(database: Database):
     assert len(made) == 50
 
 
-@pytest.mark.parametrize(
-    "token", ["", "ens_", "nonsense", "ens_" + "a" * 43, "ens_" + "ä" * 43, "ens_" + "a" * 44]
-)
+@pytest.mark.parametrize("token", ["", "ens_", "nonsense", "ens_" + "a" * 43, "ens_" + "ä" * 43, "ens_" + "a" * 44])
 def test_an_unknown_token_is_refused(database: Database, accounts: Accounts, token: str):
     person(database)
     with pytest.raises(UnauthenticatedError, match="this token is unknown"):
@@ -151,9 +144,7 @@ def test_nobody_switches_themselves_off(database: Database, accounts: Accounts):
         run(lambda: accounts.change_user(by, by.user, quotas=None, off=True))
 
 
-def test_standing_tokens_are_those_that_can_be_used(
-    database: Database, accounts: Accounts, clock: Clock
-):
+def test_standing_tokens_are_those_that_can_be_used(database: Database, accounts: Accounts, clock: Clock):
     first, second = person(database, "ann", age=60.0), person(database, "bob")
     assert run(accounts.standing) == {first.id, second.id}
     clock.now += 60.0
@@ -162,9 +153,7 @@ def test_standing_tokens_are_those_that_can_be_used(
     assert run(accounts.standing) == frozenset()
 
 
-def test_it_is_noted_when_a_token_was_used_last(
-    database: Database, accounts: Accounts, clock: Clock
-):
+def test_it_is_noted_when_a_token_was_used_last(database: Database, accounts: Accounts, clock: Clock):
     made = person(database, "ann")
     clock.now += 7.0
     accounts.authenticate(made.token)
@@ -177,16 +166,9 @@ def test_it_is_noted_when_a_token_was_used_last(
 
 @pytest.mark.parametrize(
     ("given", "reaches"),
-    [
-        ("read", {"read"}),
-        ("subscribe", {"read", "subscribe"}),
-        ("publish", {"publish"}),
-        ("admin", set(SCOPES)),
-    ],
+    [("read", {"read"}), ("subscribe", {"read", "subscribe"}), ("publish", {"publish"}), ("admin", set(SCOPES))],
 )
-def test_scopes_imply_others(
-    database: Database, accounts: Accounts, given: str, reaches: set[str]
-):
+def test_scopes_imply_others(database: Database, accounts: Accounts, given: str, reaches: set[str]):
     found = accounts.authenticate(person(database, "ann", given).token)
     assert found.scopes == reaches
 
@@ -221,11 +203,7 @@ def test_odd_names_are_refused(database: Database, name: str):
 def test_quotas_take_the_place_of_limits(database: Database, accounts: Accounts):
     made = person(database, "ann")
     by = accounts.authenticate(made.token)
-    run(
-        lambda: accounts.change_user(
-            by, by.user, quotas={"subscriptions_per_user": 3, "body_bytes": 10}, off=None
-        )
-    )
+    run(lambda: accounts.change_user(by, by.user, quotas={"subscriptions_per_user": 3, "body_bytes": 10}, off=None))
     found = accounts.authenticate(made.token).limits(ServiceLimits())
     assert (found.subscriptions_per_user, found.body_bytes) == (3, 10)
     assert found.corners_per_user == ServiceLimits().corners_per_user
@@ -233,9 +211,7 @@ def test_quotas_take_the_place_of_limits(database: Database, accounts: Accounts)
     assert same == found
 
 
-@pytest.mark.parametrize(
-    "quotas", [{"subscriptions": 3}, {"retention": 1.0}, {"allow": 1}, {"body_bytes": -1}]
-)
+@pytest.mark.parametrize("quotas", [{"subscriptions": 3}, {"retention": 1.0}, {"allow": 1}, {"body_bytes": -1}])
 def test_a_quota_that_there_is_not_is_refused(quotas: dict[str, Any]):
     with pytest.raises(ServiceError):
         access.validate_quotas(quotas)
@@ -264,9 +240,7 @@ def test_a_service_is_open_until_the_first_token(database: Database, accounts: A
     assert not accounts.is_open
 
 
-def test_a_service_whose_tokens_are_over_is_not_open(
-    database: Database, accounts: Accounts, clock: Clock
-):
+def test_a_service_whose_tokens_are_over_is_not_open(database: Database, accounts: Accounts, clock: Clock):
     made = person(database, "ann", age=60.0)
     done(database, lambda db: users.revoke_token(db, made.id, clock.now))
     clock.now += 100.0

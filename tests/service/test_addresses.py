@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensue.errors import ServiceError
-from ensue.service.delivery.addresses import (
-    AddressGuard,
-    AddressRefusedError,
-    explain_non_public,
-    parse_webhook_url,
-)
+from ensue.service.delivery.addresses import AddressGuard, AddressRefusedError, explain_non_public, parse_webhook_url
 
 BAD = {
     "127.0.0.1": "loopback",
@@ -97,10 +92,7 @@ def test_the_same_for_longer_addresses(address: IPv6Address) -> None:
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address))
 def test_an_address_within_an_address_is_judged_as_the_one_within(inner: IPv4Address) -> None:
-    wrapped = [
-        IPv6Address((0x2002 << 112) | (int(inner) << 80) | 1),
-        IPv6Address((0x64FF9B << 96) | int(inner)),
-    ]
+    wrapped = [IPv6Address((0x2002 << 112) | (int(inner) << 80) | 1), IPv6Address((0x64FF9B << 96) | int(inner))]
     for outer in wrapped:
         assert bool(explain_non_public(outer)) == bool(explain_non_public(inner))
 
@@ -218,9 +210,7 @@ def test_what_is_neither_a_network_nor_a_host_cannot_be_allowed(entry: str) -> N
         AddressGuard([entry])
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "::1"]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "::1"])
 def test_every_way_to_write_this_machine_is_refused(host: str) -> None:
     guard = AddressGuard()
     try:

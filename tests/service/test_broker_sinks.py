@@ -25,15 +25,7 @@ from ensue.service.delivery.sink import DeliveryError
 from ensue.service.endpoints import BrokerAccess, ServerAddress, parse_endpoint
 from ensue.service.notification import Notification
 from ensue.service.store.target_store import mask_config
-from support.brokers import (
-    KafkaRestart,
-    delivered,
-    kafka_broker,
-    needs_mosquitto,
-    needs_nats,
-    notes,
-    until,
-)
+from support.brokers import KafkaRestart, delivered, kafka_broker, needs_mosquitto, needs_nats, notes, until
 from support.services import HERE, all_notes, point, run, service
 
 SECRET = "hunter2-is-no-password"
@@ -130,11 +122,7 @@ def test_only_parts_of_a_note_stand_in_a_destination(kind, name, said):
 @pytest.mark.parametrize(
     ("url", "kind", "config"),
     [
-        (
-            "kafka://h:9092/t?timeout=5",
-            "kafka",
-            {"servers": "h:9092", "topic": "t", "timeout": "5"},
-        ),
+        ("kafka://h:9092/t?timeout=5", "kafka", {"servers": "h:9092", "topic": "t", "timeout": "5"}),
         ("kafka://[::1]:9092/t", "kafka", {"servers": "[::1]:9092", "topic": "t"}),
         ("mqtt://h:1883/a/+/#", "mqtt", {"server": "h:1883", "topic": "a/+/#"}),
         (
@@ -142,20 +130,12 @@ def test_only_parts_of_a_note_stand_in_a_destination(kind, name, said):
             "mqtt",
             {"server": "h", "topic": "a/#", "username": "me", "password": "p@ss", "client": "c"},
         ),
-        (
-            "nats://h:4222/a.>?stream=S",
-            "nats",
-            {"servers": "h:4222", "subject": "a.>", "stream": "S"},
-        ),
+        ("nats://h:4222/a.>?stream=S", "nats", {"servers": "h:4222", "subject": "a.>", "stream": "S"}),
         ("nats://tok@h/a", "nats", {"servers": "h", "subject": "a", "token": "tok"}),
         ("folder:/a/b%20c?look=2", "folder", {"path": "/a/b c", "look": "2"}),
         ("folder:///a/b", "folder", {"path": "/a/b"}),
         ("folder:events", "folder", {"path": "events"}),
-        (
-            "mqtt://h/ensue/{user}/{subscription}",
-            "mqtt",
-            {"server": "h", "topic": "ensue/{user}/{subscription}"},
-        ),
+        ("mqtt://h/ensue/{user}/{subscription}", "mqtt", {"server": "h", "topic": "ensue/{user}/{subscription}"}),
     ],
 )
 def test_a_url_says_the_same_as_a_configuration(url, kind, config):
@@ -163,13 +143,7 @@ def test_a_url_says_the_same_as_a_configuration(url, kind, config):
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        f"amqp://me:{SECRET}@h/q",
-        f"kafka:me:{SECRET}@h/t",
-        f"mqtt://me:{SECRET}@h/t?password={SECRET}",
-        "trucks",
-    ],
+    "url", [f"amqp://me:{SECRET}@h/q", f"kafka:me:{SECRET}@h/t", f"mqtt://me:{SECRET}@h/t?password={SECRET}", "trucks"]
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
     with pytest.raises(ServiceError, match="hint: ") as said:
@@ -255,9 +229,7 @@ async def listening(broker: Any, *, client: str, **more: Any) -> AsyncIterator[l
         got.append(arrival)
         session.confirm(arrival)
 
-    session = MqttSession(
-        mqtt_access(broker, **more), SessionOptions(client, expires=600), arrived
-    )
+    session = MqttSession(mqtt_access(broker, **more), SessionOptions(client, expires=600), arrived)
     await session.open()
     try:
         await session.subscribe("ensue/#")
@@ -269,9 +241,7 @@ async def listening(broker: Any, *, client: str, **more: Any) -> AsyncIterator[l
 @needs_mosquitto
 def test_mqtt_gets_every_note_in_order_with_what_is_known_of_it():
     async def story(broker):
-        sink = mqtt.make_mqtt_sink(
-            {"server": broker.address, "topic": "ensue/{user}/{subscription}/{kind}"}
-        )
+        sink = mqtt.make_mqtt_sink({"server": broker.address, "topic": "ensue/{user}/{subscription}/{kind}"})
         sent = notes(500)
         async with listening(broker, client="a") as got:
             await sink.send(sent)
@@ -294,9 +264,7 @@ def test_mqtt_gets_every_note_in_order_with_what_is_known_of_it():
 @needs_mosquitto
 def test_mqtt_loses_nothing_when_the_broker_is_restarted_while_notes_are_sent():
     async def story(broker):
-        sink = mqtt.make_mqtt_sink(
-            {"server": broker.address, "topic": "ensue/alerts", "timeout": 5}
-        )
+        sink = mqtt.make_mqtt_sink({"server": broker.address, "topic": "ensue/alerts", "timeout": 5})
         async with listening(broker, client="b"):
             pass  # from now on the broker keeps what comes for it
         sending = asyncio.create_task(delivered(sink, notes(3_000)))
@@ -382,16 +350,12 @@ def test_mqtt_over_tls_asks_who_the_broker_is(tmp_path):
 
     async def story(broker):
         address = f"localhost:{broker.port}"
-        sink = mqtt.make_mqtt_sink(
-            {"server": address, "topic": "ensue/x", "tls": True, "ca": str(certificate)}
-        )
+        sink = mqtt.make_mqtt_sink({"server": address, "topic": "ensue/x", "tls": True, "ca": str(certificate)})
         sent = notes(300)
         trusted = {"tls": True, "ca": str(certificate)}
         got: list[MqttMessage] = []
         session = MqttSession(
-            BrokerAccess((ServerAddress("localhost", broker.port),), **trusted),
-            SessionOptions("t", 60),
-            got.append,
+            BrokerAccess((ServerAddress("localhost", broker.port),), **trusted), SessionOptions("t", 60), got.append
         )
         await session.open()
         await session.subscribe("ensue/#")
@@ -533,9 +497,7 @@ def test_a_note_larger_than_nats_takes_is_named():
         await connection.close()
         sink = nats.make_nats_sink({"servers": broker.address, "subject": "alerts"})
         large = Notification(3, 7, 3, "match", "m3", 0.0, b"x" * 50_000)
-        with pytest.raises(
-            DeliveryError, match=r"larger than NATS .*\n  hint: raise its max_pay"
-        ) as s:
+        with pytest.raises(DeliveryError, match=r"larger than NATS .*\n  hint: raise its max_pay") as s:
             await sink.send([*notes(2), large])
         assert s.value.sent == 2
         await sink.close()
@@ -549,10 +511,7 @@ def test_targets_of_one_broker_share_a_connection_until_the_last_is_closed():
     async def story(broker):
         connection, stream = await jetstream(broker)
         await stream.add_stream(name="ALERTS", subjects=["alerts.>"])
-        sinks = [
-            nats.make_nats_sink({"servers": broker.address, "subject": f"alerts.{k}"})
-            for k in range(20)
-        ]
+        sinks = [nats.make_nats_sink({"servers": broker.address, "subject": f"alerts.{k}"}) for k in range(20)]
         one, *others = notes(20)
         await asyncio.gather(*(s.send([n]) for s, n in zip(sinks, (one, *others), strict=True)))
         lines = {id(sink._shared._connection) for sink in sinks}
@@ -695,9 +654,7 @@ def test_all_brokers_run_until_they_are_asked_to_end():
             assert process.wait(60) == 0
         finally:
             process.kill()  # if it is still there: the block would wait for it
-    assert [f"127.0.0.1:{port}" in line for port, line in zip(ports, said, strict=False)] == (
-        [True] * 3
-    )
+    assert [f"127.0.0.1:{port}" in line for port, line in zip(ports, said, strict=False)] == ([True] * 3)
     for port in ports:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), timeout=1)
@@ -752,9 +709,7 @@ def test_kafka_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_a
     broker = kafka_broker()
 
     async def story():
-        sink = kafka.make_kafka_sink(
-            {"servers": broker.address, "topic": "restarted", "timeout": 3}
-        )
+        sink = kafka.make_kafka_sink({"servers": broker.address, "topic": "restarted", "timeout": 3})
         await sink.send(notes(1))
         sending = asyncio.create_task(delivered(sink, notes(20_000, first=2)))
         restart = KafkaRestart(broker)

@@ -510,9 +510,7 @@ def test_a_real_service_finds_matches_in_what_comes(place, tmp_path):
                 await send([json.dumps(point(t, 1, 0.0)).encode() for t in times])
                 while (ends := [m["end"] for m in await matches(s)]).count(times[-1]) == 0:
                     await asyncio.sleep(0.02)
-        if isinstance(
-            place, Mqtt
-        ):  # sends an unnumbered message again whose answer was lost at the restart
+        if isinstance(place, Mqtt):  # sends an unnumbered message again whose answer was lost at the restart
             ends = list(dict.fromkeys(ends))
         assert ends == list(range(1, 101))
 
@@ -756,8 +754,7 @@ def test_another_stream_of_the_same_name_is_not_mistaken_for_the_first():
             await send.stream.delete_stream("TRUCKS")
         await place.prepared()
         with pytest.raises(
-            ServiceError,
-            match=r"ends at 1, but was read up to 11.*\n  hint: use another name, such as name=",
+            ServiceError, match=r"ends at 1, but was read up to 11.*\n  hint: use another name, such as name="
         ):
             await place.make(place.config()).run(taken)
         fresh = place.make(place.config(name="trucks again"))

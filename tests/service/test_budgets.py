@@ -52,9 +52,7 @@ async def people(s):
     [(GREEDY, 100_000, True), (GREEDY, 100_000, False), (PAIRS, 20_000, True)],
     ids=["a pattern, at once", "a pattern, one by one", "opsl"],
 )
-def test_a_subscription_that_holds_too_much_is_paused_and_others_go_on(
-    tmp_path, greedy, memory, at_once
-):
+def test_a_subscription_that_holds_too_much_is_paused_and_others_go_on(tmp_path, greedy, memory, at_once):
     async def story():
         path = tmp_path / "a.db"
         limits = {"memory_per_user": memory}
@@ -97,9 +95,7 @@ def test_a_crash_before_or_behind_the_pause_changes_nothing(tmp_path):
         limits = {**SMALL, "snapshot_events": 7}
         s = await service(path, limits=limits).start()
         ann, bob = await people(s)
-        others = {
-            (await s.subscribe(text, user=bob)).id: text for text in (LEFT.format(id=1), NEXT)
-        }
+        others = {(await s.subscribe(text, user=bob)).id: text for text in (LEFT.format(id=1), NEXT)}
         bad = await s.subscribe(GREEDY, user=ann)
         events = events_of(40)
         for number, one in enumerate(events):
@@ -208,8 +204,7 @@ def test_an_error_of_no_subscription_is_not_blamed_on_one(tmp_path, monkeypatch)
             made = await s.subscribe(PAIRS)
             await s.publish(point(1, 1, 0.0))
             monkeypatch.setattr(
-                "ensue.operators.subscriptions.subscription_matcher.encode_compared_fields",
-                lambda *_: 1 / 0,
+                "ensue.operators.subscriptions.subscription_matcher.encode_compared_fields", lambda *_: 1 / 0
             )
             with pytest.raises(IntakeStoppedError, match="cannot be matched"):
                 await s.publish(point(2, 1, 0.0))
@@ -279,9 +274,7 @@ def test_processor_time_is_bounded_where_others_wait_for_it(tmp_path):
             slow = await s.subscribe(PAIRS, user=ann)
             await s.publish(events_of(20))
             await s.do(s.core.run_housekeeping)
-            assert (
-                await s.subscription(slow.id, user=ann)
-            ).state == "active"  # there is nobody else
+            assert (await s.subscription(slow.id, user=ann)).state == "active"  # there is nobody else
             await s.do(lambda db: db.execute(
                 "UPDATE users SET quotas = ? WHERE id = ?",
                 (json.dumps({"seconds_per_minute": 1e9}), bob),
@@ -299,9 +292,7 @@ def test_processor_time_is_bounded_where_others_wait_for_it(tmp_path):
 # -------------------------------------------------------------------------------- on Spark
 
 
-@pytest.mark.parametrize(
-    ("greedy", "lost"), [(GREEDY, 0.4), (PAIRS, 0.0)], ids=["a pattern, repeated", "opsl"]
-)
+@pytest.mark.parametrize(("greedy", "lost"), [(GREEDY, 0.4), (PAIRS, 0.0)], ids=["a pattern, repeated", "opsl"])
 def test_key_groups_go_on_without_the_one_that_makes_them_fail(tmp_path, greedy, lost):
     chance = random.Random(3)
 

@@ -51,9 +51,7 @@ def test_work_that_fails_takes_back_its_own_changes_only(tmp_path):
         database.submit(lambda db: gate.wait(10))
         some = [database.submit(work) for work in (put("a"), fails, put("c"))]
         gate.set()
-        found = await asyncio.gather(
-            *(asyncio.wrap_future(f) for f in some), return_exceptions=True
-        )
+        found = await asyncio.gather(*(asyncio.wrap_future(f) for f in some), return_exceptions=True)
         assert [type(one) for one in found] == [str, ServiceError, str]
         assert await database.read(names) == ["a", "c"]
         database.close()

@@ -215,9 +215,7 @@ def test_a_failing_receiver_is_tried_again_at_growing_waits(tmp_path: Path) -> N
     assert receiver.ids == ["a"] * 4
 
 
-def test_after_so_many_tries_a_note_is_a_dead_letter_until_it_is_redelivered(
-    tmp_path: Path,
-) -> None:
+def test_after_so_many_tries_a_note_is_a_dead_letter_until_it_is_redelivered(tmp_path: Path) -> None:
     async def story(scene: Scene, receiver: Receiver) -> None:
         receiver.answer = lambda _: Reply(500)
         target = await scene.target(receiver.url)
@@ -361,9 +359,7 @@ def test_gone_switches_off_until_it_is_switched_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "waited"), [("120", 120.0), ("0", 5.0), ("99999999", 3600.0)])
-def test_a_receiver_that_asks_to_wait_is_left_alone_so_long(
-    tmp_path: Path, asked: str, waited: float
-) -> None:
+def test_a_receiver_that_asks_to_wait_is_left_alone_so_long(tmp_path: Path, asked: str, waited: float) -> None:
     async def story(scene: Scene, receiver: Receiver) -> None:
         receiver.answer = lambda _: Reply(429, {"retry-after": asked})
         target = await scene.target(receiver.url)
@@ -406,9 +402,7 @@ def test_a_throttled_receiver_loses_nothing(tmp_path: Path) -> None:
 def test_a_redirect_and_a_hang_are_failures_with_their_reasons(tmp_path: Path) -> None:
     async def story(scene: Scene, receiver: Receiver) -> None:
         receiver.answer = lambda request: (
-            Reply(302, {"location": "http://127.0.0.1:1/"})
-            if request.path.endswith("/redirect")
-            else Reply(how="hang")
+            Reply(302, {"location": "http://127.0.0.1:1/"}) if request.path.endswith("/redirect") else Reply(how="hang")
         )
         redirect = await scene.target(receiver.url + "/redirect", subscription=1)
         hang = await scene.target(receiver.url + "/hang", subscription=2)
@@ -642,9 +636,7 @@ def test_a_target_that_is_removed_sends_nothing_more(tmp_path: Path) -> None:
         receiver.gate.set()
         await scene.rested()
         assert await scene.database.read(targets.list_target_states) == []
-        rows = await scene.database.read(
-            lambda db: db.execute("SELECT count(*) FROM deliveries").fetchone()[0]
-        )
+        rows = await scene.database.read(lambda db: db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
         assert rows == 0
 
     assert len(played(tmp_path, story).requests) <= 32

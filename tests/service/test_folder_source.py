@@ -42,9 +42,7 @@ def arrow_file(path: Path, rows: pa.Table, *, stream: bool = False) -> None:
 
 WRITERS = {
     "a.jsonl": lambda p: p.write_bytes(lines(1, 2, 3, 4, 5)),
-    "a.ndjson": lambda p: p.write_bytes(
-        b"\n" + lines(1, 2, 3) + b"\r\n \n" + lines(4, 5).rstrip()
-    ),
+    "a.ndjson": lambda p: p.write_bytes(b"\n" + lines(1, 2, 3) + b"\r\n \n" + lines(4, 5).rstrip()),
     "a.jsonl.gz": lambda p: p.write_bytes(gzip.compress(lines(1, 2, 3, 4, 5))),
     "a.json": lambda p: p.write_text(json.dumps([{"id": n} for n in range(1, 6)], indent=2)),
     "a.csv": lambda p: pa.csv.write_csv(table(1, 2, 3, 4, 5), p),
@@ -80,9 +78,7 @@ def test_a_file_is_read_on_from_any_row(tmp_path, name, position, most):
     path = tmp_path / name
     WRITERS[name](path)
     chunks = list(read_chunks(path, position, most))
-    assert [row for c in chunks for row in range(c.first, c.first + c.count)] == list(
-        range(position, 5)
-    )
+    assert [row for c in chunks for row in range(c.first, c.first + c.count)] == list(range(position, 5))
     assert all(0 < chunk.count <= most for chunk in chunks)
 
 

@@ -86,9 +86,7 @@ def test_whoever_publishes_to_a_full_disk_is_told_507(tmp_path):
                 headers = people["ann"].headers
                 health = await client.get("/api/v1/health", headers=headers)
                 assert health.json()["state"] == "intake stopped"  # before anybody published
-                refused = await client.post(
-                    "/api/v1/events", headers=headers, json=[point(1, 1, 0.0)]
-                )
+                refused = await client.post("/api/v1/events", headers=headers, json=[point(1, 1, 0.0)])
                 assert refused.status_code == 507
                 assert "the disk has" in refused.json()["detail"]
                 notes = await client.get("/api/v1/notifications?after=0", headers=headers)

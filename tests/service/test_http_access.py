@@ -45,9 +45,7 @@ ENDPOINTS = [
     Endpoint("GET", "/me", "any"),
     Endpoint("GET", "/stream", "read"),
     Endpoint("POST", "/subscriptions", "subscribe", json(text=HERE.format(id=5)), 201),
-    Endpoint(
-        "POST", "/subscriptions/bulk", "subscribe", json(items=[{"text": HERE.format(id=5)}])
-    ),
+    Endpoint("POST", "/subscriptions/bulk", "subscribe", json(items=[{"text": HERE.format(id=5)}])),
     Endpoint("GET", "/subscriptions", "read"),
     Endpoint("GET", "/subscriptions/{subscription}", "read"),
     Endpoint("PATCH", "/subscriptions/{subscription}", "subscribe", json(quiet=3)),
@@ -114,9 +112,7 @@ TOO_LITTLE = {
 
 async def ask(w: Web, endpoint: Endpoint, token: str | None, ids: Any) -> httpx2.Response:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    return await w.client.request(
-        endpoint.method, where(endpoint.at(**ids)), headers=headers, **endpoint.sent
-    )
+    return await w.client.request(endpoint.method, where(endpoint.at(**ids)), headers=headers, **endpoint.sent)
 
 
 async def furnished(w: Web) -> dict[str, Any]:
@@ -139,9 +135,7 @@ def endpoints_of(app: FastAPI) -> Iterator[tuple[str, str]]:
     def walk(routes: Any, prefix: str) -> Iterator[tuple[str, str]]:
         for route in routes:
             if hasattr(route, "original_router"):
-                yield from walk(
-                    route.original_router.routes, prefix + route.include_context.prefix
-                )
+                yield from walk(route.original_router.routes, prefix + route.include_context.prefix)
             else:
                 for method in route.methods - {"HEAD"}:
                     yield method, prefix + route.path
@@ -195,10 +189,7 @@ def test_nobody_is_answered_without_a_token_that_holds(tmp_path, kind: str):
     async def story():
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             ids = await furnished(w)
-            token = {
-                "nobody": None,
-                "unknown": "ens_" + "x" * 43,
-            }.get(kind)
+            token = {"nobody": None, "unknown": "ens_" + "x" * 43}.get(kind)
             if kind == "expired":
                 token = (await w.token("ann", "admin", age=1.0, at=time.time() - 10)).token
             elif kind == "revoked":
@@ -228,9 +219,7 @@ def test_too_little_scope_is_refused_by_every_endpoint(tmp_path):
     async def story():
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             ids = await furnished(w)
-            tokens = {
-                scope: (await w.token("ann", *less)).token for scope, less in TOO_LITTLE.items()
-            }
+            tokens = {scope: (await w.token("ann", *less)).token for scope, less in TOO_LITTLE.items()}
             before = (await w.ask("ann", "GET", f"/subscriptions/{ids['subscription']}")).json()
             for one in ENDPOINTS:
                 if one.scope not in tokens:
@@ -278,13 +267,7 @@ def test_lists_have_ones_own_things_only(tmp_path):
                 "ann", "POST", "/events", json=[point(5, 1, 0.0)],
                 headers={"producer": "gps", "sequence": "7"},
             )  # fmt: skip
-            for path in (
-                "/subscriptions",
-                "/events/bad",
-                "/positions",
-                "/notifications",
-                "/audit",
-            ):
+            for path in ("/subscriptions", "/events/bad", "/positions", "/notifications", "/audit"):
                 mine = (await w.ask("ann", "GET", path)).json()["items"]
                 theirs = (await w.ask("bob", "GET", path)).json()["items"]
                 assert mine, path
@@ -303,9 +286,7 @@ def test_the_names_of_two_users_do_not_clash(tmp_path):
         async with web(tmp_path) as w:
             sent = {"producer": "gps", "sequence": "1"}
             for who in ("ann", "bob"):
-                made = await w.ask(
-                    who, "POST", "/subscriptions", json={"text": HERE.format(id=1), "name": "x"}
-                )
+                made = await w.ask(who, "POST", "/subscriptions", json={"text": HERE.format(id=1), "name": "x"})
                 assert made.status_code == 201
                 body = {"name": "Yard", "text": REGION}
                 assert (await w.ask(who, "POST", "/regions", json=body)).status_code == 201
@@ -342,9 +323,7 @@ def test_an_administrator_sees_the_health_of_all_and_others_their_own(tmp_path):
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             await furnished(w)
             await w.ask("bob", "POST", "/subscriptions", json={"text": HERE.format(id=2)})
-            seen = {
-                who: (await w.ask(who, "GET", "/health")).json() for who in ("ann", "bob", "root")
-            }
+            seen = {who: (await w.ask(who, "GET", "/health")).json() for who in ("ann", "bob", "root")}
             assert [seen[who]["subscriptions"] for who in seen] == [1, 1, 2]
             assert "outbox" in seen["root"]
             assert "outbox" not in seen["ann"]
@@ -429,9 +408,7 @@ def test_an_open_service_is_not_for_other_machines(tmp_path):
     async def story():
         async with web(tmp_path, people=False) as w:
             transport = httpx2.ASGITransport(w.app, client=("10.0.0.7", 1))
-            async with httpx2.AsyncClient(
-                transport=transport, base_url="http://127.0.0.1:8765"
-            ) as client:
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as client:
                 assert (await client.get(f"{API}/me")).status_code == 403
 
     run(story)
@@ -461,9 +438,7 @@ def test_an_open_service_takes_changes_from_its_own_pages(tmp_path):
     async def story():
         async with web(tmp_path, people=False) as w:
             headers = {"origin": "http://127.0.0.1:8765", "sec-fetch-site": "same-origin"}
-            answer = await w.ask(
-                None, "POST", "/subscriptions", json={"text": HERE.format(id=1)}, headers=headers
-            )
+            answer = await w.ask(None, "POST", "/subscriptions", json={"text": HERE.format(id=1)}, headers=headers)
             assert answer.status_code == 201
 
     run(story)
@@ -491,10 +466,7 @@ def test_there_is_no_way_in_from_other_sites(tmp_path):
                 None,
                 "OPTIONS",
                 "/subscriptions",
-                headers={
-                    "origin": "https://evil.example",
-                    "access-control-request-method": "POST",
-                },
+                headers={"origin": "https://evil.example", "access-control-request-method": "POST"},
             )
             assert asked.status_code in (401, 405)
             assert not [name for name in asked.headers if name.startswith("access-control")]
@@ -521,11 +493,7 @@ def test_changes_are_in_the_audit_log(tmp_path):
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             ids = await furnished(w)
             before = (await w.ask("ann", "GET", "/audit?limit=1")).json()["items"][0]["id"]
-            changing = [
-                one
-                for one in ENDPOINTS
-                if one.scope == "subscribe" and one.path != "/regions/import"
-            ]
+            changing = [one for one in ENDPOINTS if one.scope == "subscribe" and one.path != "/regions/import"]
             for one in changing:
                 answer = await ask(w, one, w.people["ann"].token, ids)
                 assert answer.status_code == one.status

@@ -196,8 +196,7 @@ def test_requests_with_events_that_wait_are_counted(tmp_path):
                 await go_on.wait()
 
             held = [
-                asyncio.create_task(w.ask("ann", "POST", "/events", content=slow(), headers=LINES))
-                for _ in range(2)
+                asyncio.create_task(w.ask("ann", "POST", "/events", content=slow(), headers=LINES)) for _ in range(2)
             ]
             await asyncio.sleep(0.1)
             over(await w.ask("bob", "POST", "/events", json=[point(2, 1, 0.0)]), 429, "waiting")
@@ -220,10 +219,7 @@ def test_questions_about_stored_events_wait_their_turn(tmp_path):
                 return []
 
             w.service.track = slow  # type: ignore[method-assign,assignment]
-            asked = [
-                asyncio.create_task(w.ask("ann", "GET", "/objects/1/track"))
-                for _ in range(MAX_PER_USER)
-            ]
+            asked = [asyncio.create_task(w.ask("ann", "GET", "/objects/1/track")) for _ in range(MAX_PER_USER)]
             await asyncio.sleep(0.1)
             assert running == MAX_RUNNING
             over(await w.ask("ann", "GET", "/objects/1/track"), 429, "turns")
@@ -454,9 +450,7 @@ def test_events_come_as_lines_as_json_and_as_arrow(tmp_path):
                 await w.ask("ann", "POST", "/events", content=lines, headers=LINES),
                 await w.ask("ann", "POST", "/events", json=point(3, 1, 0.0)),
                 await w.ask("ann", "POST", "/events", json=[point(4, 1, 0.0)]),
-                await w.ask(
-                    "ann", "POST", "/events", content=arrow(point(5, 1, 0.0)), headers=ARROW
-                ),
+                await w.ask("ann", "POST", "/events", content=arrow(point(5, 1, 0.0)), headers=ARROW),
             ]
             assert [one.json()["accepted"] for one in asked] == [2, 1, 1, 1]
             notes = (await w.ask("ann", "GET", "/notifications")).json()["items"]
@@ -485,9 +479,7 @@ def test_what_cannot_be_read_as_events_is_refused(tmp_path):
                 {"producer": "a", "sequence": "-1"},
                 {"producer": "a", "sequence": "x"},
             ):
-                answer = await w.ask(
-                    "ann", "POST", "/events", json=[point(1, 1, 0.0)], headers=headers
-                )
+                answer = await w.ask("ann", "POST", "/events", json=[point(1, 1, 0.0)], headers=headers)
                 assert answer.status_code == 422, headers
 
     run(story)
@@ -496,9 +488,7 @@ def test_what_cannot_be_read_as_events_is_refused(tmp_path):
 def test_bad_events_are_put_aside_and_shown(tmp_path):
     async def story():
         async with web(tmp_path) as w:
-            lines = "\n".join(
-                ["{nonsense", "7", '{"t": "x", "id": 1}', json.dumps(point(1, 1, 0))]
-            )
+            lines = "\n".join(["{nonsense", "7", '{"t": "x", "id": 1}', json.dumps(point(1, 1, 0))])
             sent = {**LINES, "producer": "gps", "sequence": "10"}
             done = (await w.ask("ann", "POST", "/events", content=lines, headers=sent)).json()
             assert (done["accepted"], done["bad"]) == (1, 3)
@@ -534,10 +524,7 @@ def test_regions_come_as_texts_and_as_geojson(tmp_path):
             circle = {"name": "C", "text": "circle(1 2,3)"}
             made = (await w.ask("ann", "POST", "/regions", json=circle)).json()
             assert (made["text"], made["radius"]) == ("CIRCLE (1 2, 3)", 3.0)
-            two = {
-                "type": "MultiPolygon",
-                "coordinates": [[ring], [[[9, 9], [9, 8], [8, 8], [9, 9]]]],
-            }
+            two = {"type": "MultiPolygon", "coordinates": [[ring], [[[9, 9], [9, 8], [8, 8], [9, 9]]]]}
             body = {"name": "D", "geojson": two}
             assert (await w.ask("ann", "POST", "/regions", json=body)).json()["corners"] == 6
             text = "@(A)(ARITH:id = 1) || @(Own)(ARITH:id = 2)"
@@ -671,9 +658,7 @@ def test_metrics_of_very_many_subscriptions_are_cut(tmp_path, monkeypatch):
             for n in range(5):
                 body = {"text": HERE.format(id=n)}
                 ids.append((await w.ask("ann", "POST", "/subscriptions", json=body)).json()["id"])
-            await w.service.do(
-                lambda db: increment_all(db, [(id, "late", 100 + n) for n, id in enumerate(ids)])
-            )
+            await w.service.do(lambda db: increment_all(db, [(id, "late", 100 + n) for n, id in enumerate(ids)]))
             text = (await w.ask("root", "GET", "/metrics#")).text
             assert "# 2 subscriptions with lower values are omitted" in text
             shown = [id for id in ids if f'_late_total{{subscription="{id}"' in text]

@@ -51,11 +51,7 @@ def test_a_region_that_is_missing_or_wrong_is_told(tmp_path):
             body["regions"] = {"Depto": "POLYGON ((0 0, 1 1))"}
             told(await w.ask("ann", "POST", "/check", json=body), 422, "query")
             bow = "POLYGON ((0 0, 4 4, 4 0, 0 4, 0 0))"
-            said = told(
-                await w.ask("ann", "POST", "/regions", json={"name": "Bow", "text": bow}),
-                422,
-                "query",
-            )
+            said = told(await w.ask("ann", "POST", "/regions", json={"name": "Bow", "text": bow}), 422, "query")
             assert "Bow" in said["detail"]
 
     run(story)
@@ -74,12 +70,7 @@ def test_no_file_of_the_server_is_read_for_a_subscription(tmp_path, text: str):
         async with web(tmp_path) as w:
             made = await w.ask("ann", "POST", "/subscriptions", json={"text": HERE.format(id=1)})
             own = f"/subscriptions/{made.json()['id']}"
-            for method, path in (
-                ("POST", "/check"),
-                ("POST", "/trial"),
-                ("POST", "/subscriptions"),
-                ("PATCH", own),
-            ):
+            for method, path in (("POST", "/check"), ("POST", "/trial"), ("POST", "/subscriptions"), ("PATCH", own)):
                 for language in (None, "patterns", "opsl"):
                     body = {"text": text, **({"language": language} if language else {})}
                     found = told(await w.ask("ann", method, path, json=body), 422, "query")
@@ -224,11 +215,7 @@ async def broken(w: Web, error: Exception) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        RuntimeError("the password is hunter2"),
-        StateError("/var/lib/secret.db cannot be read"),
-        KeyError("hunter2"),
-    ],
+    [RuntimeError("the password is hunter2"), StateError("/var/lib/secret.db cannot be read"), KeyError("hunter2")],
 )
 def test_what_nobody_foresaw_is_told_by_a_number_that_is_in_the_log(tmp_path, caplog, error):
     async def story():
@@ -276,9 +263,7 @@ def test_every_answer_has_the_headers_that_keep_browsers_safe(tmp_path):
             ]
             for answer in asked:
                 policy = answer.headers["content-security-policy"]
-                parts = dict(
-                    part.strip().partition(" ")[::2] for part in policy.split(";") if part.strip()
-                )
+                parts = dict(part.strip().partition(" ")[::2] for part in policy.split(";") if part.strip())
                 assert parts["default-src"] == "'none'"
                 assert parts["script-src"] == parts["style-src"] == "'self'"
                 assert parts["frame-ancestors"] == parts["base-uri"] == "'none'"

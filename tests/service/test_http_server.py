@@ -306,16 +306,12 @@ def begun(address: str, headers: dict[str, str], body: bytes) -> socket.socket:
     return found
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_streams_finishes_requests_and_closes_the_service(tmp_path, number):
     path = tmp_path / "a.db"
     body = json.dumps([point(1, 1, 0.0)]).encode()
     with process(path) as (running, address, headers):
-        httpx2.post(
-            f"{address}{API}/subscriptions", json={"text": HERE.format(id=1)}, headers=headers
-        )
+        httpx2.post(f"{address}{API}/subscriptions", json={"text": HERE.format(id=1)}, headers=headers)
         with (
             begun(address, headers, body) as request,
             httpx2.Client(base_url=address, timeout=30) as client,
@@ -341,9 +337,7 @@ def test_a_signal_ends_streams_finishes_requests_and_closes_the_service(tmp_path
 def test_the_second_signal_leaves_at_once_and_loses_nothing(tmp_path):
     path = tmp_path / "a.db"
     with process(path) as (running, address, headers):
-        done = httpx2.post(
-            f"{address}{API}/events", json=[point(1, 1, 0.0)], headers=headers
-        ).json()
+        done = httpx2.post(f"{address}{API}/events", json=[point(1, 1, 0.0)], headers=headers).json()
         assert done["accepted"] == 1
         with begun(address, headers, b"[]"):
             running.send_signal(signal.SIGINT)

@@ -90,9 +90,7 @@ def test_over_https_the_cookie_is_for_https_only(tmp_path):
     signed_in(story, tmp_path, base="https://ensue.example")
 
 
-@pytest.mark.parametrize(
-    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "x", "", "/a\nb"]
-)
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "x", "", "/a\nb"])
 def test_signing_in_leads_to_no_other_site(tmp_path, path: str):
     assert sanitize_path(path) == "/"
 
@@ -139,9 +137,7 @@ def test_the_token_of_one_session_is_not_that_of_another(tmp_path):
         theirs = await browser.csrf()
         await browser.sign_in(w.people["ann"].token)
         headers = {**browser.same, "x-csrf-token": theirs}
-        answer = await browser.client.post(
-            f"{API}/subscriptions", json={"text": HERE.format(id=1)}, headers=headers
-        )
+        answer = await browser.client.post(f"{API}/subscriptions", json={"text": HERE.format(id=1)}, headers=headers)
         assert answer.status_code == 403
 
     signed_in(story, tmp_path)
@@ -205,9 +201,7 @@ def test_an_open_service_needs_no_signing_in(tmp_path):
 
 def test_sessions_do_not_hinder_each_other(tmp_path):
     async def story(w, browser):
-        answers = await asyncio.gather(
-            *(browser.sign_in(w.people[who].token) for who in ("ann", "bob") * 5)
-        )
+        answers = await asyncio.gather(*(browser.sign_in(w.people[who].token) for who in ("ann", "bob") * 5))
         cookies = [one.headers["set-cookie"].partition(";")[0] for one in answers]
         assert len(set(cookies)) == 10
         browser.client.cookies.clear()

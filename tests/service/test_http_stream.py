@@ -135,9 +135,7 @@ def test_a_stream_is_of_ones_own_notes_or_of_one_subscription(tmp_path):
                     assert {json.loads(one.data)["subscription"] for one in events} == wanted
             async with httpx2.AsyncClient(base_url=s.address) as client:
                 path = f"{API}/notifications/stream"
-                foreign = await client.get(
-                    path, headers=bob.headers, params={"subscription": first}
-                )
+                foreign = await client.get(path, headers=bob.headers, params={"subscription": first})
                 assert foreign.status_code == 404
                 for params in ({"after": "x"}, {"subscription": "1.5"}, {"after": "-1"}):
                     odd = await client.get(path, headers=bob.headers, params=params)
@@ -171,10 +169,7 @@ def test_a_user_has_so_many_connections(tmp_path):
 
         async def story():
             ann = s.people["ann"]
-            async with (
-                listening(s.address, ann),
-                httpx2.AsyncClient(base_url=s.address) as client,
-            ):
+            async with listening(s.address, ann), httpx2.AsyncClient(base_url=s.address) as client:
                 refused = await client.get(f"{API}/notifications/stream", headers=ann.headers)
                 assert refused.status_code == 429
                 assert refused.json()["limit"] == "connections_per_user"
@@ -197,10 +192,7 @@ def test_a_stream_ends_when_its_token_is_revoked(tmp_path):
 
         async def story():
             ann, root = s.people["ann"], s.people["root"]
-            async with (
-                listening(s.address, ann) as stream,
-                httpx2.AsyncClient(base_url=s.address) as client,
-            ):
+            async with listening(s.address, ann) as stream, httpx2.AsyncClient(base_url=s.address) as client:
                 path = f"{API}/tokens/{ann.token_id}"
                 assert (await client.delete(path, headers=root.headers)).status_code == 204
                 assert await stream.to_the_end() == []
@@ -247,14 +239,7 @@ def test_a_client_that_does_not_read_is_cut_and_comes_back(tmp_path):
             def add(db):
                 body = b'{"kind":"match","subscription":%d,"wide":"%b"}' % (id, wide.encode())
                 rows = [
-                    (
-                        id,
-                        s.people["ann"].id,
-                        "match",
-                        f"m{outbox.get_newest_number(db)}-{n}",
-                        1.0,
-                        body,
-                    )
+                    (id, s.people["ann"].id, "match", f"m{outbox.get_newest_number(db)}-{n}", 1.0, body)
                     for n in range(count)
                 ]
                 return outbox.add_notifications(db, rows)

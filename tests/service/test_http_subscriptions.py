@@ -108,9 +108,7 @@ def test_quotas_hold_for_each_of_many(tmp_path):
             none = await w.ask("ann", "POST", "/subscriptions/bulk", json={"items": []})
             assert (none.json()["made"], none.json()["items"]) == (0, [])
             many = {"items": [{"text": HERE.format(id=1)}] * 1_001}
-            assert (
-                await w.ask("ann", "POST", "/subscriptions/bulk", json=many)
-            ).status_code == 422
+            assert (await w.ask("ann", "POST", "/subscriptions/bulk", json=many)).status_code == 422
 
     run(story)
 
@@ -174,10 +172,7 @@ def test_what_a_user_has_is_counted_as_it_changes(tmp_path):
             await s.cancel(made[0].id, user=user)
             await s.pause(made[1].id, user=user)
             await s.change(made[2].id, text=HERE.format(id=3), user=user)
-            counted = (
-                "SELECT count(*), sum(corners) FROM subscriptions WHERE user = ? "
-                "AND state <> 'ended'"
-            )
+            counted = "SELECT count(*), sum(corners) FROM subscriptions WHERE user = ? AND state <> 'ended'"
             found = await s.look(lambda db: tuple(db.execute(counted, (user,)).fetchone()))
             assert found == await s.look(lambda db: store.get_usage(db, user))
             assert found[0] == 201
@@ -230,9 +225,7 @@ def test_a_template_is_filled_in_opened_and_edited(tmp_path):
             enters = next(one for one in items if one["name"] == "enters")
             assert {"region", "within"} <= {one["name"] for one in enters["parameters"]}
             values = {"region": "Depot", "within": 60}
-            filled = (
-                await w.ask("ann", "POST", "/templates/enters", json={"values": values})
-            ).json()
+            filled = (await w.ask("ann", "POST", "/templates/enters", json={"values": values})).json()
             body = {"template": "enters", "values": values}
             made = (await w.ask("ann", "POST", "/subscriptions", json=body)).json()
             assert (made["text"], made["template"]) == (filled["text"], "enters")
@@ -267,10 +260,7 @@ def test_repeats_at_the_same_time_make_one_subscription(tmp_path):
         async with web(tmp_path) as w:
             body, key = {"text": HERE.format(id=1)}, {"idempotency-key": "a1"}
             answers = await asyncio.gather(
-                *(
-                    w.ask("ann", "POST", "/subscriptions", json=body, headers=key)
-                    for _ in range(20)
-                )
+                *(w.ask("ann", "POST", "/subscriptions", json=body, headers=key) for _ in range(20))
             )
             assert {one.status_code for one in answers} == {201}
             assert len({one.json()["id"] for one in answers}) == 1
@@ -324,9 +314,7 @@ def test_a_key_has_a_length(tmp_path):
 def test_notes_are_asked_for_behind_a_number(tmp_path):
     async def story():
         async with web(tmp_path) as w:
-            made = (
-                await w.ask("ann", "POST", "/subscriptions", json={"text": HERE.format(id=1)})
-            ).json()
+            made = (await w.ask("ann", "POST", "/subscriptions", json={"text": HERE.format(id=1)})).json()
             await w.ask("bob", "POST", "/subscriptions", json={"text": HERE.format(id=1)})
             await w.ask("ann", "POST", "/events", json=[point(n, 1, 0.0) for n in range(1, 6)])
             seen, after = [], 0
@@ -406,22 +394,13 @@ def test_a_secret_is_shown_when_it_is_made_and_never_again(tmp_path):
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             hook = {"kind": "webhook", "config": {**HOOK["config"], "headers": {"x-key": "k3y"}}}
             made = (
-                await w.ask(
-                    "ann",
-                    "POST",
-                    "/subscriptions",
-                    json={"text": HERE.format(id=1), "targets": [hook]},
-                )
+                await w.ask("ann", "POST", "/subscriptions", json={"text": HERE.format(id=1), "targets": [hook]})
             ).json()
             (target,) = made["targets"]
             assert target["secret"].startswith("whsec_")
-            added = (
-                await w.ask("ann", "POST", f"/subscriptions/{made['id']}/targets", json=HOOK)
-            ).json()
+            added = (await w.ask("ann", "POST", f"/subscriptions/{made['id']}/targets", json=HOOK)).json()
             assert added["secret"] not in (None, target["secret"])
-            rotated = (
-                await w.ask("ann", "POST", f"/targets/{target['id']}/rotate", json={"keep": 60})
-            ).json()
+            rotated = (await w.ask("ann", "POST", f"/targets/{target['id']}/rotate", json={"keep": 60})).json()
             assert rotated["secret"] not in (added["secret"], target["secret"])
             secrets = [one["secret"] for one in (target, added, rotated)]
             for path in (
@@ -441,12 +420,7 @@ def test_a_target_is_switched_off_on_and_removed(tmp_path):
     async def story():
         async with web(tmp_path, limits=LOCAL_HOOKS) as w:
             made = (
-                await w.ask(
-                    "ann",
-                    "POST",
-                    "/subscriptions",
-                    json={"text": HERE.format(id=1), "targets": [HOOK]},
-                )
+                await w.ask("ann", "POST", "/subscriptions", json={"text": HERE.format(id=1), "targets": [HOOK]})
             ).json()
             own = f"/targets/{made['targets'][0]['id']}"
             off = (await w.ask("ann", "POST", f"{own}/off")).json()
@@ -467,13 +441,9 @@ def test_a_target_is_switched_off_on_and_removed(tmp_path):
 def test_only_webhooks_have_secrets(tmp_path):
     async def story():
         async with web(tmp_path) as w:
-            made = (
-                await w.ask("root", "POST", "/subscriptions", json={"text": HERE.format(id=1)})
-            ).json()
+            made = (await w.ask("root", "POST", "/subscriptions", json={"text": HERE.format(id=1)})).json()
             kafka = {"kind": "kafka", "config": {"servers": "127.0.0.1:9", "topic": "t"}}
-            target = (
-                await w.ask("root", "POST", f"/subscriptions/{made['id']}/targets", json=kafka)
-            ).json()
+            target = (await w.ask("root", "POST", f"/subscriptions/{made['id']}/targets", json=kafka)).json()
             assert target.get("secret") is None
             refused = await w.ask("root", "POST", f"/targets/{target['id']}/rotate", json={})
             assert refused.status_code == 409
@@ -481,9 +451,7 @@ def test_only_webhooks_have_secrets(tmp_path):
     run(story)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1/x", "http://10.0.0.1/x", "http://[::1]/x", "file:///etc/passwd"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1/x", "http://10.0.0.1/x", "http://[::1]/x", "file:///etc/passwd"])
 def test_webhooks_to_private_addresses_are_refused(tmp_path, url: str):
     async def story():
         async with web(tmp_path) as w:

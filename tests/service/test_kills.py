@@ -20,31 +20,9 @@ import pytest
 from brokers import kafka, mosquitto, nats
 from ensue.service.database import Database
 from support.brokers import kafka_broker, until
-from support.followers import (
-    Inbox,
-    Read,
-    follow,
-    identity,
-    kafka_notes,
-    mqtt_notes,
-    nats_notes,
-    pull,
-    webhook,
-)
+from support.followers import Inbox, Read, follow, identity, kafka_notes, mqtt_notes, nats_notes, pull, webhook
 from support.lives import PATIENCE, STATEMENTS, Lives, deaths
-from support.planting import (
-    STREAM,
-    TEXTS,
-    Field,
-    Files,
-    Mqtt,
-    Posts,
-    Way,
-    kafka_way,
-    mqtt_way,
-    nats_way,
-    texts_of,
-)
+from support.planting import STREAM, TEXTS, Field, Files, Mqtt, Posts, Way, kafka_way, mqtt_way, nats_way, texts_of
 from support.receivers import Receiver, Reply
 from support.services import HERE, point, run, service
 
@@ -83,9 +61,7 @@ class Scene:
         form = {"name": key, "text": text, "targets": self.targets}
         request = {"json": form, "headers": {"Idempotency-Key": key}}
         times = 2 if self.chance.random() < 0.2 else 1
-        made = await asyncio.gather(
-            *(self.lives.ask("POST", "/subscriptions", **request) for _ in range(times))
-        )
+        made = await asyncio.gather(*(self.lives.ask("POST", "/subscriptions", **request) for _ in range(times)))
         assert len({one["id"] for one in made}) == 1
         assert len(made[0]["targets"]) == len(self.targets)
         return int(made[0]["id"])
@@ -163,9 +139,7 @@ class Scene:
 
     def bodies(self, subscription: int | None) -> list[dict[str, Any]]:
         """What matches of a subscription say."""
-        rows = self.rows(
-            "SELECT body FROM outbox WHERE kind = 'match' AND subscription = ?", subscription
-        )
+        rows = self.rows("SELECT body FROM outbox WHERE kind = 'match' AND subscription = ?", subscription)
         return [json.loads(body) for (body,) in rows]
 
     def counters(self) -> dict[str, int]:
@@ -174,9 +148,7 @@ class Scene:
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """What the file has."""
-        with closing(
-            sqlite3.connect(f"file:{self.folder / 'service.db'}?mode=ro", uri=True)
-        ) as db:
+        with closing(sqlite3.connect(f"file:{self.folder / 'service.db'}?mode=ro", uri=True)) as db:
             return db.execute(query, values).fetchall()
 
 
@@ -192,10 +164,7 @@ async def survive(scene: Scene, kills: int, longest: float, rounds: int, each: i
 
     async with asyncio.TaskGroup() as group:
         killing = group.create_task(be_killed())
-        following = [
-            group.create_task(follow(lives, scene.sse)),
-            group.create_task(pull(lives, scene.pulled, chance)),
-        ]
+        following = [group.create_task(follow(lives, scene.sse)), group.create_task(pull(lives, scene.pulled, chance))]
         await scene.settle(texts_of(scene.ways))
         following.append(group.create_task(follow(lives, scene.narrow, min(scene.steady))))
         changing = group.create_task(scene.change())
@@ -255,11 +224,7 @@ def judge_unnumbered(scene: Scene, planted: Field) -> None:
 
 
 def say(
-    scene: Scene,
-    planted: Field,
-    outbox: Mapping[str, Any],
-    matches: Mapping[str, int],
-    wanted: Mapping[int, set[str]],
+    scene: Scene, planted: Field, outbox: Mapping[str, Any], matches: Mapping[str, int], wanted: Mapping[int, set[str]]
 ) -> None:
     """The figures of a run."""
     lives, inboxes = scene.lives, [scene.sse, scene.pulled, *scene.sinks.values()]
@@ -309,9 +274,7 @@ async def whole_scene(folder: Path, seed: int) -> AsyncIterator[Scene]:
         to_mqtt = await enter(mqtt_notes(mqtt, sinks["MQTT"]))
         sources = [way.source for way in (files, by_kafka, by_nats, by_mqtt)]
         lives = await enter(Lives(folder, **STREAM, limits=LIMITS, sources=sources))
-        posts = [
-            Posts(lives, name, (k, k + 1, k + 2), chance) for name, k in (("p", 11), ("q", 61))
-        ]
+        posts = [Posts(lives, name, (k, k + 1, k + 2), chance) for name, k in (("p", 11), ("q", 61))]
         yield Scene(
             folder, chance, lives, [*posts, files, by_kafka, by_nats, by_mqtt],
             [to_webhook, to_kafka, to_nats, to_mqtt], sinks,
@@ -411,9 +374,7 @@ def test_the_points_of_death_are_on_the_way_of_a_service(tmp_path, monkeypatch):
         failing = Receiver(lambda request: Reply(500))
         async with failing, service(tmp_path / "a.db", limits=LIMITS) as s:
             await s.subscribe(
-                HERE.format(id=1),
-                targets=[{"kind": "webhook", "url": failing.url}],
-                idempotency_key="key",
+                HERE.format(id=1), targets=[{"kind": "webhook", "url": failing.url}], idempotency_key="key"
             )
             await s.publish(point(1, 1, 0.0), producer="p", sequence=0)
             await s.dispatcher.rested()

@@ -26,9 +26,7 @@ async def publish_as_a_gate(w, body, **headers):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "reason"),
-    [(BAD_LINE, 200, "id"), ("[1", 200, "not JSON")],
-    ids=["a value", "a line"],
+    ("body", "status", "reason"), [(BAD_LINE, 200, "id"), ("[1", 200, "not JSON")], ids=["a value", "a line"]
 )
 def test_an_administrator_sees_bad_events_of_all_producers(tmp_path, body, status, reason):
     async def story():
@@ -52,9 +50,7 @@ def test_a_body_that_is_refused_as_a_whole_is_seen_too(tmp_path):
             made = await w.token("bob", "publish")
             headers = {"authorization": f"Bearer {made.token}"}
             for kind in ("application/json", "application/vnd.apache.arrow.stream"):
-                answer = await w.client.post(
-                    "/api/v1/events", content="{{", headers={**headers, "content-type": kind}
-                )
+                answer = await w.client.post("/api/v1/events", content="{{", headers={**headers, "content-type": kind})
                 assert answer.status_code == 422
             found = (await w.ask("root", "GET", "/events/bad")).json()["items"]
             assert [(one["user"], one["event"]) for one in found] == [("bob", "{{")] * 2
@@ -112,9 +108,7 @@ def test_the_health_page_shows_what_is_wrong(tmp_path):
             await s.publish(BAD_LINE)
             app = make_app(s, console=add_pages)
             transport = httpx2.ASGITransport(app, client=("127.0.0.1", 50_000))
-            async with httpx2.AsyncClient(
-                transport=transport, base_url="http://127.0.0.1:8765"
-            ) as client:
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as client:
                 page = (await client.get("/status")).text
                 assert "1 events were rejected in the last hour" in page
                 assert "local" in page.partition('id="bad-events"')[2]

@@ -26,8 +26,7 @@ def a_story(seed):
     t, sequence, made, steps = 0, 0, 0, []
     for _ in range(40):
         kind = chance.choices(
-            ["publish", "subscribe", "cancel", "pause", "resume", "change", "crash", "house"],
-            [10, 3, 1, 1, 1, 1, 3, 1],
+            ["publish", "subscribe", "cancel", "pause", "resume", "change", "crash", "house"], [10, 3, 1, 1, 1, 1, 3, 1]
         )[0]
         if kind == "publish":
             events = []
@@ -225,9 +224,7 @@ def test_notes_that_go_before_they_were_delivered_are_counted(tmp_path):
         limits = {"allow": ("127.0.0.0/8",)}
         async with service(tmp_path / "a.db", limits=limits) as s:
             url = {"url": "http://127.0.0.1:9/nobody-listens"}
-            made = await s.subscribe(
-                HERE.format(id=1), targets=[{"kind": "webhook", "config": url}]
-            )
+            made = await s.subscribe(HERE.format(id=1), targets=[{"kind": "webhook", "config": url}])
             await s.publish([point(t, 1, 0.0) for t in range(50)])
             await s.do(lambda db: prune_notifications(db, s.core.clock() + 1))
             counts = await s.look(lambda db: read_counters(db, made.id))

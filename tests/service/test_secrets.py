@@ -62,9 +62,7 @@ def test_no_secret_is_in_the_files_as_it_is(tmp_path):
             target = {"kind": "webhook", "config": {k: HOOK[k] for k in ("url", "headers")}}
             body = {"text": HERE.format(id=1), "targets": [target]}
             first, again = [
-                await w.ask(
-                    "ann", "POST", "/subscriptions", json=body, headers={"idempotency-key": "k"}
-                )
+                await w.ask("ann", "POST", "/subscriptions", json=body, headers={"idempotency-key": "k"})
                 for _ in range(2)
             ]
             secret = first.json()["targets"][0]["secret"]

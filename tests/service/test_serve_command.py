@@ -27,9 +27,7 @@ def started(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
     return process, found[0]
 
 
-def asked(
-    url: str, body: dict[str, object] | None = None, token: str | None = None
-) -> dict[str, object]:
+def asked(url: str, body: dict[str, object] | None = None, token: str | None = None) -> dict[str, object]:
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"}
     headers |= {} if token is None else {"authorization": f"Bearer {token}"}

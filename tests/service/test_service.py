@@ -117,9 +117,7 @@ def test_bad_events_are_put_aside_and_the_others_count(tmp_path):
             assert (came.accepted, came.bad) == (2, 5)
             again = await s.publish(body, producer="p", sequence=0)
             assert (again.accepted, again.bad, again.repeated) == (0, 0, 7)
-            rows = await s.look(
-                lambda db: db.execute("SELECT reason, event FROM bad_events").fetchall()
-            )
+            rows = await s.look(lambda db: db.execute("SELECT reason, event FROM bad_events").fetchall())
             reasons = " / ".join(row["reason"] for row in rows)
             for part in ("not JSON:", "not a JSON object", "t='soon'", "'nme'", "no usable time"):
                 assert part in reasons
@@ -134,16 +132,13 @@ def test_late_events_are_counted_also_for_the_subscriptions_they_would_have_matt
             one = await s.subscribe(HERE.format(id=1))
             two = await s.subscribe(LEFT.format(id=2))
             pattern = await s.subscribe(
-                "PATTERN SEQ(Any a, Any b) WHERE a.id = 1 AND b.id = 1 WITHIN 10",
-                language="patterns",
+                "PATTERN SEQ(Any a, Any b) WHERE a.id = 1 AND b.id = 1 WITHIN 10", language="patterns"
             )
             await s.publish([point(100, 3, 0.0)])
             came = await s.publish([point(96, 1, 0.0), point(1, 1, 0.0), point(2, 2, 0.0)])
             assert (came.accepted, came.late) == (1, 2)
             found = {
-                sub.id: (await s.look(lambda db, sub=sub: read_counters(db, sub.id))).get(
-                    "late", 0
-                )
+                sub.id: (await s.look(lambda db, sub=sub: read_counters(db, sub.id))).get("late", 0)
                 for sub in (one, two, pattern)
             }
             assert found == {one.id: 1, two.id: 1, pattern.id: 1}
@@ -168,11 +163,7 @@ def test_publishers_at_a_time_get_their_own_answers(tmp_path):
 
 @pytest.mark.parametrize(
     ("events", "says"),
-    [
-        (pa.table({"t": [1]}), "no column 'id'"),
-        (pa.table({"q": [1]}), "no column 'q'"),
-        (b"ARROW1", "not JSON"),
-    ],
+    [(pa.table({"t": [1]}), "no column 'id'"), (pa.table({"q": [1]}), "no column 'q'"), (b"ARROW1", "not JSON")],
 )
 def test_a_table_that_does_not_fit_is_refused_as_a_whole(tmp_path, events, says):
     async def story():
@@ -190,9 +181,7 @@ def test_a_table_that_does_not_fit_is_refused_as_a_whole(tmp_path, events, says)
 
 def test_timestamps_come_as_texts_in_json(tmp_path):
     async def story():
-        made = Service(
-            tmp_path / "a.db", schema={"ts": pa.timestamp("us", "UTC"), "id": "string"}, time="ts"
-        )
+        made = Service(tmp_path / "a.db", schema={"ts": pa.timestamp("us", "UTC"), "id": "string"}, time="ts")
         async with made as s:
             await s.subscribe("(STRING:id = 'a')")
             lines = ['{"ts": "2026-03-01T10:00:00Z", "id": "a"}',
@@ -229,9 +218,7 @@ def test_without_room_on_the_disk_events_are_refused_and_notes_still_go_out(tmp_
             assert (await s.health())["events"] == 0
             assert (await s.health())["state"] == "intake stopped"
             made = await s.subscribe(HERE.format(id=1))
-            assert [n.kind for n in await s.list_notifications(subscription=made.id)] == [
-                "started"
-            ]
+            assert [n.kind for n in await s.list_notifications(subscription=made.id)] == ["started"]
 
     run(story)
 
@@ -298,9 +285,7 @@ def test_pause_resume_change_and_cancel_are_told(tmp_path):
             ended = await s.cancel(made.id)
             assert (ended.state, ended.reason) == ("ended", "cancelled")
             await s.publish(point(5, 7, 0.0))
-            told = [
-                (n.kind, n.content.get("reason"), n.content["name"]) for n in await all_notes(s)
-            ]
+            told = [(n.kind, n.content.get("reason"), n.content["name"]) for n in await all_notes(s)]
             assert told == [
                 ("started", None, "one"),
                 ("ended", "paused", "one"),

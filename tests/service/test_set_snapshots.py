@@ -148,8 +148,7 @@ def test_a_snapshot_of_another_file_is_not_read(tmp_path, compiled):
 
     async def texts(s: Service, far: int) -> None:
         await s.subscribe_all(
-            {"text": f"=|(@(Depot)(A); 60)(DIST(Depot; >; {far})(A)), A = (ARITH:id = {n})"}
-            for n in range(COUNT)
+            {"text": f"=|(@(Depot)(A); 60)(DIST(Depot; >; {far})(A)), A = (ARITH:id = {n})"} for n in range(COUNT)
         )
         await s.publish([point(n, n, 5.0) for n in range(COUNT)])
 

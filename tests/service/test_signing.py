@@ -56,9 +56,7 @@ def test_a_second_rotation_ends_the_secret_before_the_last() -> None:
 
 def test_a_rotation_in_haste_keeps_nothing() -> None:
     fresh = new_secret()
-    assert rotate_secrets([SigningSecret(new_secret())], fresh, 100.0, keep=0.0) == (
-        SigningSecret(fresh),
-    )
+    assert rotate_secrets([SigningSecret(new_secret())], fresh, 100.0, keep=0.0) == (SigningSecret(fresh),)
 
 
 def test_secrets_are_stored_and_read_again() -> None:

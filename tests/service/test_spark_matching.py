@@ -112,9 +112,7 @@ async def told(s):
     """The notes of each subscription, in order; without when and under which number."""
     found = defaultdict(list)
     for note in await all_notes(s):
-        found[note.subscription, note.kind == "match"].append(
-            {k: v for k, v in note.content.items() if k != "at"}
-        )
+        found[note.subscription, note.kind == "match"].append({k: v for k, v in note.content.items() if k != "at"})
     return dict(found)
 
 
@@ -131,9 +129,7 @@ def in_process(path, done, **columns):
 
 
 @pytest.mark.parametrize("watermark", [None, 0, 6])
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
 def test_the_same_notes_as_in_process(tmp_path, quick, seed, watermark):
     done = script(seed, ordered=watermark is None)
     expected = in_process(tmp_path / "a.db", done, watermark=watermark)
@@ -188,9 +184,7 @@ def test_a_micro_batch_that_is_repeated_changes_nothing(tmp_path):
             for piece in range(0, len(done), 6):
                 await play(s, done[piece : piece + 6])
                 await answered(s)
-            doubled = (await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))).get(
-                "doubled", 0
-            )
+            doubled = (await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))).get("doubled", 0)
             return await told(s), doubled
 
     assert run(story) == (expected, 0)
@@ -259,9 +253,7 @@ class Kills:
             raise Killed
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))])
 def test_a_kill_at_any_point_loses_and_doubles_nothing(tmp_path, monkeypatch, seed):
     done = script(seed + 20, steps=80, ordered=False)
     expected = in_process(tmp_path / "a.db", done, watermark=3)
@@ -281,9 +273,7 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(tmp_path, monkeypatch, se
             if not pump.alive:
                 s.core.matching._pump = None  # nobody is left to close anything
                 return None
-            doubled = (await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))).get(
-                "doubled", 0
-            )
+            doubled = (await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))).get("doubled", 0)
             return await told(s), doubled
 
     async def story():
@@ -332,9 +322,7 @@ def test_late_events_are_counted_also_by_subscription(tmp_path):
             three = await s.subscribe(HERE.format(id=2))
             await s.cancel(one.id)
             again = await s.publish([point(1, 1, 0.0), point(2, 2, 0.0)])
-            counts = [
-                await s.look(partial(read_counters, subscription=n.id)) for n in (one, two, three)
-            ]
+            counts = [await s.look(partial(read_counters, subscription=n.id)) for n in (one, two, three)]
             late = [count.get("late", 0) for count in counts]
             return (came.accepted, came.late), again.late, late
 
@@ -400,9 +388,7 @@ def test_a_file_that_was_matched_in_process_is_not_handed_over(tmp_path):
 
 def test_a_file_that_was_matched_on_spark_is_not_handed_over(tmp_path):
     async def first():
-        async with service(
-            tmp_path / "a.db", matching=on(Here()), limits={"snapshot_seconds": 0.0}
-        ) as s:
+        async with service(tmp_path / "a.db", matching=on(Here()), limits={"snapshot_seconds": 0.0}) as s:
             await some_events(s)
             await answered(s)
 
@@ -657,9 +643,7 @@ def test_a_service_on_spark_that_is_killed_loses_and_doubles_nothing(tmp_path):
 
     async def story():
         async with service(tmp_path / "b.db", watermark=3, matching=on(Unused())) as s:
-            return await told(s), (
-                await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))
-            ).get("doubled", 0)
+            return await told(s), (await s.look(lambda db: read_counters(db, SERVICE_COUNTERS))).get("doubled", 0)
 
     assert run(story) == (expected, 0)
 

@@ -21,10 +21,7 @@ def a_file(waiting: frozenset[int] = frozenset()) -> sqlite3.Connection:
         db.create_function(name, 1, lambda text: text)
     targets.add_target(db, 7, 1, "webhook", {"url": "x"}, now=0.0)
     for number in NUMBERS:
-        db.execute(
-            "INSERT INTO outbox VALUES (?, 7, 1, 'match', ?, 0.0, ?)",
-            (number, f"m{number}", b"{}"),
-        )
+        db.execute("INSERT INTO outbox VALUES (?, 7, 1, 'match', ?, 0.0, ?)", (number, f"m{number}", b"{}"))
     for number in waiting:
         db.execute("INSERT INTO deliveries VALUES (1, ?, 1, 0.0, 'waiting', '', 0.0)", (number,))
     return db

@@ -91,9 +91,7 @@ class World:
 
     def subscriptions(self, **texts: str) -> ensue.Subscriptions:
         space = "earth" if self.stream.earth else "plane"
-        found = ensue.Subscriptions(
-            time="t", location=("x", "y"), space=space, regions=self.regions
-        )
+        found = ensue.Subscriptions(time="t", location=("x", "y"), space=space, regions=self.regions)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ensue.SubscriptionWarning)  # they see every report
             found.add_all(texts, language="opsl")
@@ -116,9 +114,7 @@ ON_EARTH = World("earth, timestamps, names", EARTH, metres=100.0)
 WORLDS = pytest.mark.parametrize("world", [ON_PLANE, ON_EARTH], ids=str)
 
 
-def told(
-    template: str, values: Mapping[str, Any], reports: Sequence[Report], world: World = ON_PLANE
-) -> Told:
+def told(template: str, values: Mapping[str, Any], reports: Sequence[Report], world: World = ON_PLANE) -> Told:
     """What is told of a table; a stream of it, cut anywhere and restored, tells the same."""
     text = fill_template(template, world.values(template, values), world.stream).text
     fleet, events = world.subscriptions(it=text), world.events(reports)
@@ -179,10 +175,7 @@ CROSSINGS = {
 
 def told_by_story(found: Told, stories: Iterable[str]) -> dict[str, list[int]]:
     """The times of each story, whose objects are numbered as the stories are."""
-    return {
-        name: [time for object, time in found if object == number]
-        for number, name in enumerate(stories, 1)
-    }
+    return {name: [time for object, time in found if object == number] for number, name in enumerate(stories, 1)}
 
 
 @WORLDS
@@ -432,10 +425,7 @@ PARTS = pytest.mark.parametrize("first", range(0, len(MEETINGS), MET_AT_ONCE))
 def met(template, values, texts, world):
     """When each of several objects is told of, counted from its first report."""
     found = told(template, values, rounds(*texts), world)
-    return [
-        [time - number + 2 for object, time in found if object == number]
-        for number in range(2, len(texts) + 2)
-    ]
+    return [[time - number + 2 for object, time in found if object == number] for number in range(2, len(texts) + 2)]
 
 
 @WORLDS
@@ -535,9 +525,7 @@ def meetings(pairs: Sequence[Report], values: Mapping[str, Any], *, near: bool) 
     close, far = values["distance"], values["distance"] + values["margin"]
     known = [(a, b, away < close) for a, b, away in pairs if away < close or away > far]
     for (_, before, was), (_, time, state) in pairwise(known):
-        broken = any(
-            other != state and a > time and b <= time + values["dwell"] for a, b, other in known
-        )
+        broken = any(other != state and a > time and b <= time + values["dwell"] for a, b, other in known)
         if was != state and state is near and time - before <= values["within"] and not broken:
             yield time
 
@@ -550,9 +538,7 @@ def test_random_company_is_told_as_counted_by_hand(seed):
     for _ in range(50):
         time += random.choice((1, 1, 2, 3, 5))
         number = random.choice(list(at))
-        at[number] = random.choice(
-            (at[number] + random.choice((-20, 0, 20)), 5.0, 25.0, 30.0, 60.0)
-        )
+        at[number] = random.choice((at[number] + random.choice((-20, 0, 20)), 5.0, 25.0, 30.0, 60.0))
         reports.append((time, number, at[number]))
     values = {
         "distance": 30, "margin": 5, "dwell": random.choice((0, 3, 12)),
@@ -563,9 +549,7 @@ def test_random_company_is_told_as_counted_by_hand(seed):
         return sorted(
             (other, time)
             for one, other in pairs
-            for time in meetings(
-                together(reports, one, other, values["together"]), values, near=near
-            )
+            for time in meetings(together(reports, one, other, values["together"]), values, near=near)
         )
 
     led = [(1, 2), (1, 3)]
@@ -581,9 +565,7 @@ def test_random_company_is_told_as_counted_by_hand(seed):
 
 def found_in(day: FleetDay) -> pa.Table:
     stream = TemplateStream("id", earth=True)
-    fleet = ensue.Subscriptions(
-        time="ts", type="type", location=("x", "y"), space="earth", regions=day.regions
-    )
+    fleet = ensue.Subscriptions(time="ts", type="type", location=("x", "y"), space="earth", regions=day.regions)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ensue.SubscriptionWarning)
         for name, template, values in day.subscriptions:
@@ -662,9 +644,7 @@ def _reads_back(template, stream, dwell, objects):
     )  # fmt: skip
     space = "earth" if stream.earth else "plane"
     reader = LiveEventReader(schema, "t", None, ())
-    source = build_source(
-        reader, SourceOptions(time="t", type=None, location=("x", "y"), space=space)
-    )
+    source = build_source(reader, SourceOptions(time="t", type=None, location=("x", "y"), space=space))
     fleet = SubscriptionSet(source.shape, streaming=True)
     used = {} if "CIRCLE" in text else regions
     fleet.take(SubscriptionChange.add("it", text, language="opsl", regions=used), 1)
@@ -718,9 +698,7 @@ def test_lengths_and_distances_as_programs_and_forms_give_them():
         return fill_template("leaves", {"region": "Depot", **values}, earth).text
 
     assert text(dwell=timedelta(minutes=5)) == text(dwell="5 min") == text(dwell=300)
-    assert (
-        text(margin=2_000) == text(margin="2 km") == text(margin="2000") == text(margin="2000 m")
-    )
+    assert text(margin=2_000) == text(margin="2 km") == text(margin="2000") == text(margin="2000 m")
     assert text(object="17, 18") == text(object=[17, 18]) == text(object=(18 - 1, 18, 17))
     assert text() == text(object="all") == text(object=None, dwell="", margin=None)
     assert "margin" not in text()

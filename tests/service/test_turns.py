@@ -6,12 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensue.service.delivery.retry_queue import (
-    BROKER_BACKOFF,
-    WEBHOOK_BACKOFF,
-    ConcurrencyShares,
-    FairQueue,
-)
+from ensue.service.delivery.retry_queue import BROKER_BACKOFF, WEBHOOK_BACKOFF, ConcurrencyShares, FairQueue
 
 
 @given(
@@ -53,10 +48,7 @@ def test_a_user_with_a_long_line_does_not_hold_up_another() -> None:
     for number in range(100):
         turns.add(1, f"place {number % 50}", "of the one")
     turns.add(2, "elsewhere", "of the other")
-    assert [taken[2] for _ in range(2) if (taken := turns.take())] == [
-        "of the one",
-        "of the other",
-    ]
+    assert [taken[2] for _ in range(2) if (taken := turns.take())] == ["of the one", "of the other"]
 
 
 def test_a_place_that_is_full_does_not_hold_up_another_of_the_same_user() -> None:

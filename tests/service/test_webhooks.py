@@ -13,11 +13,7 @@ from tests.support.dispatchers import LOOPBACK
 from tests.support.receivers import Receiver, Reply, Request
 
 from ensue.errors import ServiceError
-from ensue.service.delivery.addresses import (
-    AddressGuard,
-    AddressRefusedError,
-    RefusedDeliveryError,
-)
+from ensue.service.delivery.addresses import AddressGuard, AddressRefusedError, RefusedDeliveryError
 from ensue.service.delivery.signing import SigningSecret, encode_secrets, new_secret
 from ensue.service.delivery.sink import DeliveryError
 from ensue.service.delivery.webhooks import WebhookLimits, Webhooks
@@ -182,8 +178,7 @@ def test_a_receiver_may_ask_to_wait(status: int, header: str | None, asked: floa
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
-    [("hang", "no answer"), ("cut", "closed the connection"), ("half", "closed the connection")],
+    ("how", "said"), [("hang", "no answer"), ("cut", "closed the connection"), ("half", "closed the connection")]
 )
 def test_a_receiver_that_does_not_answer_has_failed(how: str, said: str) -> None:
     assert said in undelivered(Reply(how=how), QUICK).why
@@ -325,9 +320,7 @@ def test_a_connection_that_is_old_enough_is_made_anew_and_checked_anew() -> None
         with pytest.raises(RefusedDeliveryError, match=r"10\.0\.0\.1"):
             await hook.send([note(2)])
 
-    receiver = delivered(
-        lambda _: Reply(), send, WebhookLimits(connection_seconds=0.0), resolve=names
-    )
+    receiver = delivered(lambda _: Reply(), send, WebhookLimits(connection_seconds=0.0), resolve=names)
     assert (receiver.taken, names.asked) == (["m1"], 2)
 
 
@@ -366,9 +359,7 @@ def test_a_name_that_nobody_knows_fails_and_is_not_refused() -> None:
     async def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError("Name or service not known")
 
-    with pytest.raises(
-        DeliveryError, match=r"the host nobody\.example cannot be resolved"
-    ) as error:
+    with pytest.raises(DeliveryError, match=r"the host nobody\.example cannot be resolved") as error:
         delivered(lambda _: Reply(), send, resolve=unknown)
     assert not isinstance(error.value, RefusedDeliveryError)
 
@@ -411,16 +402,10 @@ def _tls(certificate: Path) -> dict[str, Any]:
     serving.load_cert_chain(certificate, certificate.with_suffix(".key"))
     asked: list[str | None] = []
     serving.sni_callback = lambda _socket, name, _context: asked.append(name)
-    return {
-        "serving": serving,
-        "tls": ssl.create_default_context(cafile=str(certificate)),
-        "asked": asked,
-    }
+    return {"serving": serving, "tls": ssl.create_default_context(cafile=str(certificate)), "asked": asked}
 
 
-def test_tls_speaks_of_the_name_though_the_connection_goes_to_an_address(
-    certificate: Path,
-) -> None:
+def test_tls_speaks_of_the_name_though_the_connection_goes_to_an_address(certificate: Path) -> None:
     tls = _tls(certificate)
 
     async def send(webhooks: Webhooks, receiver: Receiver) -> None:
@@ -456,10 +441,7 @@ def test_a_certificate_of_another_name_is_a_failure(certificate: Path) -> None:
         ({"url": "https://example.org", "headers": {"a b": "x"}}, "not a header"),
         ({"url": "https://example.org", "headers": {"Host": "x"}}, "set by the service"),
         ({"url": "https://example.org", "headers": {"Webhook-Id": "x"}}, "set by the service"),
-        (
-            {"url": "https://example.org", "headers": {"a": "x\r\nb: c"}},
-            "an invalid value",
-        ),
+        ({"url": "https://example.org", "headers": {"a": "x\r\nb: c"}}, "an invalid value"),
         ({"url": "https://example.org", "headers": {"a": 7}}, "an invalid value"),
     ],
 )

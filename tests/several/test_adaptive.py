@@ -48,9 +48,7 @@ def test_random_sets_whose_plans_change(seed, monkeypatch):
     events = random_events(random, 14, nature)
     shape = create_schema(events.schema, time=nature.columns, type="type", order=())
     texts = random_set(random, nature, shape, 6)
-    wanted = [
-        match_in_order(compile_with_timeouts(parse(text), shape).main, events) for text in texts
-    ]
+    wanted = [match_in_order(compile_with_timeouts(parse(text), shape).main, events) for text in texts]
     prepared = [compile_with_timeouts(parse(text), shape, planning).main for text in texts]
     on_tables = TableScan(prepared).match(events, block=random.randint(1, 14))
     on_streams = streamed(random, prepared, events)

@@ -28,9 +28,7 @@ def test_a_name_that_is_none_of_a_folder_is_refused(name, said):
     assert "hint:" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "names", [("", "matches"), ("a", "A"), (1, "1"), ("straße", "STRASSE"), ("\u00e9", "e\u0301")]
-)
+@pytest.mark.parametrize("names", [("", "matches"), ("a", "A"), (1, "1"), ("straße", "STRASSE"), ("\u00e9", "e\u0301")])
 def test_two_names_of_one_folder_are_refused(names):
     with pytest.raises(EventError, match="would share the folder"):
         name_folders(names, top="matches")

@@ -104,9 +104,7 @@ def test_an_error_in_one_of_several_hierarchies_says_in_which():
 
 
 def test_hierarchies_that_define_a_name_alike_share_its_layer():
-    workload = workload_of(
-        {name: ASKED[name] for name in ("twice", "stopped")}, events().schema, "t", "type"
-    )
+    workload = workload_of({name: ASKED[name] for name in ("twice", "stopped")}, events().schema, "t", "type")
     (work,) = workload.works
     assert [layer.layer.name for layer in work.hierarchy.layers].count("Rise") == 1
     assert Workload.read(workload.texts).texts == workload.texts
@@ -116,9 +114,7 @@ def test_hierarchies_that_define_a_name_alike_share_its_layer():
 def test_late_events_are_delivered_once_whatever_the_keys():
     texts = {name: ASKED[name] for name in ("pairs", "by user", "stopped")}
     table = events()
-    workload = workload_of(
-        texts, table.schema, "t", "type", ("row",), deliver_late=True, key_groups=2
-    )
+    workload = workload_of(texts, table.schema, "t", "type", ("row",), deliver_late=True, key_groups=2)
     assert len(workload.chains) == 3
     stream = Stream(workload, 2)
     stream.feed(table.slice(0, 40))
@@ -126,9 +122,7 @@ def test_late_events_are_delivered_once_whatever_the_keys():
     stream.feed(table.slice(40))
     found = stream.end()
     late = stream.late_events()
-    wanted = [
-        row for row in events(20, seed=7).to_pylist() if row["t"] < table["t"][39].as_py() - 2
-    ]
+    wanted = [row for row in events(20, seed=7).to_pylist() if row["t"] < table["t"][39].as_py() - 2]
     assert sorted(map(repr, late.to_pylist())) == sorted(map(repr, wanted))
     assert stream.late == len(wanted)
     for name in texts:

@@ -35,9 +35,7 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
 
 
-def random_set(
-    random: Random, nature: Nature, shape, size: int, *, streaming: bool = False
-) -> list[str]:
+def random_set(random: Random, nature: Nature, shape, size: int, *, streaming: bool = False) -> list[str]:
     """Queries that can be run; some differ only in what they return, some are the same."""
     found: list[str] = []
     while len(found) < size:
@@ -91,11 +89,7 @@ def test_a_set_of_one_query():
 
 def streamed(random: Random, texts: list[str], nature: Nature, events: pa.Table) -> list:
     """The results of a set of queries on key groups: cut, forgotten and built anew."""
-    stream = Stream(
-        workload_of(texts, events.schema, nature.columns, "type"),
-        0,
-        forget=lambda: random.random() < 0.4,
-    )
+    stream = Stream(workload_of(texts, events.schema, nature.columns, "type"), 0, forget=lambda: random.random() < 0.4)
     for piece in random_slices(random, events):
         stream.feed(piece)
         stream.pause()
@@ -111,9 +105,7 @@ def test_random_sets_on_streams(seed, dense, monkeypatch):
 
 def check_stream(seed, dense, monkeypatch):
     monkeypatch.setattr(watcher, "DENSE", dense)
-    monkeypatch.setattr(
-        key_group_state, "SMALL", seed % 2 * 4_000
-    )  # snapshots, or logs and snapshots
+    monkeypatch.setattr(key_group_state, "SMALL", seed % 2 * 4_000)  # snapshots, or logs and snapshots
     random = Random(seed)
     nature = random_nature(random)
     events = random_events(random, 14, nature)

@@ -127,10 +127,7 @@ def test_timeouts_of_every_query():
 
 
 def test_a_table_for_each_type():
-    tables = {
-        "A": pa.table({"t": [1, 5], "x": [1, 2]}),
-        "B": pa.table({"t": [2, 6], "x": ["one", "two"]}),
-    }
+    tables = {"A": pa.table({"t": [1, 5], "x": [1, 2]}), "B": pa.table({"t": [2, 6], "x": ["one", "two"]})}
     queries = ["SEQ(A a, B b) WHERE a.x = 1", "SEQ(A a, B b) WHERE b.x = 'two'"]
     found = ensue.match(tables, queries, time="t")
     for number, query in enumerate(queries):
@@ -180,10 +177,7 @@ def test_constants_do_not_make_another_kernel():
         f"{{ b[i].x > a.x + {n} and avg(b[..i-1].x) < {n}.5 and n.x - a.x = {n} }} WITHIN {n + 3}"
         for n in range(20)
     ]
-    texts += [
-        f"SEQ(A a, !B n, C c) WHERE c.x - a.x > {n} and n.x > a.x * {n} WITHIN {n + 3}"
-        for n in range(20)
-    ]
+    texts += [f"SEQ(A a, !B n, C c) WHERE c.x - a.x > {n} and n.x > a.x * {n} WITHIN {n + 3}" for n in range(20)]
     programs = [Program(p.plan, p.shape.schema, p.shape.unit, False) for p in prepared(*texts)]
     assert len({program.source.text for program in programs}) == 2
     assert len({(p.source.text, tuple(p.constants[0])) for p in programs}) == 40
@@ -240,8 +234,7 @@ def test_key_groups_of_several_queries_come_with_the_functions_of_their_operator
 @pytest.mark.slow
 def test_a_thousand_queries():
     queries = {
-        f"q{n}": f"SEQ(A a, B b) WHERE a.x = {n % 5} and b.x - a.x < {n % 7} WITHIN {n % 11 + 1}"
-        for n in range(1_000)
+        f"q{n}": f"SEQ(A a, B b) WHERE a.x = {n % 5} and b.x - a.x < {n % 7} WITHIN {n % 11 + 1}" for n in range(1_000)
     }
     found = ensue.match(events(), queries, **HERE)
     assert list(found) == list(queries)

@@ -98,13 +98,7 @@ def test_a_saved_state_goes_on_with_another_limit(first, second, several):
 
 def test_a_limit_below_one_key_names_the_key():
     count = 2_000
-    events = pa.table(
-        {
-            "t": range(count),
-            "k": [7 if t % 10 else t for t in range(count)],
-            "type": ["A"] * count,
-        }
-    )
+    events = pa.table({"t": range(count), "k": [7 if t % 10 else t for t in range(count)], "type": ["A"] * count})
     with pytest.raises(ensue.LimitError, match=r"one key alone needs .* k = 7") as error:
         run(events, "SEQ(A a, B b) WHERE [k] WITHIN 5000", memory="20 KB")
     assert "and memory= allows 20 KB" in str(error.value)
@@ -119,10 +113,7 @@ def test_a_limit_below_one_key_names_the_key():
         ("SEQ(A a, B b) WHERE [k] WITHIN 10 EVENTS", "counts events"),
         ("SEQ(A a, B b) WHERE strict_contiguity(a, b) { [k] } WITHIN 10", "strict contiguity"),
         ("SEQ(A a, B b) WHERE [k] WITHIN 10 AFTER MATCH SKIP PAST LAST EVENT", "AFTER MATCH"),
-        (
-            "EVENT X AS SEQ(A a, B b) WHERE [k] WITHIN 9; SEQ(X x, C c) WITHIN 9",
-            "complex events of a hierarchy",
-        ),
+        ("EVENT X AS SEQ(A a, B b) WHERE [k] WITHIN 9; SEQ(X x, C c) WITHIN 9", "complex events of a hierarchy"),
     ],
 )
 def test_a_query_that_cannot_be_evicted_says_why(query, why):
@@ -178,7 +169,6 @@ def test_explain_says_what_is_stored_and_why_not():
     )
     told = ensue.explain("SEQ(A a, B b) WITHIN 5", memory="50%", evict="tpm")
     assert told.endswith(
-        "memory     50% of the machine's at most, then a stream stops: "
-        "it has no [attr] to split its events into keys"
+        "memory     50% of the machine's at most, then a stream stops: it has no [attr] to split its events into keys"
     )
     assert "\nmemory " not in ensue.explain(ABSENT)

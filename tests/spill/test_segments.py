@@ -20,9 +20,7 @@ def stored(tmp_path) -> SpilledKeys:
 
 
 def put(keys: SpilledKeys, *rows: tuple[int, int], due=None) -> None:
-    table = pa.table(
-        [[k for k, _ in rows], [t for _, t in rows], [f"{k}-{t}" for k, t in rows]], schema=SCHEMA
-    )
+    table = pa.table([[k for k, _ in rows], [t for _, t in rows], [f"{k}-{t}" for k, t in rows]], schema=SCHEMA)
     codes = np.array([k for k, _ in rows], np.int64)
     times = np.array([t for _, t in rows], np.int64)
     keys.put(table, codes, times, lambda _, first: np.array(due or [NEVER] * len(first)))

@@ -21,9 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # uncompiled, scalars warn
 ]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-SCHEMA = pa.schema(
-    {"t": pa.timestamp("us", "UTC"), "type": pa.string(), "k": pa.int64(), "x": pa.int64()}
-)
+SCHEMA = pa.schema({"t": pa.timestamp("us", "UTC"), "type": pa.string(), "k": pa.int64(), "x": pa.int64()})
 QUERIES = {  # and the structures that can run them
     "SEQ(A a, B b, C c) WHERE [k] WITHIN 20 seconds": (None, "runs", "stacks", "tree"),
     "SEQ(A a, B b) WHERE [k] AND a.x < b.x WITHIN 12 seconds": (None, "reference"),
@@ -47,14 +45,10 @@ def random_events(random: Random, count: int) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def stream_of(
-    query: Any, given: dict[str, Any], structure: Any = None, key_groups: int = 1, **more
-):
+def stream_of(query: Any, given: dict[str, Any], structure: Any = None, key_groups: int = 1, **more):
     limits = MatcherLimits.given(per_core=True, **given)
     planning = PlannerOptions(structure=structure, limits=limits)
-    return Stream(
-        workload_of(query, SCHEMA, "t", "type", key_groups=key_groups, planning=planning), **more
-    )
+    return Stream(workload_of(query, SCHEMA, "t", "type", key_groups=key_groups, planning=planning), **more)
 
 
 def in_pieces(random: Random, stream: Stream, events: pa.Table) -> pa.Table:
@@ -193,9 +187,7 @@ def test_a_key_that_was_given_up_begins_anew_behind_its_newest_event():
     stream.feed(moments(10, type="A", keys=[1]))  # it comes later than what is behind it
     assert stream.shed[-1].shed_events == 1
     assert stream.shed[-1].shed_keys == 0
-    stream.feed(
-        pa.concat_tables([moments(25, type="C", keys=[1]), moments(30, type="A", keys=[1])])
-    )
+    stream.feed(pa.concat_tables([moments(25, type="C", keys=[1]), moments(30, type="A", keys=[1])]))
     assert stream.finish().num_rows == 0
     (row,) = stream.shed_keys()
     assert row == {

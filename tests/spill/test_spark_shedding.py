@@ -33,10 +33,7 @@ def test_a_stream_of_long_ago_sheds_all_and_one_of_now_nothing(spark, tmp_path, 
     folder, losses = tmp_path / "events", tmp_path / "losses"
     folder.mkdir()
     # the older ones are more than four times as far behind as is allowed: all keys go
-    pieces = [
-        pairs(range(20), now - timedelta(hours=9)),
-        pairs(range(10, 30), now - timedelta(seconds=40)),
-    ]
+    pieces = [pairs(range(20), now - timedelta(hours=9)), pairs(range(10, 30), now - timedelta(seconds=40))]
     for number, piece in enumerate(pieces):
         path = folder / f"{number}.parquet"
         pq.write_table(piece, path)

@@ -219,9 +219,7 @@ def test_a_clause_over_what_a_recursive_query_has_made():
         "m AS (SELECT * FROM n MATCH_RECOGNIZE (1)) SELECT * FROM m"
     )
     query = parse_sql(text)
-    assert build_clause_input(query, query.clauses[0], named).text.startswith(
-        "WITH RECURSIVE n AS ("
-    )
+    assert build_clause_input(query, query.clauses[0], named).text.startswith("WITH RECURSIVE n AS (")
 
 
 def test_positions_lead_back_into_the_text():
@@ -343,10 +341,7 @@ def test_many_clauses_inside_of_each_other():
     text = "SELECT * FROM " + "(SELECT * FROM " * 300 + "t" + ") MATCH_RECOGNIZE (1)" * 300
     query = parse_sql(text)
     assert len(query.clauses) == 300
-    assert (
-        build_clause_input(query, query.clauses[299], named).text
-        == "SELECT * FROM (SELECT * FROM #299)"
-    )
+    assert build_clause_input(query, query.clauses[299], named).text == "SELECT * FROM (SELECT * FROM #299)"
 
 
 def test_a_long_list_of_clauses():

@@ -59,20 +59,8 @@ def refused(spark, tables):
         ("SELECT v FROM VALUES (1, 'a'), (2, 'b') AS x(id, v) MATCH_RECOGNIZE (1)", [("a",)]),
         ("SELECT id FROM range(10) r(id) MATCH_RECOGNIZE (0)", [(0,)]),
         ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
-        (
-            (
-                "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t MATCH_RECOGNIZE (1) m WHERE "
-                "m.id + 2 = t.id)"
-            ),
-            [(3,)],
-        ),
-        (
-            (
-                "SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (3) WHERE id > 1) y "
-                "MATCH_RECOGNIZE (2)"
-            ),
-            [(2,)],
-        ),
+        (("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM t MATCH_RECOGNIZE (1) m WHERE m.id + 2 = t.id)"), [(3,)]),
+        (("SELECT id FROM (SELECT id FROM t MATCH_RECOGNIZE (3) WHERE id > 1) y MATCH_RECOGNIZE (2)"), [(2,)]),
         ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
         (
             (
@@ -119,9 +107,7 @@ def test_no_view_is_left_in_the_session(spark, rows):
 
 
 def test_the_session_is_that_of_the_tables(tables):
-    found = run_sql(
-        "SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids
-    )
+    found = run_sql("SELECT count(*) FROM t MATCH_RECOGNIZE (3)", tables=tables, recognize=small_ids)
     assert found.collect()[0][0] == 3
 
 
@@ -196,9 +182,7 @@ def test_errors_of_spark_point_into_the_text(refused, text, place, problem, hint
 
 def test_tables_beside_spark_are_dataframes(spark):
     with pytest.raises(EventError, match=r"spark\.createDataFrame"):
-        run_sql(
-            "SELECT * FROM t", spark=spark, tables={"t": pa.table({"id": [1]})}, recognize=None
-        )
+        run_sql("SELECT * FROM t", spark=spark, tables={"t": pa.table({"id": [1]})}, recognize=None)
 
 
 def test_deep_nesting_is_run_or_refused(refused, rows):
@@ -237,9 +221,7 @@ except QueryError as error:
 @pytest.mark.connect
 @pytest.mark.slow
 def test_spark_connect_gives_the_same():
-    ended = subprocess.run(
-        [sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True)
     found, error = json.loads(ended.stdout.splitlines()[-1])
     assert found == [[2, "{x}"]]
     assert "unknown column 'prize'" in error
@@ -269,9 +251,7 @@ def test_what_is_left_of_a_stream_goes_through_the_query_too(spark, tmp_path):
     folder = str(tmp_path / "live")
     stream = spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder)
     found = ensue.sql(query, tables={"t": stream}, watermark="10 seconds")
-    ensue.start(
-        found, tmp_path / "found", checkpoint=tmp_path / "checkpoint", once=True, flush=True
-    )
+    ensue.start(found, tmp_path / "found", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
     given = spark.read.parquet(str(tmp_path / "found")).toArrow().to_pylist()
     wanted = ensue.sql(query, tables={"t": table}).to_pylist()
     assert sorted(map(str, given)) == sorted(map(str, wanted))
@@ -279,9 +259,7 @@ def test_what_is_left_of_a_stream_goes_through_the_query_too(spark, tmp_path):
 
 
 def test_parameters_stand_in_clauses_and_around_them(spark):
-    prices = spark.createDataFrame(
-        [(1, 1.0, "x"), (2, 2.0, "y"), (3, 3.0, "x")], "day int, price double, n string"
-    )
+    prices = spark.createDataFrame([(1, 1.0, "x"), (2, 2.0, "y"), (3, 3.0, "x")], "day int, price double, n string")
     text = """
     SELECT day, :label AS label, :gap AS gap
     FROM (SELECT * FROM prices WHERE n IN :names AND n IN ('z', :names))
@@ -290,14 +268,7 @@ def test_parameters_stand_in_clauses_and_around_them(spark):
     )
     WHERE day >= :low LIMIT :n
     """
-    params = {
-        "label": "it's \\ {x}",
-        "names": ["x", "y"],
-        "least": 1,
-        "step": 1.5,
-        "low": 3,
-        "n": 2,
-    }
+    params = {"label": "it's \\ {x}", "names": ["x", "y"], "least": 1, "step": 1.5, "low": 3, "n": 2}
     params["gap"] = timedelta(minutes=5)
     found = ensue.sql(text, tables={"prices": prices}, params=params).collect()
     assert [tuple(row) for row in found] == [(3, "it's \\ {x}", timedelta(minutes=5))]

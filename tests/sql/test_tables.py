@@ -49,31 +49,19 @@ def refused(text, tables=TABLES, error=QueryError):
         ("SELECT m.id FROM t MATCH_RECOGNIZE (2) AS m", [(1,), (2,)]),
         ("SELECT y FROM t MATCH_RECOGNIZE (1) AS m (x, y)", [(10.0,)]),
         ("FROM t MATCH_RECOGNIZE (1) SELECT id + 1", [(2,)]),
-        (
-            "SELECT id FROM T x MATCH_RECOGNIZE (3) m WHERE m.price > 15 ORDER BY 1 DESC",
-            [(3,), (2,)],
-        ),
+        ("SELECT id FROM T x MATCH_RECOGNIZE (3) m WHERE m.price > 15 ORDER BY 1 DESC", [(3,), (2,)]),
         ("SELECT u.id FROM t MATCH_RECOGNIZE (2) m JOIN t u ON u.id = m.id + 1", [(2,), (3,)]),
         ("SELECT u.id FROM t u, t MATCH_RECOGNIZE (1) m WHERE u.id > m.id + 2", [(4,)]),
         ("SELECT id FROM (SELECT * FROM t WHERE id > 2) MATCH_RECOGNIZE (1)", [(3,)]),
-        (
-            "SELECT value FROM (VALUES (1, 'a'), (2, 'b')) v(id, value) MATCH_RECOGNIZE (1)",
-            [("a",)],
-        ),
+        ("SELECT value FROM (VALUES (1, 'a'), (2, 'b')) v(id, value) MATCH_RECOGNIZE (1)", [("a",)]),
         ("SELECT i FROM range(10) r(i) MATCH_RECOGNIZE (2)", [(0,), (1,)]),
         ("SELECT id FROM t MATCH_RECOGNIZE (1) UNION ALL SELECT 7", [(1,), (7,)]),
         ("SELECT 7 UNION ALL (SELECT id FROM t MATCH_RECOGNIZE (1))", [(7,), (1,)]),
         ("SELECT id FROM t WHERE id IN (SELECT id FROM t MATCH_RECOGNIZE (2))", [(1,), (2,)]),
         ("SELECT (SELECT max(id) FROM t MATCH_RECOGNIZE (3))", [(3,)]),
-        (
-            "SELECT id FROM t WHERE EXISTS (FROM t MATCH_RECOGNIZE (2) m WHERE m.id + 2 = t.id)",
-            [(3,), (4,)],
-        ),
+        ("SELECT id FROM t WHERE EXISTS (FROM t MATCH_RECOGNIZE (2) m WHERE m.id + 2 = t.id)", [(3,), (4,)]),
         ("SELECT id FROM t MATCH_RECOGNIZE (3) a MATCH_RECOGNIZE (1) b", [(1,)]),
-        (
-            "SELECT id FROM (FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)",
-            [(2,)],
-        ),
+        ("SELECT id FROM (FROM t MATCH_RECOGNIZE (3) WHERE id > 1) MATCH_RECOGNIZE (1)", [(2,)]),
         (
             (
                 "WITH a AS (SELECT * FROM t WHERE id > 1), b AS (FROM a MATCH_RECOGNIZE (2)) "
@@ -81,10 +69,7 @@ def refused(text, tables=TABLES, error=QueryError):
             ),
             [(2,), (3,)],
         ),
-        (
-            "WITH t AS (SELECT id * 10 AS id FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)",
-            [(10,)],
-        ),
+        ("WITH t AS (SELECT id * 10 AS id FROM t) SELECT * FROM t MATCH_RECOGNIZE (1)", [(10,)]),
         (
             (
                 "WITH a AS (SELECT 1 AS x), b AS (SELECT 5 AS y) SELECT * FROM "
@@ -154,21 +139,14 @@ def test_without_duckdb_the_error_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize(
     "made",
-    [
-        lambda: EVENTS,
-        EVENTS.to_batches,
-        EVENTS.to_reader,
-        EVENTS.to_pylist,
-    ],
+    [lambda: EVENTS, EVENTS.to_batches, EVENTS.to_reader, EVENTS.to_pylist],
     ids=["Arrow", "batches", "reader", "dicts"],
 )
 def test_tables_of_any_library_that_speaks_arrow(made):
     assert rows("SELECT id FROM t MATCH_RECOGNIZE (1) WHERE price > 1", {"t": made()}) == [(1,)]
 
 
-@pytest.mark.parametrize(
-    "text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"]
-)
+@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"])
 def test_pandas_in_pandas_out(text):
     frame = EVENTS.to_pandas().set_index(pd.Index([5, 6, 7, 8], name="row"))
     found = run_sql(text, tables={"t": frame}, recognize=first_rows)
@@ -176,9 +154,7 @@ def test_pandas_in_pandas_out(text):
     assert list(found.columns) == ["id", "price"]
 
 
-@pytest.mark.parametrize(
-    "text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"]
-)
+@pytest.mark.parametrize("text", ["SELECT * FROM t MATCH_RECOGNIZE (2)", "SELECT id, price FROM t"])
 def test_polars_in_polars_out(text):
     found = run_sql(text, tables={"t": pl.from_arrow(EVENTS)}, recognize=first_rows)
     assert isinstance(found, pl.DataFrame)
@@ -238,9 +214,7 @@ def test_a_pivot_names_its_columns():
 
 def test_times_are_of_utc_on_every_machine():
     times = pa.table({"day": pa.array([0], pa.timestamp("us", "UTC"))})
-    assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [
-        ("1970-01-01 00:00:00+00",)
-    ]
+    assert rows("SELECT CAST(day AS VARCHAR) FROM t", {"t": times}) == [("1970-01-01 00:00:00+00",)]
 
 
 def test_variables_of_the_program_are_no_tables():
@@ -281,12 +255,7 @@ def test_a_query_is_a_text():
     [
         ("SELECT * FROM tt MATCH_RECOGNIZE (1)", "tt", "unknown table 'tt'", "did you mean 't'?"),
         ("SELECT 'äö€', prize FROM t", "prize", "unknown column 'prize'", "did you mean 'price'?"),
-        (
-            "SELECT prize FROM t MATCH_RECOGNIZE (1)",
-            "prize",
-            "unknown column 'prize'",
-            "did you mean 'price'?",
-        ),
+        ("SELECT prize FROM t MATCH_RECOGNIZE (1)", "prize", "unknown column 'prize'", "did you mean 'price'?"),
         (
             "SELECT * FROM t, (SELECT * FROM t u WHERE u.id = t.id) MATCH_RECOGNIZE (1)",
             "t.id",
@@ -337,11 +306,7 @@ SAME = "the columns 'x' and 'X'{} have the same name: SQL ignores case"
         ("SELECT y FROM t MATCH_RECOGNIZE (1)", "t MATCH_RECOGNIZE (1)", " of MATCH_RECOGNIZE"),
         ("SELECT 1 FROM t AS k(x, X, y) MATCH_RECOGNIZE (1)", "t AS k(x, X, y)", " of k"),
         ('SELECT k.x FROM t k(x, "X")', 't k(x, "X")', " of k"),
-        (
-            "SELECT 1 FROM (SELECT y AS x, y AS X FROM t k(a, b)) q",
-            "(SELECT y AS x, y AS X",
-            " of q",
-        ),
+        ("SELECT 1 FROM (SELECT y AS x, y AS X FROM t k(a, b)) q", "(SELECT y AS x, y AS X", " of q"),
         ("WITH k(x, X) AS (SELECT 1, 2) FROM k", None, ""),
     ],
 )
@@ -414,9 +379,7 @@ def test_a_query_leaves_nothing_behind(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("made", ["count(*)", "*"])
 def test_a_query_ends_with_an_interrupt(made):
-    text = (
-        f"SELECT {made} FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 999 = 3"
-    )
+    text = f"SELECT {made} FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 999 = 3"
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     started = time.monotonic()

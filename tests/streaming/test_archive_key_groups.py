@@ -212,9 +212,7 @@ def test_late_events_are_not_archived(tmp_path):
     columns = {"t": pa.int64(), "k": pa.int64(), "type": pa.string()}
     own = create(tmp_path / "a", pa.schema(columns), time="t", key=["k"], type="type", day=10)
     found = replace(open_archives({"a": own}, "a", streaming=True), archiving=ArchiveSink(own, 1))
-    job = workload_of(
-        "SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", pasts=found, deliver_late=True
-    )
+    job = workload_of("SEQ(A a) WITHIN 5", pa.schema(columns), "t", "type", pasts=found, deliver_late=True)
     stream = ArchivingStream(job, 1, own, Random(0))
     for times in ([1, 9], [2, 12], [20]):
         piece = pa.table({"t": times, "k": [1] * len(times), "type": ["A"] * len(times)})
@@ -260,9 +258,7 @@ def test_why_one_key_group_has_all_events():
 
     def stage(on: str, own: str | None):
         text = f"{live} JOIN ARCHIVE old SEQ(A p) RANGE 9 BEFORE START ON {on}"
-        (chain,) = workload_of(
-            text, columns, "t", "type", pasts=open_archives({"old": old}, own)
-        ).chains
+        (chain,) = workload_of(text, columns, "t", "type", pasts=open_archives({"old": old}, own)).chains
         return chain.stages[0]
 
     assert stage("[k]", "old").key == ("k",)

@@ -98,9 +98,7 @@ def test_a_stream_looks_things_up_in_a_table(source, own, tmp_path, access):
     live = events(60, 22)
     source.add(*pieces(live, 3))
     matches = matched(source, archives={"old": own}, access=access)
-    query = ensue.start(
-        matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True
-    )
+    query = ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=True)
     assert rows(tmp_path / "out") == wanted(live, TRAVEL)
     assert sum(p.probes for p in ensue.progress_of(query)) > 0
     assert sum(p.rows_read for p in ensue.progress_of(query)) > 0
@@ -151,9 +149,7 @@ def test_a_dataframe_is_no_archive_of_a_stream(spark, source):
 def archiving(source, tmp_path, query=TRAVEL, *, flush=False, **options):
     archives = {"old": ensue.archive(tmp_path / "old")}
     matches = matched(source, query, archives=archives, archive="old")
-    return ensue.start(
-        matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, **options
-    )
+    return ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, **options)
 
 
 @pytest.mark.parametrize("query", [TRAVEL, pytest.param(FIRST, marks=pytest.mark.slow)])
@@ -185,16 +181,12 @@ def test_a_query_without_a_past_writes_one(source, own, tmp_path):
     )  # fmt: skip
     expected = ensue.match(live, text, order="row", **NAMED)
     assert rows(tmp_path / "out") == sorted(map(repr, expected.to_pylist()))
-    fresh = set(whole(own).column("row").to_pylist()) - set(
-        events(60, 0, 7).column("row").to_pylist()
-    )
+    fresh = set(whole(own).column("row").to_pylist()) - set(events(60, 0, 7).column("row").to_pylist())
     assert len(fresh) > 20
 
 
 @pytest.mark.slow
-def test_a_failing_batch_comes_again_and_archives_nothing_twice(
-    source, own, tmp_path, monkeypatch
-):
+def test_a_failing_batch_comes_again_and_archives_nothing_twice(source, own, tmp_path, monkeypatch):
     from ensue.backends.spark import sinks as own_archive
 
     live = events(60, 20)
@@ -248,6 +240,4 @@ def test_a_table_of_others_is_not_written(source, tmp_path):
     archives = {"old": ensue.archive(tmp_path / "old", key="k", order="row", **NAMED)}
     matches = matched(source, archives=archives)
     with pytest.raises(ensue.StateError, match="not created by Ensue"):
-        ensue.start(
-            matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, archive="old"
-        )
+        ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, archive="old")

@@ -52,9 +52,9 @@ OF_ARCHIVES = MOMENTS | {"archived": 0.3, "compacted": 0.1}
 def events(count: int) -> pa.Table:
     """Events of eight keys, in the order of the stream, ties among them."""
     random = np.random.default_rng(11)
-    times = np.datetime64("2026-01-05T14:30:00", "us") + np.cumsum(
-        random.integers(0, 20, count) * 10_000
-    ).astype("m8[us]")
+    times = np.datetime64("2026-01-05T14:30:00", "us") + np.cumsum(random.integers(0, 20, count) * 10_000).astype(
+        "m8[us]"
+    )
     return pa.table(
         {
             "ts": pa.array(times, pa.timestamp("us", "UTC")),
@@ -551,12 +551,7 @@ def test_killed_drivers_of_a_stream_that_begins_with_a_history(crashing, kind):
     """In the batch job, when its key groups are written, in delivery, in the first micro-batches."""
     random = Random(24)
     stream = crashing(files=10, kind=kind, known=5)
-    for at in (
-        "key_groups/_temporary",
-        "key_groups/_SUCCESS",
-        "manifest/_SUCCESS",
-        "delivered/_SUCCESS",
-    ):
+    for at in ("key_groups/_temporary", "key_groups/_SUCCESS", "manifest/_SUCCESS", "delivered/_SUCCESS"):
         stream.kill_history(random, at)
     assert stream.last < stream.files
     stream.kill_driver(random)

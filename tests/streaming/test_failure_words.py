@@ -74,8 +74,7 @@ FULL_OUTPUT = IN_JAVA.format(
     "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/t. SQLSTATE: 58030", NO_SPACE
 )
 FULL_STATE = IN_JAVA.format(
-    "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files. SQLSTATE: 58030",
-    NO_SPACE,
+    "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files. SQLSTATE: 58030", NO_SPACE
 )
 STATE_GONE = (
     "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent "
@@ -182,25 +181,17 @@ def test_texts_of_a_query_are_no_reason():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("EventError", EventError), ("OperatorError", OperatorError), ("StateError", StateError)],
+    ("name", "kind"), [("EventError", EventError), ("OperatorError", OperatorError), ("StateError", StateError)]
 )
 def test_errors_of_ours_come_through(name, kind):
-    text = in_foreach_batch(
-        f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: repair or remove it"
-    )
+    text = in_foreach_batch(f"ensue.errors.{name}: no such thing", "  then: 2", "  hint: repair or remove it")
     error = translate_error(Exception(text))
-    assert (type(error), str(error)) == (
-        kind,
-        "no such thing\n  then: 2\n  hint: repair or remove it",
-    )
+    assert (type(error), str(error)) == (kind, "no such thing\n  then: 2\n  hint: repair or remove it")
 
 
 def test_a_query_error_of_a_worker_keeps_its_place():
     said = str(QueryError("no field 'y'", hint="x?", span=None).at(None, None))
-    error = translate_error(
-        Exception(in_foreach_batch(*f"ensue.errors.QueryError: {said}".splitlines()))
-    )
+    error = translate_error(Exception(in_foreach_batch(*f"ensue.errors.QueryError: {said}".splitlines())))
     assert (type(error), str(error)) == (QueryError, said)
 
 
@@ -273,9 +264,7 @@ def test_a_file_that_is_to_be_read_again_must_be_there(checkpoint, tmp_path, don
     """Spark would pass over it."""
     there, gone = tmp_path / "there 1.parquet", tmp_path / "gone 2.parquet"
     there.touch()
-    entries = [
-        json.dumps({"path": file.as_uri(), "batchId": k}) for k, file in enumerate((there, gone))
-    ]
+    entries = [json.dumps({"path": file.as_uri(), "batchId": k}) for k, file in enumerate((there, gone))]
     source = checkpoint / "sources" / "0"
     if compacted:
         shutil.rmtree(source)
@@ -327,11 +316,7 @@ def test_the_description_of_a_state_is_damaged(checkpoint, name, how):
     """Of most of these Spark gives no reason."""
     file = checkpoint / "state" / "0" / name
     text = file.read_text()
-    damages = {
-        "empty": "",
-        "half": text[: len(text) // 2],
-        "overwritten": text.replace('":', "w:"),
-    }
+    damages = {"empty": "", "half": text[: len(text) // 2], "overwritten": text.replace('":', "w:")}
     file.write_text(damages[how])
     with pytest.raises(StateError, match=f"state/0/{name} is empty, truncated or overwritten"):
         check_checkpoint(str(checkpoint))

@@ -8,17 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.streaming.test_sinks import (
-    EVENTS,
-    PAIRS,
-    events,
-    ids,
-    run,
-    session,
-    sink_of,
-    source,
-    table_of,
-)
+from tests.streaming.test_sinks import EVENTS, PAIRS, events, ids, run, session, sink_of, source, table_of
 
 import ensue
 from ensue.errors import EventError, QueryError, RunnerError, StateError
@@ -57,9 +47,7 @@ def test_names_that_sinks_go_by_are_refused_where_they_are_written(source):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-@pytest.mark.parametrize(
-    "returned", ["a AS end, b.row AS row", "max(b.row), a.row AS `x.y`", "a.type = 'A' AS end"]
-)
+@pytest.mark.parametrize("returned", ["a AS end, b.row AS row", "max(b.row), a.row AS `x.y`", "a.type = 'A' AS end"])
 def test_a_table_takes_any_column_twice(session, tmp_path, kind, returned):
     """What is in the place of `end` may have no order, and names may have dots."""
     query = f"SEQ(A a, B+ b[]) WHERE [k] WITHIN 10 seconds RETURN {returned}"
@@ -106,9 +94,7 @@ def test_before_a_stream_starts_its_folders_are_looked_at(session, source, tmp_p
         start(tmp_path, tmp_path / "checkpoint")
     with pytest.raises(StateError, match="is a file"):
         start(tmp_path / "new", table_at(table))
-    with pytest.raises(
-        EventError, match="an output must be a folder, a table, a topic or a function"
-    ):
+    with pytest.raises(EventError, match="an output must be a folder, a table, a topic or a function"):
         start(5)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -176,10 +162,7 @@ def test_checkpoints_of_every_kind_are_told_apart(source, run, tmp_path):
     kinds: dict[str, Any] = {
         "one query": PAIRS,
         "a query with definitions": ONE_KEY,
-        "several queries": {
-            "one": PAIRS,
-            "other": PAIRS.replace("SEQ(A a, B b)", "SEQ(B a, A b)"),
-        },
+        "several queries": {"one": PAIRS, "other": PAIRS.replace("SEQ(A a, B b)", "SEQ(B a, A b)")},
     }
     for name, query in kinds.items():
         run(source.match(query), tmp_path / f"of {name}", checkpoint=tmp_path / name)

@@ -101,9 +101,7 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
             _ = job.chains
         except QueryError:
             continue  # not every random text is a query, and streams need WITHIN
-        wanted = ensue.match(
-            events, text, time=nature.columns, type="type", order="row", emit_timeouts=timeouts
-        )
+        wanted = ensue.match(events, text, time=nature.columns, type="type", order="row", emit_timeouts=timeouts)
         found = seamed(random, events, job).finish()
         assert ids(found) == ids(wanted), f"seed {seed}: {text}"
         streams += 1
@@ -148,11 +146,7 @@ def stream_of(text: str, delay: int = 1, **options) -> Stream:
 
 def rows(*given: tuple[int, str]) -> pa.Table:
     return pa.table(
-        {
-            "t": [t for t, _ in given],
-            "type": [type for _, type in given],
-            "k": pa.array([1] * len(given), pa.int64()),
-        }
+        {"t": [t for t, _ in given], "type": [type for _, type in given], "k": pa.array([1] * len(given), pa.int64())}
     )
 
 

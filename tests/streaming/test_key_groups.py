@@ -50,9 +50,7 @@ def job_for(query: str, events: pa.Table, nature: Nature = PLAIN, **options) -> 
     return workload_of(query, events.schema, nature.columns, "type", ("row",), **options)
 
 
-def streamed(
-    random: Random, events: pa.Table, job: Workload, cache: TaskCache | None = None
-) -> pa.Table:
+def streamed(random: Random, events: pa.Table, job: Workload, cache: TaskCache | None = None) -> pa.Table:
     arriving, delay = delayed(random, events, job.source)
     early = random.random() < 0.5
     stream = Stream(job, delay, forget=lambda: random.random() < 0.3, cache=cache, early=early)
@@ -68,9 +66,7 @@ def streamed(
 
 @pytest.mark.parametrize("seeds", in_blocks(24, 100, SEEDS))
 @pytest.mark.parametrize("writers", WRITERS, ids=("sequences", "groups", "edges"))
-def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
-    seeds, writers, tmp_path, monkeypatch
-):
+def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(seeds, writers, tmp_path, monkeypatch):
     monkeypatch.setattr("ensue.runtime.tasks.task_state.MIN_CACHED_BYTES", 0)
     streams = 0
     for seed in seeds:
@@ -88,9 +84,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(
         found = streamed(random, events, job, random.choice((None, TaskCache(tmp_path))))
         assert ids(found) == ids(wanted), f"seed {seed}: {text}"
         if (query := job.works[0].expected[0].query).having is None:
-            judged = semantics.find_matches(
-                query, read_events(events, job.source.shape.schema, job.source.shape.unit)
-            )
+            judged = semantics.find_matches(query, read_events(events, job.source.shape.schema, job.source.shape.unit))
             assert len(judged) == wanted.num_rows, f"seed {seed}: {text}"
         streams += 1
     assert streams > len(seeds) / 2
@@ -264,9 +258,7 @@ def test_what_a_key_group_keeps_does_not_grow_with_the_stream():
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
         stream.feed(events)
         outcome = run(stream.stores[0, 0, 0], stream.workload, stream.watermark_ms)
-        stored = sum(
-            len(v) for v in stream.stores[0, 0, 0].values.values() if isinstance(v, bytes)
-        )
+        stored = sum(len(v) for v in stream.stores[0, 0, 0].values.values() if isinstance(v, bytes))
         sizes.append((outcome.counters.state_bytes, stored))
     assert max(s for s, _ in sizes[12:]) < 1.5 * max(s for s, _ in sizes[:12])
     assert max(s for _, s in sizes[12:]) < 1.5 * max(s for _, s in sizes[:12])
@@ -283,9 +275,7 @@ def test_another_process_finds_the_key_group_on_the_shelf(tmp_path, monkeypatch)
     forget_live()
     end = int(get_end_times(events, job.source.shape)[-1]) // 1_000 + 1
     found = run(store, job, end, cache=cache)
-    assert ids(matches_of(found, job)) == ids(
-        ensue.match(events, SEQUENCE, time="ts", type="type")
-    )
+    assert ids(matches_of(found, job)) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
     forget_live()
     for left in tmp_path.iterdir():
         left.unlink()
@@ -338,9 +328,7 @@ def test_a_call_that_fails_leaves_the_key_group_as_it_is_in_the_store():
     with pytest.raises(ZeroDivisionError):
         run(broken, job, end)
     again = run(store, job, end)
-    assert ids(matches_of(again, job)) == ids(
-        ensue.match(events, SEQUENCE, time="ts", type="type")
-    )
+    assert ids(matches_of(again, job)) == ids(ensue.match(events, SEQUENCE, time="ts", type="type"))
 
 
 def test_a_job_whose_text_has_an_unknown_format_is_refused():

@@ -24,9 +24,7 @@ def fleet() -> "ensue.Subscriptions":
     for number, case in enumerate(CASES):
         text = case.opsl
         for kind in "abcde":
-            text = text.replace(
-                f"(STRING:kind = '{kind}')", f"(STRING:kind = '{kind}', ARITH:story = {number})"
-            )
+            text = text.replace(f"(STRING:kind = '{kind}')", f"(STRING:kind = '{kind}', ARITH:story = {number})")
         found.add(str(number), text if "within" in text else f"{text}, within = 100")
     return found
 
@@ -38,18 +36,13 @@ def events() -> pa.Table:
 
 def named(found: pa.Table) -> list[tuple[str, str]]:
     return sorted(
-        (
-            row["subscription"],
-            " ".join(sorted(f"{m['kind']}{m['number']}" for m in row["members"])),
-        )
+        (row["subscription"], " ".join(sorted(f"{m['kind']}{m['number']}" for m in row["members"])))
         for row in found.to_pylist()
     )
 
 
 def wanted() -> list[tuple[str, str]]:
-    return sorted(
-        (str(n), " ".join(sorted(m.split()))) for n, c in enumerate(CASES) for m in c.matches
-    )
+    return sorted((str(n), " ".join(sorted(m.split()))) for n, c in enumerate(CASES) for m in c.matches)
 
 
 def test_here() -> None:
@@ -73,7 +66,5 @@ def test_stream(spark, tmp_path) -> None:
     reader = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
     frame = reader.parquet(str(tmp_path / "events"))
     matches = ensue.match(frame, fleet(), watermark=0, key_groups=3)
-    ensue.start(
-        matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True
-    )
+    ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
     assert named(pq.read_table(tmp_path / "out")) == wanted()

@@ -40,9 +40,7 @@ def ids(table: Any) -> Counter:
     return Counter(found["match_id"].to_pylist())
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param(ODD, marks=pytest.mark.slow), ("a?b", ALL)], ids=["each", "all"]
-)
+@pytest.mark.parametrize("names", [pytest.param(ODD, marks=pytest.mark.slow), ("a?b", ALL)], ids=["each", "all"])
 def test_a_table_of_any_name_gets_each_match_once(session, tmp_path, names):
     """Its path is not a pattern: neither is it missed, nor are others taken for it."""
     found = ensue.match(EVENTS, QUERY, **COLUMNS)
@@ -90,9 +88,7 @@ def stream(session: Any, folder: Path, query: str, **options: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [ALL, *(pytest.param(name, marks=pytest.mark.slow) for name in ODD)]
-)
+@pytest.mark.parametrize("name", [ALL, *(pytest.param(name, marks=pytest.mark.slow) for name in ODD)])
 def test_a_stream_between_folders_of_odd_names(session, tmp_path, name):
     """Read, matched, stopped, gone on with, and flushed from its checkpoint."""
     events, table, checkpoint = (tmp_path / what / name for what in ("in", "out", "state"))
@@ -103,9 +99,7 @@ def test_a_stream_between_folders_of_odd_names(session, tmp_path, name):
     assert wanted.num_rows
     assert ids(table) == ids(wanted)
     pq.write_table(EVENTS.slice(6).set_column(0, "t", pa.array([40])), events / "2.parquet")
-    ensue.start(
-        stream(session, events, CALM), table, checkpoint=checkpoint, once=True
-    ).awaitTermination(240)
+    ensue.start(stream(session, events, CALM), table, checkpoint=checkpoint, once=True).awaitTermination(240)
     assert ids(table) == ids(wanted)  # what was flushed comes again, and is not doubled
     assert ensue.remaining(session, checkpoint).count() == 1
 
@@ -134,10 +128,7 @@ def test_two_things_do_not_go_to_one_folder(session, tmp_path):
     both = stream(session, tmp_path / "in", {"a": QUERY, "b": CALM})
     with pytest.raises(EventError, match="output of 'a' and the output of 'b' are the same"):
         ensue.start(both, {"a": place, "b": ensue.parquet_table(place)}, checkpoint=tmp_path / "c")
-    for names, said in (
-        (("..", "b"), "is outside the output folder"),
-        (("a", "A"), "share the folder"),
-    ):
+    for names, said in ((("..", "b"), "is outside the output folder"), (("a", "A"), "share the folder")):
         odd = stream(session, tmp_path / "in", dict(zip(names, (QUERY, CALM), strict=True)))
         with pytest.raises(EventError, match=said):
             ensue.start(odd, place, checkpoint=tmp_path / "c")

@@ -40,9 +40,7 @@ def random_case(random: Random) -> tuple[str, pa.Table, Nature]:
         text, events = random_query(random, nature), random_events(random, 16, nature)
         try:
             compile_query(
-                ensue.parse(text),
-                create_schema(events.schema, time="t", type="type", order=("row",)),
-                streaming=True,
+                ensue.parse(text), create_schema(events.schema, time="t", type="type", order=("row",)), streaming=True
             )
         except QueryError:
             continue
@@ -90,6 +88,4 @@ def test_any_cut_and_delay_gives_the_matches_of_the_batch_run(seed, spark, tmp_p
     shape = create_schema(events.schema, time="t", type="type", order=("row",))
     query = compile_query(ensue.parse(text), shape).query
     if query.having is None:
-        assert len(
-            semantics.find_matches(query, read_events(events, shape.schema, shape.unit))
-        ) == len(found)
+        assert len(semantics.find_matches(query, read_events(events, shape.schema, shape.unit))) == len(found)

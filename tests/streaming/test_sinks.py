@@ -29,10 +29,7 @@ def events(text: str, *, first: int = 0) -> pa.Table:
     words = text.split()
     return pa.table(
         {
-            "at": pa.array(
-                [BEGIN + timedelta(seconds=int(w[1:-1])) for w in words],
-                pa.timestamp("us", "UTC"),
-            ),
+            "at": pa.array([BEGIN + timedelta(seconds=int(w[1:-1])) for w in words], pa.timestamp("us", "UTC")),
             "type": [w[0] for w in words],
             "k": [w[-1] for w in words],
             "row": pa.array(range(first, first + len(words)), pa.int64()),

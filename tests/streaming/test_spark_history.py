@@ -18,17 +18,12 @@ from ensue.errors import EventError, RunnerError, StateError
 from support import shelved
 from support.shelved import Shelved
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ensue.backends.spark.frames.WholeStreamWarning")]
 
 cloudpickle.register_pickle_by_value(shelved)  # workers do not know the tests
 COUNT, KNOWN, AGAIN = 120, 80, 10
 EVENTS = {"time": "ts", "type": "type", "order": "row"}
-FALL = (
-    "SEQ(A a, B+ b[], !C c) WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x } WITHIN 8"
-)
+FALL = "SEQ(A a, B+ b[], !C c) WHERE skip_till_next_match(a, b[]) { [k] and b[i].x > a.x } WITHIN 8"
 HIERARCHY = """
     EVENT Pair AS SEQ(A a, B b)
     WHERE skip_till_next_match(a, b) { [k] and b.x > a.x } WITHIN 12
@@ -36,10 +31,7 @@ HIERARCHY = """
     SEQ(Pair p, !C c, Pair q)
     WHERE skip_till_next_match(p, q) { [side] and c.x > 7 and q.first > p.last } WITHIN 40
     RETURN p.first AS first, q.last AS last"""
-SEVERAL = {
-    "falls": FALL,
-    "sides": "SEQ(A a, C c) WHERE skip_till_next_match(a, c) { [side] and c.x < a.x } WITHIN 15",
-}
+SEVERAL = {"falls": FALL, "sides": "SEQ(A a, C c) WHERE skip_till_next_match(a, c) { [side] and c.x < a.x } WITHIN 15"}
 
 
 def events(*, stamps: bool = False, lasting: bool = False) -> pa.Table:
@@ -60,9 +52,7 @@ def events(*, stamps: bool = False, lasting: bool = False) -> pa.Table:
         columns["from"] = times - random.integers(0, 3, COUNT)
     if stamps:
         begin = np.datetime64("2026-01-05T14:30:00", "us")
-        columns["ts"] = pa.array(
-            begin + times * np.timedelta64(1_000_000, "us"), pa.timestamp("us", "UTC")
-        )
+        columns["ts"] = pa.array(begin + times * np.timedelta64(1_000_000, "us"), pa.timestamp("us", "UTC"))
     return pa.table(columns)
 
 
@@ -139,9 +129,7 @@ def test_every_stage_and_query_begins_with_the_history(spark, tmp_path, query, m
 
 
 @pytest.mark.slow
-def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(
-    spark, tmp_path, monkeypatch
-):
+def test_an_archive_is_read_slice_by_slice_up_to_where_it_is_complete(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(past_events, "MIN_SLICE_EVENTS", 20)
     case = Case(spark, tmp_path, events(stamps=True), FALL.replace("8", "8 seconds"))
     case.add(1, KNOWN + 15, COUNT)
@@ -325,10 +313,7 @@ def test_a_history_by_event_type(spark, tmp_path):
         pq.write_table(part.filter(pa.array(live)), folder / "0.parquet")
         schema = spark.createDataFrame(part.slice(0, 1)).schema
         frames[kind] = spark.readStream.schema(schema).parquet(str(folder))
-    history = {
-        kind: part.filter(pa.array([t < end for t in part["ts"].to_pylist()]))
-        for kind, part in parts.items()
-    }
+    history = {kind: part.filter(pa.array([t < end for t in part["ts"].to_pylist()])) for kind, part in parts.items()}
     given = {"time": "ts", "order": "row"}
     matches = ensue.match(frames, FALL, **given, watermark=3, key_groups=2)
     ensue.start(

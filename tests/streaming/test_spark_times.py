@@ -78,9 +78,7 @@ class Streams:
             warnings.simplefilter("ignore", WholeStreamWarning)
             matches = ensue.match(events, query, **(EVENTS | options))
         output = dict.fromkeys(matches, take) if isinstance(matches, Mapping) else take
-        started = ensue.start(
-            matches, output, checkpoint=self.folder / "checkpoint", once=True, flush=flush
-        )
+        started = ensue.start(matches, output, checkpoint=self.folder / "checkpoint", once=True, flush=flush)
         assert started.awaitTermination(240), "the stream hangs"
         return sorted(found), ensue.progress_of(started)
 
@@ -153,9 +151,7 @@ def test_infinity_is_no_time_for_a_stream(streams):
 
 @pytest.mark.slow
 def test_an_event_without_time_of_no_type_that_matters_does_not_stop_a_stream(streams):
-    frame = streams.frame(
-        WHOLE, [(1, "A", "p"), (None, "X", "p")], [(5, "B", "p")], [(90, "X", "")]
-    )
+    frame = streams.frame(WHOLE, [(1, "A", "p"), (None, "X", "p")], [(5, "B", "p")], [(90, "X", "")])
     found, progress = streams.run(frame, watermark=5)
     assert (found, sum(p.dropped for p in progress)) == ([(0, 2)], 0)
     queries = {"one": PAIRS, "two": "SEQ(A a, !C c, B b) WHERE [k] WITHIN 9"}
@@ -193,11 +189,7 @@ def test_an_event_far_ahead_of_the_clock_makes_no_other_late(streams, caplog):
 
 @pytest.mark.slow
 def test_without_the_bound_most_events_are_late_and_this_is_said(streams, caplog):
-    batches = [
-        [(at(100), "A", "p"), (FAR, "X", None)],
-        [(at(104), "B", "p")],
-        [(at(105), "B", "p")],
-    ]
+    batches = [[(at(100), "A", "p"), (FAR, "X", None)], [(at(104), "B", "p")], [(at(105), "B", "p")]]
     frame = streams.frame(INSTANTS, *batches)
     with caplog.at_level(logging.WARNING, "ensue.stream"):
         options = {"watermark": "10 seconds", "max_ahead": None}

@@ -14,9 +14,7 @@ def events(*rows):
 
 
 def counted(table):
-    return sorted(
-        (row["subscription"], row["at"], row["n"]) for row in table.to_pylist() if row["n"]
-    )
+    return sorted((row["subscription"], row["at"], row["n"]) for row in table.to_pylist() if row["n"])
 
 
 @pytest.mark.parametrize("forget", [False, True])
@@ -25,11 +23,7 @@ def test_what_is_asked_changes_between_micro_batches(tmp_path, forget, key_group
     log = CatalogLog(tmp_path)
     stream = Stream(counting(tmp_path, key_groups=key_groups), delay_ms=0, forget=lambda: forget)
     log.append(
-        [
-            SubscriptionChange.add("one", "a"),
-            SubscriptionChange.add("two", "a"),
-            SubscriptionChange.add("none", "z"),
-        ]
+        [SubscriptionChange.add("one", "a"), SubscriptionChange.add("two", "a"), SubscriptionChange.add("none", "z")]
     )
     stream.feed(events((1, "a"), (2, "b"), (3, "a")))
     log.append([SubscriptionChange.add("three", "a"), SubscriptionChange.cancel("two")])

@@ -16,9 +16,7 @@ DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 10, 0 0))"
 LEFT = "=|(@(Depot)(A); 25)(DIST(Depot; >; 20)(A)), A = (ARITH:id = {id})"
 QUIET = "!(A; 5)B, A = (ARITH:id = {id}, STRING:kind = 'stop'), B = (ARITH:id = {id})"
 NOBODY = "!(12; 10)A, A = (ARITH:id = 99)"
-SCHEMA = pa.schema(
-    {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "x": pa.float64(), "y": pa.float64()}
-)
+SCHEMA = pa.schema({"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "x": pa.float64(), "y": pa.float64()})
 
 
 def trucks(count=3, steps=9):
@@ -38,9 +36,7 @@ def texts(count=3):
 
 
 def fleet_of(texts, folder=None):
-    fleet = ensue.Subscriptions(
-        time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=folder
-    )
+    fleet = ensue.Subscriptions(time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=folder)
     fleet.add_all(texts)
     return fleet
 
@@ -86,20 +82,14 @@ def test_no_events_at_all(spark):
 @pytest.mark.slow
 def test_a_stream_gives_what_is_found_here(spark, tmp_path):
     events, fleet = trucks(), fleet_of(texts())
-    matches = ensue.match(
-        stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, key_groups=3
-    )
-    ensue.start(
-        matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True
-    )
+    matches = ensue.match(stream(spark, tmp_path, cut(events, 6)), fleet, watermark=0, key_groups=3)
+    ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", once=True, flush=True)
     assert rows(pq.read_table(tmp_path / "out")) == rows(ensue.match(events, fleet))
 
 
 def test_the_set_changes_between_micro_batches(spark, tmp_path):
     fleet = fleet_of({"left 0": LEFT.format(id=0), "left 1": LEFT.format(id=1)}, tmp_path / "set")
-    other = ensue.Subscriptions(
-        time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=tmp_path / "set"
-    )
+    other = ensue.Subscriptions(time="t", location=("x", "y"), regions={"Depot": DEPOT}, folder=tmp_path / "set")
     parts = cut(trucks(), 9)
     matches = ensue.match(stream(spark, tmp_path, parts), fleet, watermark=0, key_groups=2)
     found = []
@@ -113,10 +103,7 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
     query = ensue.start(matches, deliver, checkpoint=tmp_path / "checkpoint", once=True)
     log = CatalogLog(tmp_path / "set")
     assert list_streams(log) == [str(query.id)]
-    assert [(m.version, m.batch) for m in list_version_starts(log, str(query.id))][:2] == [
-        (1, 0),
-        (3, 1),
-    ]
+    assert [(m.version, m.batch) for m in list_version_starts(log, str(query.id))][:2] == [(1, 0), (3, 1)]
     later = pa.concat_tables(parts[1:])
     alone = [
         *rows(ensue.match(pa.concat_tables(parts), fleet_of({"left 0": LEFT.format(id=0)}))),
@@ -129,9 +116,7 @@ def test_the_set_changes_between_micro_batches(spark, tmp_path):
 def test_history_is_for_queries(spark, tmp_path):
     matches = ensue.match(stream(spark, tmp_path, [trucks()]), fleet_of(texts()), watermark=0)
     with pytest.raises(ensue.EventError, match="history= is for queries"):
-        ensue.start(
-            matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", history=trucks()
-        )
+        ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "checkpoint", history=trucks())
 
 
 def test_what_does_not_fit_is_refused_before_it_starts(spark, tmp_path):

@@ -106,9 +106,7 @@ def test_a_restarted_stream_finds_its_task_and_leaves_no_other(tmp_path):
         before = dict(store.values)
         run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache)
         store.values = before
-        assert (
-            run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache).counters.rebuilt == 1
-        )
+        assert run_task(store, stock_job().chains[0], 0, 0, [blob], cache=cache).counters.rebuilt == 1
         assert len(live_tasks()) == 1
         assert len(list(tmp_path.iterdir())) == 1
 
@@ -150,9 +148,7 @@ def test_a_task_that_was_built_from_the_store_is_left_for_others_too(tmp_path):
         forget_live()
         if rebuilt:
             (tmp_path / store.head().stamp.hex()).unlink()
-        assert (
-            run_task(store, stock_job().chains[0], 0, 0, cache=cache).counters.rebuilt == rebuilt
-        )
+        assert run_task(store, stock_job().chains[0], 0, 0, cache=cache).counters.rebuilt == rebuilt
 
 
 def test_copies_that_nobody_has_asked_for_in_a_long_time_go(tmp_path, monkeypatch):

@@ -138,9 +138,7 @@ def test_what_is_late_is_late_also_where_spark_has_no_watermark(world):
     delay = 10 * int(step) // job.source.clock.per_ms
     for crash in (False, True):
         stream = Stream(job, delay, forget=lambda crash=crash: crash)
-        stream.feed(
-            a_table([begin + 50 * step], "X", [0], type)
-        )  # for one of the key groups alone
+        stream.feed(a_table([begin + 50 * step], "X", [0], type))  # for one of the key groups alone
         stream.feed(a_table([begin + 40 * step, begin + 40 * step - delay], "AA", [0, 0], type))
         stream.feed(a_table([begin + 39 * step - 1] * 2, "AA", [0, 1], type))
         stream.feed(a_table([begin + 55 * step], "B", [0], type))

@@ -103,19 +103,10 @@ def test_texts_of_regions_are_kept_once(tmp_path):
     ("changes", "message"),
     [
         ([SubscriptionChange.add("a", "x")], "there is a subscription 'a' already"),
-        (
-            [SubscriptionChange.add("b", "x"), SubscriptionChange.add("b", "y")],
-            "there is a subscription 'b' already",
-        ),
-        (
-            [SubscriptionChange.cancel("aa")],
-            "there is no subscription 'aa'\n  hint: did you mean 'a'",
-        ),
+        ([SubscriptionChange.add("b", "x"), SubscriptionChange.add("b", "y")], "there is a subscription 'b' already"),
+        ([SubscriptionChange.cancel("aa")], "there is no subscription 'aa'\n  hint: did you mean 'a'"),
         ([SubscriptionChange.replace("c", "x")], "there is no subscription 'c'"),
-        (
-            [SubscriptionChange.cancel("a"), SubscriptionChange.replace("a", "x")],
-            "there is no subscription 'a'",
-        ),
+        ([SubscriptionChange.cancel("a"), SubscriptionChange.replace("a", "x")], "there is no subscription 'a'"),
     ],
 )
 def test_changes_that_cannot_follow_are_refused_and_none_is_made(tmp_path, changes, message):
@@ -140,10 +131,7 @@ def _write(folder, writer, count):
     log = CatalogLog(folder)
     for number in range(count):
         log.append(
-            [
-                SubscriptionChange.add(f"{writer}-{number}", "x"),
-                SubscriptionChange.add(f"{writer}+{number}", "y"),
-            ]
+            [SubscriptionChange.add(f"{writer}-{number}", "x"), SubscriptionChange.add(f"{writer}+{number}", "y")]
         )
         if number % 3 == 0:
             log.append([SubscriptionChange.cancel(f"{writer}-{number}")])
@@ -248,9 +236,7 @@ def test_whoever_dies_at_any_step_leaves_all_or_nothing(tmp_path, what):
         assert code in (0, 9)
         fresh = CatalogLog(folder)
         seen.add(tuple(sorted(change.name for _, change in fresh.alive())))
-        version = fresh.append(
-            [SubscriptionChange.add("later", "x")]
-        )  # others go on as if nothing were
+        version = fresh.append([SubscriptionChange.add("later", "x")])  # others go on as if nothing were
         fresh.snapshot(version, {})
         assert "later" in {change.name for _, change in CatalogLog(folder).alive()}
         step += 1

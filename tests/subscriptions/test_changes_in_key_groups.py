@@ -23,9 +23,7 @@ from support.subscriptions import Bounds, random_subscription
 
 # Events of the same content are told apart by their number among those that came. With a number of
 # their own (`n`) a subscription that came between two of them finds matches of the same ids.
-EVENTS = pa.schema(
-    {"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(), "n": pa.int64()}
-)
+EVENTS = pa.schema({"t": pa.int64(), "id": pa.int64(), "kind": pa.string(), "v": pa.int64(), "n": pa.int64()})
 BOUNDS = Bounds(places=False, moments=False)
 
 
@@ -129,12 +127,7 @@ def test_each_finds_what_it_finds_alone(tmp_path, seed, disorder, monkeypatch):
 
 def test_an_absence_of_no_event_fires_in_one_key_group_and_without_events(tmp_path):
     log = CatalogLog(tmp_path)
-    log.append(
-        [
-            SubscriptionChange.add(f"quiet {k}", f"!(5;{k})A, A = (ARITH:id = {k})")
-            for k in (1, 2, 3)
-        ]
-    )
+    log.append([SubscriptionChange.add(f"quiet {k}", f"!(5;{k})A, A = (ARITH:id = {k})") for k in (1, 2, 3)])
     stream = stream_of(log, 4)
     stream.feed(pa.Table.from_pylist([{"t": 1, "id": 9}], schema=EVENTS))
     stream.feed(pa.Table.from_pylist([{"t": 7, "id": 2}], schema=EVENTS))
@@ -169,12 +162,7 @@ def test_one_that_does_not_fit_the_events_is_left_out(tmp_path):
     log.append([SubscriptionChange.add("good", "(ARITH:id = 1)")])
     stream = stream_of(log, 2)
     stream.feed(pa.Table.from_pylist([{"t": 1, "id": 1}], schema=EVENTS))
-    log.append(
-        [
-            SubscriptionChange.add("bad", "(ARITH:nosuch = 1)"),
-            SubscriptionChange.add("new", "(ARITH:id = 1)"),
-        ]
-    )
+    log.append([SubscriptionChange.add("bad", "(ARITH:nosuch = 1)"), SubscriptionChange.add("new", "(ARITH:id = 1)")])
     with pytest.warns(UserWarning, match="'bad' cannot be matched here"):
         stream.feed(pa.Table.from_pylist([{"t": 2, "id": 1}], schema=EVENTS))
     stream.end()

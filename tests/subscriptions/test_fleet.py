@@ -160,9 +160,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     take = SubscriptionSet.take
 
-    def noted(
-        self: SubscriptionSet, change: SubscriptionChange, version: int, now: float | None = None
-    ) -> None:
+    def noted(self: SubscriptionSet, change: SubscriptionChange, version: int, now: float | None = None) -> None:
         names.append(change.name)
         take(self, change, version, now)
 
@@ -171,9 +169,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_set_is_made_ready_once_for_all_tables(
-    taken: list[str], tmp_path: Path, kept: bool
-) -> None:
+def test_a_set_is_made_ready_once_for_all_tables(taken: list[str], tmp_path: Path, kept: bool) -> None:
     fleet = ensue.Subscriptions(time="ts", type="kind", folder=tmp_path / "set" if kept else None)
     fleet.add_all({f"id {n}": f"(ARITH:id = {n})" for n in range(3)})
     fleet.add("pattern", "SEQ(E a, E b) WHERE a.id = 1 AND b.id = 2 WITHIN 5")

@@ -27,10 +27,7 @@ def fleet(**texts: str) -> "ensue.Subscriptions":
 
 
 def named(found: pa.Table) -> list[str]:
-    return sorted(
-        " ".join(sorted(f"{m['kind']}{m['number']}" for m in row["members"]))
-        for row in found.to_pylist()
-    )
+    return sorted(" ".join(sorted(f"{m['kind']}{m['number']}" for m in row["members"])) for row in found.to_pylist())
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -40,16 +37,10 @@ def test_the_meaning(case: Case) -> None:
         Event(n, "", row["ts"], row["ts"], row)  # type: ignore[arg-type]
         for n, row in enumerate(rows)
     ]
-    corners: dict[int, Any] = {
-        n: ((row["x"], row["y"]),) for n, row in enumerate(rows) if row["x"] is not None
-    }
-    found = find_subscription_matches(
-        parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners)
-    )
+    corners: dict[int, Any] = {n: ((row["x"], row["y"]),) for n, row in enumerate(rows) if row["x"] is not None}
+    found = find_subscription_matches(parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners))
     names = [f"{row['kind']}{row['number']}" for row in rows]
-    assert sorted(" ".join(sorted(names[p] for p in m.members)) for m in found) == sorted(
-        case.matches
-    )
+    assert sorted(" ".join(sorted(names[p] for p in m.members)) for m in found) == sorted(case.matches)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -204,17 +204,13 @@ def test_what_looks_at_all_events_is_on_its_own(text, why):
 
 def test_only_what_is_routed_reaches_the_plan():
     events = random_events(Random(5), 200)
-    texts = {
-        f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)
-    }
+    texts = {f"s{k}": f"SEQ(A a, B+ b[]) WHERE a.x = {k} and b[i].x > {k} WITHIN 3" for k in range(9)}
     matcher = matcher_of(shape_of_stream(events, PLAIN), texts)
     matcher.feed_events(events)
     (running,) = matcher.patterns.running.values()
     kinds, x = events["type"].to_pylist(), events["x"].to_pylist()
     fits = sum(
-        (kind == "A" and v == k) or (kind == "B" and v > k)
-        for kind, v in zip(kinds, x, strict=True)
-        for k in range(9)
+        (kind == "A" and v == k) or (kind == "B" and v > k) for kind, v in zip(kinds, x, strict=True) for k in range(9)
     )
     assert running.engine.rows == fits < 9 * 200
 
@@ -234,18 +230,12 @@ ROWS = pa.schema({"ts": pa.int64(), "kind": pa.string(), "k": pa.int64(), "x": p
 def rows(random: Random, count: int) -> pa.Table:
     times = sorted(random.randint(0, 3 * count) for _ in range(count))
     return pa.Table.from_pylist(
-        [
-            {"ts": t, "kind": random.choice("AB"), "k": random.randint(0, 2), "x": n}
-            for n, t in enumerate(times)
-        ],
-        ROWS,
+        [{"ts": t, "kind": random.choice("AB"), "k": random.randint(0, 2), "x": n} for n, t in enumerate(times)], ROWS
     )
 
 
 def members(table: pa.Table) -> Counter:
-    return Counter(
-        (row["subscription"], tuple(e["x"] for e in row["members"])) for row in table.to_pylist()
-    )
+    return Counter((row["subscription"], tuple(e["x"] for e in row["members"])) for row in table.to_pylist())
 
 
 WRITTEN = {

@@ -42,9 +42,7 @@ def test_a_set_is_opened_as_it_was_saved(tmp_path):
     fleet.take(SubscriptionChange.cancel("s1"), 7)
     fleet.save(tmp_path)
     again = SubscriptionSet.open(tmp_path, shape, key_groups=3)
-    events = pa.Table.from_pylist(
-        [{"t": t, "id": 1, "kind": "a", "v": t % 9} for t in range(20)], schema=others.EVENTS
-    )
+    events = pa.Table.from_pylist([{"t": t, "id": 1, "kind": "a", "v": t % 9} for t in range(20)], schema=others.EVENTS)
     one, other = (set(_routed(f, events)) for f in (fleet, again))
     assert one == other
     assert len(one) > 20

@@ -109,9 +109,7 @@ def test_the_demand_that_stopped_a_candidate_counts_it_and_points_at_the_length(
          "DIST(A; <; 5)C"),
     ],
 )  # fmt: skip
-def test_a_candidate_points_at_the_operator_that_stopped_it(
-    text: str, stream: str, place: str
-) -> None:
+def test_a_candidate_points_at_the_operator_that_stopped_it(text: str, stream: str, place: str) -> None:
     answer = told(text, stream)
     candidates = [c for way in answer.ways for c in way.stuck.shown]
     assert answer.subscription is not None
@@ -161,9 +159,7 @@ def test_events_that_got_further_come_before_newer_ones() -> None:
         ("DIST(A; <; 5)B", "1: a1 (3,4), 2: b1", "e2 has no place"),
     ],
 )  # fmt: skip
-def test_an_event_in_the_wrong_place_is_told_where_it_was(
-    text: str, stream: str, why: str
-) -> None:
+def test_an_event_in_the_wrong_place_is_told_where_it_was(text: str, stream: str, why: str) -> None:
     assert whys(told(text, stream)) == [why]
 
 
@@ -196,10 +192,7 @@ def test_a_distance_that_is_just_too_small_is_not_rounded_to_what_is_asked_for()
 def test_another_value_is_told_beside_the_one_that_is_asked_for(
     operator: str, field: str, id: int | None, why: str
 ) -> None:
-    text = (
-        f"=|($A;; 5)($B;), $A; = (STRING:kind = 'a'), "
-        f"$B; = (STRING:kind = 'b', ARITH:id {operator} $A;.{field})"
-    )
+    text = f"=|($A;; 5)($B;), $A; = (STRING:kind = 'a'), $B; = (STRING:kind = 'b', ARITH:id {operator} $A;.{field})"
     rows = [
         {"t": 1, "kind": "a", "id": 17, "load": 3, "nothing": None},
         {"t": 2, "kind": "b", "id": id, "load": 4, "nothing": None},
@@ -385,9 +378,7 @@ def test_equal_tests_of_two_atoms_point_at_their_own_places() -> None:
          "v is 2026-01-31 10:00:00+00:00, v < 2026-01-31 10:00:00 is required"),
     ],
 )  # fmt: skip
-def test_a_value_that_fails_is_told_beside_the_predicate(
-    predicate: str, value: Any, why: str
-) -> None:
+def test_a_value_that_fails_is_told_beside_the_predicate(predicate: str, value: Any, why: str) -> None:
     (test,) = of_rows(f"({predicate})", [{"t": 1, "v": value}]).ways[0].atoms[0].tests
     assert [miss.why for miss in test.near] == [why]
 
@@ -429,9 +420,7 @@ def test_another_object_is_no_candidate_of_an_atom_that_names_one() -> None:
     text = "=|(ARITH:id = 17, STRING:kind = 'a'; 5)(ARITH:id = 17, STRING:kind = 'b')"
     answer = of_rows(text, rows)
     assert whys(answer) == ["no event passed the tests of e2"]
-    assert [d.said for d in answer.ways[0].demands if d.stopped] == [
-        "an event that passes the tests of e2"
-    ]
+    assert [d.said for d in answer.ways[0].demands if d.stopped] == ["an event that passes the tests of e2"]
 
 
 def test_each_alternative_is_told_by_itself() -> None:
@@ -526,10 +515,7 @@ def test_what_the_box_of_a_region_tells_is_so(space: str) -> None:
         if settled is not None:
             told_at_once += 1
             asked = comparison, number, scale, space
-            assert places.evaluate_relation(where, region.shape, place, *asked) == settled, (
-                seed,
-                test,
-            )
+            assert places.evaluate_relation(where, region.shape, place, *asked) == settled, (seed, test)
     assert told_at_once > 100
 
 
@@ -556,10 +542,7 @@ def test_it_counts_exactly_the_matches_of_the_oracle(seed: int) -> None:
         answer = why_not(subscription, stream)
         assert not answer.cut
         assert answer.matched == len(everything), (number, subscription)
-        assert answer.delivered == len(find_subscription_matches(subscription, stream)), (
-            number,
-            subscription,
-        )
+        assert answer.delivered == len(find_subscription_matches(subscription, stream)), (number, subscription)
         now = max(event.end for event in stream.events)
         known = [m for m in everything if m.known[1] == 0 or m.known[0] < now]
         assert why_not(subscription, stream, now=now).matched == len(known), number
@@ -574,9 +557,7 @@ def test_it_finds_matches_again_in_the_tables_of_the_paper() -> None:
         rows = case.events
         events = [Event(n, "", row["ts"], row["ts"], row) for n, row in enumerate(rows)]  # type: ignore[arg-type]
         corners: Any = {n: ((r["x"], r["y"]),) for n, r in enumerate(rows) if r["x"] is not None}
-        return why_not(
-            parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners)
-        ).matched
+        return why_not(parse_subscription(case.opsl, REGIONS), ReferenceStream(events, corners)).matched
 
     for one in (*BORDERS, *VARIABLES):
         assert found(one) == len(one.matches), one
@@ -585,13 +566,10 @@ def test_it_finds_matches_again_in_the_tables_of_the_paper() -> None:
 def test_every_pair_matches_or_is_stopped_by_one_demand() -> None:
     for seed in range(40):
         random = Random(f"pairs {seed}")
-        text = random.choice(
-            ("=|(A; 3)B", "|=(A; 3)B", "|(A; 2)B", "A && B WITH within = 4", "DIST(A; <; 4)B")
-        )
+        text = random.choice(("=|(A; 3)B", "|=(A; 3)B", "|(A; 2)B", "A && B WITH within = 4", "DIST(A; <; 4)B"))
         names = [f"{random.choice('ab')}{n}" for n in range(random.randint(2, 12))]
         stream = ", ".join(
-            f"{random.randint(0, 3) + n}: {name} ({random.randint(0, 9)},0)"
-            for n, name in enumerate(names)
+            f"{random.randint(0, 3) + n}: {name} ({random.randint(0, 9)},0)" for n, name in enumerate(names)
         )
         asked = asked_of(text, stream)
         events = sorted(asked.events, key=lambda e: e.end)
@@ -699,10 +677,7 @@ def test_the_field_type_is_the_column_that_the_call_names() -> None:
     answer = explain_missing_match(table, shape(table, type="sort"), "(STRING:type = 'van')")
     (test,) = answer.ways[0].atoms[0].tests
     assert test.near[0].why == "type is 'truck', type = 'van' is required"
-    assert (
-        explain_missing_match(table, shape(table, type="sort"), "(STRING:type = 'truck')").matched
-        == 1
-    )
+    assert explain_missing_match(table, shape(table, type="sort"), "(STRING:type = 'truck')").matched == 1
 
 
 def test_decimals_and_dates_are_compared_as_everywhere() -> None:
@@ -735,20 +710,14 @@ def test_a_table_is_answered_as_it_is_matched() -> None:
     for seed in range(12):
         random = Random(f"table {seed}")
         events = random_events(random, 10)
-        rows = [
-            {**e.values, "t": e.end, "n": e.position, "x": random.uniform(0, 10), "y": 2.0}
-            for e in events
-        ]
+        rows = [{**e.values, "t": e.end, "n": e.position, "x": random.uniform(0, 10), "y": 2.0} for e in events]
         text = format_subscription(random_subscription(random, Bounds(atoms=3, depth=2)))
         table = pa.Table.from_pylist(rows)
         given = shape(table, type=None, order=("n",))
         fleet = ensue.Subscriptions(time="t", location=("x", "y"), order="n")
         fleet.add("it", text)
         found = ensue.match(table, fleet).num_rows
-        assert explain_missing_match(table, given, text, ended=True).delivered == found, (
-            seed,
-            text,
-        )
+        assert explain_missing_match(table, given, text, ended=True).delivered == found, (seed, text)
         delivered += found
     assert delivered
 

@@ -15,9 +15,7 @@ def random_any_types(random: Random, nature: Nature = PLAIN, types: str = TYPES)
     >>> print(random_any_types(Random(2)))
     SEQ(...|...
     """
-    write = random.choice(
-        (random_query, random_query, random_edges, random_groups, random_repeats)
-    )
+    write = random.choice((random_query, random_query, random_edges, random_groups, random_repeats))
     text = write(random, nature, types)
     # the pattern is all before the first clause
     pattern, *clauses = re.split(

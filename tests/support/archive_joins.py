@@ -67,10 +67,7 @@ class Story:
 
     def written(self) -> list[dict[str, list[int]]]:
         """The rows by the column `row` of their events, which no two events share."""
-        return [
-            {v: [e.values["row"] for e in es] for v, es in sorted(row.binding.items())}
-            for row in self.rows
-        ]
+        return [{v: [e.values["row"] for e in es] for v, es in sorted(row.binding.items())} for row in self.rows]
 
 
 def random_story(random: Random, nature: Nature | None = None) -> Story:
@@ -89,9 +86,7 @@ def random_story(random: Random, nature: Nature | None = None) -> Story:
 def random_try(random: Random, nature: Nature) -> Story:
     """A story whose query may be refused."""
     archives = {
-        name: _numbered(
-            random_events(random, random.choice((0, 7, 9, 11, 12)), nature), 100 * number
-        )
+        name: _numbered(random_events(random, random.choice((0, 7, 9, 11, 12)), nature), 100 * number)
         for number, name in enumerate(ARCHIVES, 1)
     }
     live = random_events(random, random.randint(4, 10), nature)

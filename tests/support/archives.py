@@ -33,19 +33,13 @@ def asked(
     return [dict(r) if columns is None else {c: r[c] for c in columns} for *_, r in found]
 
 
-def _belongs(
-    row: Mapping[str, Any], piece: Mapping[str, Any], field: str | None, start: str, end: str
-) -> bool:
+def _belongs(row: Mapping[str, Any], piece: Mapping[str, Any], field: str | None, start: str, end: str) -> bool:
     if field is not None and (row[field] is None or row[field] != piece[KEY]):
         return False
-    return (piece[SINCE] is None or row[start] >= piece[SINCE]) and (
-        piece[UNTIL] is None or row[end] <= piece[UNTIL]
-    )
+    return (piece[SINCE] is None or row[start] >= piece[SINCE]) and (piece[UNTIL] is None or row[end] <= piece[UNTIL])
 
 
 def pieces(*given: tuple[Any, Any, Any], key: pa.DataType, time: pa.DataType) -> pa.Table:
     """A table of (key, since, until)."""
     keys, since, until = zip(*given, strict=True) if given else ((), (), ())
-    return pa.table(
-        {KEY: pa.array(keys, key), SINCE: pa.array(since, time), UNTIL: pa.array(until, time)}
-    )
+    return pa.table({KEY: pa.array(keys, key), SINCE: pa.array(since, time), UNTIL: pa.array(until, time)})

@@ -22,9 +22,7 @@ MOST_KILLS = 8
 class ArchivingStream(Stream):
     """Micro-batches are tried until one is not killed; what was committed before stays."""
 
-    def __init__(
-        self, workload: Workload, delay_ms: int, archive: FileArchive, random: Random
-    ) -> None:
+    def __init__(self, workload: Workload, delay_ms: int, archive: FileArchive, random: Random) -> None:
         early = random.random() < 0.5
         super().__init__(workload, delay_ms, forget=lambda: random.random() < 0.3, early=early)
         self.archive, self.random = archive, random

@@ -21,9 +21,7 @@ from ensue.service.sources.source import EventSource
 
 PATIENCE = 60.0  # seconds before a test that waits for something has failed
 
-needs_mosquitto = pytest.mark.skipif(
-    mosquitto.missing() is not None, reason=mosquitto.missing() or ""
-)
+needs_mosquitto = pytest.mark.skipif(mosquitto.missing() is not None, reason=mosquitto.missing() or "")
 needs_nats = pytest.mark.skipif(nats.missing() is not None, reason=nats.missing() or "")
 
 
@@ -206,9 +204,7 @@ class KafkaRestart:
         folder = self._broker._folder
         assert folder is not None
         with (folder / "log").open("ab") as said:
-            self._broker._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
-            )
+            self._broker._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         end = time.monotonic() + PATIENCE
         while not kafka._answers(self._broker.port):
             assert time.monotonic() < end, "Kafka does not come back"

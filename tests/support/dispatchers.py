@@ -158,9 +158,7 @@ class Scene:
         await _settled()  # it has woken
         await self.rested()
 
-    async def change(
-        self, target: int, work: Callable[..., T], *values: Any, subscription: int = 7
-    ) -> T:
+    async def change(self, target: int, work: Callable[..., T], *values: Any, subscription: int = 7) -> T:
         """Changes a target as a user does, and wakes the dispatcher."""
         result = await self.database.write(lambda db: work(db, target, *values, now=self.clock()))
         self.dispatcher.wake([subscription])
@@ -176,14 +174,10 @@ class Scene:
         secret: str | None = None,
         **config: Any,
     ) -> int:
-        secrets = (
-            encode_secrets([SigningSecret(secret or new_secret())]) if kind == "webhook" else []
-        )
+        secrets = encode_secrets([SigningSecret(secret or new_secret())]) if kind == "webhook" else []
         given = config if url is None else {"url": url, **config}
         return await self.database.write(
-            lambda db: targets.add_target(
-                db, subscription, user, kind, given, now=self.clock(), secrets=secrets
-            )
+            lambda db: targets.add_target(db, subscription, user, kind, given, now=self.clock(), secrets=secrets)
         )
 
     async def notes(self, ids: Iterable[str], *, subscription: int = 7, user: int = 1) -> None:
@@ -192,15 +186,10 @@ class Scene:
         self.dispatcher.wake([subscription])
 
     async def commit(self, ids: Iterable[str], *, subscription: int = 7, user: int = 1) -> None:
-        rows = [
-            (subscription, user, "match", id, self.clock(), json.dumps({"match_id": id}).encode())
-            for id in ids
-        ]
+        rows = [(subscription, user, "match", id, self.clock(), json.dumps({"match_id": id}).encode()) for id in ids]
         await self.database.write(
             lambda db: db.executemany(
-                "INSERT INTO outbox (subscription, user, kind, match_id, at, body) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
+                "INSERT INTO outbox (subscription, user, kind, match_id, at, body) VALUES (?, ?, ?, ?, ?, ?)", rows
             )
         )
 

@@ -23,9 +23,7 @@ def random_edges(random: Random, nature: Nature = PLAIN, types: str = TYPES) -> 
     # the pattern is all before the first clause
     pattern, *clauses = re.split(r"(?= WHERE | WITHIN | AFTER | HAVING )", text, maxsplit=1)
     mixed = re.sub(r", (?!!)", lambda _: random.choice(WORDS), pattern)
-    mixed = re.sub(
-        r"(\w)([+*]|\{[\d,]+\})([?+]?) (\w+)\[\]", lambda m: _loop(random, *m.groups()), mixed
-    )
+    mixed = re.sub(r"(\w)([+*]|\{[\d,]+\})([?+]?) (\w+)\[\]", lambda m: _loop(random, *m.groups()), mixed)
     if " THEN " not in mixed:
         mixed = re.sub(r", (?!!)", " THEN NEXT ", mixed, count=1)
     if random.random() < 0.5:

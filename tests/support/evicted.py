@@ -49,9 +49,7 @@ def random_evictable(
         text, structure = random.choice(WRITERS)(random, nature), random.choice(STRUCTURES)
         try:
             query = ensue.parse(text)
-            made = compile_with_timeouts(
-                query, shape, PlannerOptions(structure=structure), emit_timeouts=emit_timeouts
-            )
+            made = compile_with_timeouts(query, shape, PlannerOptions(structure=structure), emit_timeouts=emit_timeouts)
             if why_not_evictable(made.queries) is not None:
                 continue
             with warnings.catch_warnings():

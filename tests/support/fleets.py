@@ -14,11 +14,7 @@ from ensue.operators.subscriptions.network.network_state import NetworkState
 from ensue.operators.subscriptions.network.network_table import NetworkTable
 from ensue.planner.subscription_joins import TimeUnits, plan_network
 from ensue.reference.conditions import Event
-from ensue.reference.subscription_matches import (
-    ReferenceStream,
-    compare_values,
-    find_subscription_matches,
-)
+from ensue.reference.subscription_matches import ReferenceStream, compare_values, find_subscription_matches
 
 Found = tuple[tuple[int, ...], Any, Any]  # members, start, end
 
@@ -43,8 +39,7 @@ class Tried:
 
     def _passes(self, atom: EventTest, event: Event) -> bool:
         return all(
-            event.values[p.name] is not None
-            and compare_values(p.operator, event.values[p.name], p.value)
+            event.values[p.name] is not None and compare_values(p.operator, event.values[p.name], p.value)
             for p in atom.predicates
         ) and all(self.fits(test, event) for test in atom.places)
 
@@ -70,9 +65,7 @@ class Nodes:
             return self.regions.table
         return RegionTable(np.zeros((1, 10)), np.zeros((1, 2)))
 
-    def add(
-        self, name: Any, subscription: Subscription, since: int = 0, key_group: int = 0
-    ) -> int:
+    def add(self, name: Any, subscription: Subscription, since: int = 0, key_group: int = 0) -> int:
         units = TimeUnits(lambda length: 0 if length is None else length.amount,  # type: ignore[union-attr]
                       lambda moment: moment.at, self.points)  # type: ignore[arg-type, return-value]  # fmt: skip
         roots = plan_network(subscription, units)
@@ -80,9 +73,7 @@ class Nodes:
         self.names[number] = name
         return number
 
-    def feed(
-        self, events: Sequence[Event], corners: dict[int, Any], version: int = 0
-    ) -> list[tuple[Any, Found]]:
+    def feed(self, events: Sequence[Event], corners: dict[int, Any], version: int = 0) -> list[tuple[Any, Found]]:
         rows, leaves = [], []
         for row, event in enumerate(events):
             for slot in self.tried.reached(event):
@@ -114,9 +105,7 @@ class Nodes:
             for k, s in enumerate(found.subscription)
         ]
 
-    def arrays(
-        self, events: Sequence[Event], corners: dict[int, Any], version: int
-    ) -> NetworkEvents:
+    def arrays(self, events: Sequence[Event], corners: dict[int, Any], version: int) -> NetworkEvents:
         fields = sorted(self.table.fields, key=lambda name: self.table.fields[name])
         numbers = np.zeros((len(events), len(fields)))
         codes = np.zeros((len(events), len(fields)), np.int64)
@@ -156,9 +145,7 @@ def random_events(random: Random, count: int, *, points: bool = True) -> list[Ev
     for position, end in enumerate(times):
         start = end if points else end - random.choice((0, 0, 1, 3))
         values = {
-            "id": random.choice((1, 2, 3, None))
-            if random.random() < 0.1
-            else random.randint(1, 3),
+            "id": random.choice((1, 2, 3, None)) if random.random() < 0.1 else random.randint(1, 3),
             "kind": random.choice("abc"),
             "v": random.randint(0, 9),
         }
@@ -178,9 +165,7 @@ def random_corners(random: Random, events: Sequence[Event]) -> dict[int, Any]:
     return found
 
 
-def meant(
-    subscription: Subscription, events: Sequence[Event], corners: dict[int, Any], space: str
-) -> list[Found]:
+def meant(subscription: Subscription, events: Sequence[Event], corners: dict[int, Any], space: str) -> list[Found]:
     """What the oracle says."""
     stream = ReferenceStream(events, corners, space)
     return [(m.members, m.start, m.end) for m in find_subscription_matches(subscription, stream)]

@@ -48,10 +48,7 @@ def meant(question: Question) -> Matches:
     only = next(iterate_atoms(prepared.query.pattern)).type
     stream = read_events(events, shape.schema, shape.unit, untyped=only)
     bindings = semantics.find_matches(prepared.query, stream)
-    return {
-        _written({v: [e.position for e in es] for v, es in binding.items()})
-        for binding in bindings
-    }
+    return {_written({v: [e.position for e in es] for v, es in binding.items()}) for binding in bindings}
 
 
 def _table(question: Question) -> pa.Table:

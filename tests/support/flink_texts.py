@@ -1,8 +1,6 @@
 """Flink patterns, written in Ensue's language part by part.
 
->>> print(
-...     translated('begin("a", "A").next("b", "B").oneOrMore().greedy().followedByAny("c", "C")')
-... )
+>>> print(translated('begin("a", "A").next("b", "B").oneOrMore().greedy().followedByAny("c", "C")'))
 A a THEN (B b THEN NEXT)++ THEN ANY C c
 """
 
@@ -118,11 +116,7 @@ def _describe(part: Part, method: str, call: Call) -> None:
 
 
 def _leaves(parts: list[Part]) -> list[Part]:
-    return [
-        leaf
-        for part in parts
-        for leaf in (_leaves(part.group) if part.group is not None else [part])
-    ]
+    return [leaf for part in parts for leaf in (_leaves(part.group) if part.group is not None else [part])]
 
 
 def _type(part: Part) -> str | None:
@@ -278,9 +272,7 @@ def _all(conditions: list[Tree]) -> Tree:
 
 def _window(chain: list[Call]) -> str:
     """Flink's window is open at its end, ours is not; times are whole numbers."""
-    lengths = [
-        call["numbers"][0] for call in chain if call["call"] == "within" and "kind" not in call
-    ]
+    lengths = [call["numbers"][0] for call in chain if call["call"] == "within" and "kind" not in call]
     return f" WITHIN {min(lengths) - 1}" if lengths else ""
 
 

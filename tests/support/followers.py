@@ -58,9 +58,7 @@ async def follow(lives: Lives, inbox: Inbox, subscription: int | None = None) ->
     last, headers = 0, {}
     while True:
         try:
-            async with lives.stream(
-                "/notifications/stream", params=asked, headers=headers
-            ) as answer:
+            async with lives.stream("/notifications/stream", params=asked, headers=headers) as answer:
                 async for number, kind, data in events_of(answer.aiter_lines()):
                     assert kind != "resync", "nothing was forgotten"
                     assert number > last if data is not None else number >= last
@@ -107,13 +105,7 @@ async def pull(lives: Lives, inbox: Inbox, chance: Random) -> None:
 
 def restless(inbox: Inbox, chance: Random) -> Callable[[Request], Reply]:
     """A webhook's receiver that now and then fails, hangs or breaks off."""
-    bad = [
-        Reply(500),
-        Reply(503, {"retry-after": "0"}),
-        Reply(how="hang"),
-        Reply(how="cut"),
-        Reply(how="half"),
-    ]
+    bad = [Reply(500), Reply(503, {"retry-after": "0"}), Reply(how="hang"), Reply(how="cut"), Reply(how="half")]
 
     def answer(request: Request) -> Reply:
         if chance.random() < 0.1:
@@ -150,10 +142,7 @@ async def mqtt_notes(server: str, inbox: Inbox) -> AsyncIterator[dict[str, Any]]
     await session.open()
     try:
         await session.subscribe("notes/#")
-        yield {
-            "kind": "mqtt",
-            "config": {"server": server, "topic": "notes/{subscription}/{kind}"},
-        }
+        yield {"kind": "mqtt", "config": {"server": server, "topic": "notes/{subscription}/{kind}"}}
         assert not session.lost.done()
     finally:
         await session.close()
@@ -177,9 +166,7 @@ async def nats_notes(server: str) -> AsyncIterator[tuple[dict[str, Any], Read]]:
     connection = await nats.connect(f"nats://{server}")
     try:
         jetstream = connection.jetstream()
-        await jetstream.add_stream(
-            name="NOTES", subjects=["notes.>"], duplicate_window=DEDUPLICATES
-        )
+        await jetstream.add_stream(name="NOTES", subjects=["notes.>"], duplicate_window=DEDUPLICATES)
         config = {"servers": server, "subject": "notes.{subscription}.{kind}"}
         yield {"kind": "nats", "config": config}, read
     finally:

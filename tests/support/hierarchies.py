@@ -17,14 +17,7 @@ from ensue.analyzer.hierarchy_inlining import InlinedQuery, InlinedVariable, Pat
 from ensue.analyzer.hierarchy_layers import Layer
 from ensue.engine.reference_events import read_events
 from ensue.ir.hierarchy import get_pattern_types
-from ensue.reference import (
-    Binding,
-    Event,
-    build_complex_events,
-    build_layer_stream,
-    find_matches,
-    nest_positions,
-)
+from ensue.reference import Binding, Event, build_complex_events, build_layer_stream, find_matches, nest_positions
 from ensue.reference.hierarchy_matches import NestedPositions, match_layer, resolve_layer_query
 from ensue.schema import Schema
 from ensue.vector.event_table import StreamSchema
@@ -55,9 +48,7 @@ def random_hierarchy(random: Random, nature: Nature = PLAIN, habits: Habits | No
     return _Hierarchy(random, nature, habits or Habits()).text()
 
 
-def random_hierarchies(
-    random: Random, count: int, nature: Nature = PLAIN, habits: Habits | None = None
-) -> list[str]:
+def random_hierarchies(random: Random, count: int, nature: Nature = PLAIN, habits: Habits | None = None) -> list[str]:
     """The texts of hierarchies that share definitions, some of which nobody else has."""
     whole = _Hierarchy(random, nature, habits or Habits())
     defined = whole.definitions()
@@ -99,9 +90,7 @@ def given_events(events: pa.Table, shape: StreamSchema, untyped: str = "") -> li
     ]
 
 
-def few_enough(
-    layers: Sequence[Layer], events: Sequence[Event], schema: Schema, most: int = 12
-) -> Sequence[Event]:
+def few_enough(layers: Sequence[Layer], events: Sequence[Event], schema: Schema, most: int = 12) -> Sequence[Event]:
     """As many of the first events as make no layer below the top too large for the semantics."""
     found: dict[str, list[Event]] = {}
     for layer in layers[:-1]:
@@ -125,10 +114,7 @@ def by_rows(members: Mapping[str, Any]) -> NestedPositions:
 
 
 def flat_matches(
-    layers: Sequence[Layer],
-    gone: Collection[InlinedVariable],
-    events: Sequence[Event],
-    schema: Schema,
+    layers: Sequence[Layer], gone: Collection[InlinedVariable], events: Sequence[Event], schema: Schema
 ) -> list[NestedPositions]:
     """The matches of the query on top without some boxes, written as those of the hierarchy are.
 
@@ -140,10 +126,7 @@ def flat_matches(
     layer = replace(top, query=flat.query, uses=uses)
     stream = build_layer_stream(layer, events, build_complex_events(layers[:-1], events, schema))
     found = find_matches(resolve_layer_query(layer, schema), stream.events)
-    return [
-        regrouped(flat, {v: tuple(stream.origins[e.position] for e in es) for v, es in b.items()})
-        for b in found
-    ]
+    return [regrouped(flat, {v: tuple(stream.origins[e.position] for e in es) for v, es in b.items()}) for b in found]
 
 
 def regrouped(flat: InlinedQuery, binding: Binding, path: Path = ()) -> NestedPositions:
@@ -249,9 +232,7 @@ class _Layer:
 
     def query(self, *, top: bool) -> str:
         pattern = self.pattern()
-        if not self.certain or (
-            top and not any(self.hierarchy.level(v.type) for v in self.positive)
-        ):
+        if not self.certain or (top and not any(self.hierarchy.level(v.type) for v in self.positive)):
             more = self.variable(self.hierarchy.defined[-1].name if top else "A")
             pattern = f"SEQ({pattern}, {more.type} {more.name})"
         text = f"{pattern}{self.where()}{self.within()}{self.after()}"
@@ -329,9 +310,7 @@ class _Layer:
         )
         return " FROM {} TO {}".format(*ends)
 
-    def named(
-        self, *, kleene: bool = False, negated: bool = False, missing: bool = False
-    ) -> _Variable:
+    def named(self, *, kleene: bool = False, negated: bool = False, missing: bool = False) -> _Variable:
         defined = self.hierarchy.defined
         boxes = defined and not (self.habits.flat and (kleene or negated))
         if boxes and self.random.random() < 0.6:
@@ -341,9 +320,7 @@ class _Layer:
             type = self.random.choice(TYPES + "X" if negated else TYPES)
         return self.variable(type, kleene=kleene, negated=negated, missing=missing)
 
-    def variable(
-        self, type: str, *, kleene: bool = False, negated: bool = False, missing: bool = False
-    ) -> _Variable:
+    def variable(self, type: str, *, kleene: bool = False, negated: bool = False, missing: bool = False) -> _Variable:
         prefix = "n" if negated else ""
         name = f"{prefix}{type.lower()}v{len(self.variables) + 1}"
         variable = _Variable(name, type, kleene, negated, missing)
@@ -385,10 +362,7 @@ class _Layer:
         sides = self.random.choice((("start", "end"), ("end", "start"), ("start", "start")))
         unit = " seconds" if self.hierarchy.nature.time.startswith("timestamp") else ""
         amount = self.random.choice((1, 2, 3))
-        return (
-            f"{one.name}.{sides[0]} - {other.name}.{sides[1]} "
-            f"{self.random.choice(('<', '>='))} {amount}{unit}"
-        )
+        return f"{one.name}.{sides[0]} - {other.name}.{sides[1]} {self.random.choice(('<', '>='))} {amount}{unit}"
 
     def value(self, variable: _Variable) -> str:
         name, number = variable.name, self.random.choice("xy")
@@ -447,8 +421,4 @@ class _Layer:
     def single(self, variable: _Variable) -> str:
         if not variable.kleene:
             return variable.name
-        return (
-            f"{variable.name}[1]"
-            if self.random.random() < 0.7
-            else (f"{variable.name}[{variable.name}.LEN]")
-        )
+        return f"{variable.name}[1]" if self.random.random() < 0.7 else (f"{variable.name}[{variable.name}.LEN]")

@@ -61,11 +61,7 @@ def where(path: str) -> str:
     return path if path.startswith("/api") else API + path
 
 
-PEOPLE = {
-    "ann": ("read", "subscribe", "publish"),
-    "bob": ("read", "subscribe", "publish"),
-    "root": SCOPES,
-}
+PEOPLE = {"ann": ("read", "subscribe", "publish"), "bob": ("read", "subscribe", "publish"), "root": SCOPES}
 
 
 async def settle(s: Service) -> dict[str, Person]:
@@ -209,18 +205,14 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(
-    address: str, person: Person, after: int | None = None, **params: Any
-) -> AsyncIterator[Listening]:
+async def listening(address: str, person: Person, after: int | None = None, **params: Any) -> AsyncIterator[Listening]:
     """Listens to a real server."""
     headers = dict(person.headers)
     if after is not None:
         headers["last-event-id"] = str(after)
     async with (
         httpx2.AsyncClient(base_url=address, timeout=30.0) as client,
-        client.stream(
-            "GET", f"{API}/notifications/stream", headers=headers, params=params
-        ) as answer,
+        client.stream("GET", f"{API}/notifications/stream", headers=headers, params=params) as answer,
     ):
         assert answer.status_code == 200, await answer.aread()
         assert answer.headers["content-type"].startswith("text/event-stream")

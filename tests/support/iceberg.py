@@ -26,9 +26,7 @@ class Catalogue(NoopCatalog):
     def create(self, folder: Path, schema: pa.Schema, name: str = "t") -> Table:
         io = load_file_io({}, str(folder))
         fresh = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
-        metadata = new_table_metadata(
-            fresh, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, str(folder)
-        )
+        metadata = new_table_metadata(fresh, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, str(folder))
         place = f"{folder}/metadata/0.metadata.json"
         ToOutputFile.table_metadata(metadata, io.new_output(place))
         table = Table(("db", name), metadata, place, io, self)

@@ -89,14 +89,9 @@ def random_told(random: Random) -> Told:
     if kind != "ANTI JOIN":
         shown += ", A.since AS before, A.v AS w, L.v + A.v AS total"
     where = random.choice(("", "", " WHERE L.v > 1"))
-    text = (
-        f"SELECT {shown} FROM live {_clause(random)} AS L "
-        f"{kind} old {_clause(random)} AS A ON {on}{where}"
-    )
+    text = f"SELECT {shown} FROM live {_clause(random)} AS L {kind} old {_clause(random)} AS A ON {on}{where}"
     live, past = random.randint(0, 25), random.randint(0, 40)
-    return Told(
-        text, _table(random, live, 21, past), _table(random, past, 0, 0), random.random() < 0.4
-    )
+    return Told(text, _table(random, live, 21, past), _table(random, past, 0, 0), random.random() < 0.4)
 
 
 def _clause(random: Random) -> str:

@@ -29,11 +29,7 @@ class _Writer:
 
     def query(self, nature: Nature) -> str:
         inside = self.random.random() < 0.15
-        pattern = (
-            self.conjunction(2)
-            if inside
-            else self.sequence(2, self.random.choice((2, 2, 3, 3, 4)))
-        )
+        pattern = self.conjunction(2) if inside else self.sequence(2, self.random.choice((2, 2, 3, 3, 4)))
         unit = " seconds" if nature.time.startswith("timestamp") else ""
         lengths = (f"4{unit}", f"6{unit}", f"9{unit}", "5 EVENTS", "8 EVENTS", "")
         length = self.random.choice(lengths)

@@ -18,9 +18,7 @@ from ensue.vector.event_table import create_schema
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 
-def prepared_for(
-    text: str, events: pa.Table, nature: Nature, off: tuple[str, ...] = ()
-) -> CompiledQuery:
+def prepared_for(text: str, events: pa.Table, nature: Nature, off: tuple[str, ...] = ()) -> CompiledQuery:
     return _prepared(text, events.schema, nature, off)
 
 
@@ -59,9 +57,7 @@ def judged(
     given = [_written({v: _rows(row[v]) for v in row}) for row in table.to_pylist()]
     expected = [
         _written({v: [e.position for e in es] for v, es in binding.items()})
-        for binding in semantics.find_matches(
-            prepared.query, read_events(events, shape.schema, shape.unit)
-        )
+        for binding in semantics.find_matches(prepared.query, read_events(events, shape.schema, shape.unit))
     ]
     assert sorted(given) == sorted(expected), f"{text}\n{events.to_pydict()}"
     return "matches" if expected else "nothing"
@@ -77,9 +73,7 @@ def judged_often(text: str, random: Random, rounds: int, sizes: tuple[int, int])
     assert not outcomes["reference"]
 
 
-def judged_at_random(
-    seed: int, write: Callable[[Random, Nature], str], left_out: tuple[tuple[str, ...], ...]
-) -> None:
+def judged_at_random(seed: int, write: Callable[[Random, Nature], str], left_out: tuple[tuple[str, ...], ...]) -> None:
     """Compares random queries with the semantics, each without some rules of the planner."""
     random, outcomes = Random(seed), Counter[str]()
     for _ in range(30):

@@ -38,15 +38,7 @@ from ensue.vector.event_table import drop_bad_times, get_end_times
 from ensue.vector.take import create_empty_table
 from support.task_caches import forget_live
 
-Texts = (
-    str
-    | Query
-    | Hierarchy
-    | ArchiveJoinQuery
-    | RowPatternQuery
-    | Mapping[Name, Any]
-    | Sequence[Any]
-)
+Texts = str | Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery | Mapping[Name, Any] | Sequence[Any]
 ANY_ACCESS = AccessOptions()
 
 
@@ -286,8 +278,7 @@ class Stream:
                 sent += pack_outputs(chain, stage, key_group.finish())
             self._deliver(chain, sent)
         return {
-            output.name: tables_of(self.delivered, output.number, output.schema)
-            for output in self.workload.outputs
+            output.name: tables_of(self.delivered, output.number, output.schema) for output in self.workload.outputs
         }
 
     def finish(self) -> pa.Table:
@@ -323,9 +314,7 @@ class Stream:
         events = events.append_column(BATCH, pa.array(np.full(len(rows), self.batches)))
         return events.append_column(ROW, pa.array(rows))
 
-    def _run(
-        self, place: Place, sent: list[PackedTable], next_ms: int | None
-    ) -> list[PackedTable]:
+    def _run(self, place: Place, sent: list[PackedTable], next_ms: int | None) -> list[PackedTable]:
         if self.forget():
             forget_live()
         chain = self.workload.chains[place[0]]

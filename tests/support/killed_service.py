@@ -52,9 +52,7 @@ def dying(death: Mapping[str, Any]) -> type[Database]:
             db = super()._open(read_only=read_only)
             if "statement" in death and not read_only:
                 begins = death["statement"]
-                db.set_trace_callback(
-                    counted(death["time"], lambda statement: statement.startswith(begins))
-                )
+                db.set_trace_callback(counted(death["time"], lambda statement: statement.startswith(begins)))
             return db
 
     return Dying

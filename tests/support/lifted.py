@@ -16,9 +16,7 @@ SAME = ("m.x AS x", "m.y AS y", "m.s AS s", "m.k AS k")
 WRITERS = (random_query, random_repeats, random_repeats)
 
 
-def random_lifted(
-    random: Random, nature: Nature = PLAIN, writers: Sequence[Writer] = WRITERS
-) -> str:
+def random_lifted(random: Random, nature: Nature = PLAIN, writers: Sequence[Writer] = WRITERS) -> str:
     """The text of a hierarchy whose query on top is any query, with complex events P and perhaps Q.
 
     >>> print(random_lifted(Random(7)))

@@ -11,12 +11,7 @@ import ensue
 
 
 def fed(
-    pieces: Sequence[pa.Table],
-    query: Any,
-    *,
-    schema: Any = None,
-    random: Random | None = None,
-    **options: Any,
+    pieces: Sequence[pa.Table], query: Any, *, schema: Any = None, random: Random | None = None, **options: Any
 ) -> dict[Any, pa.Table]:
     """All that a live matcher gives, by output; with `random` it is forgotten in between."""
     schema = pieces[0].schema if schema is None else schema

@@ -172,9 +172,7 @@ class Lives:
         assert answer.status_code in FINE, f"{method} {path}: {answer.text}\n{self.said}"
         return answer.json()
 
-    async def _answer(
-        self, method: str, path: str, request: Mapping[str, Any]
-    ) -> httpx2.Response | None:
+    async def _answer(self, method: str, path: str, request: Mapping[str, Any]) -> httpx2.Response | None:
         address = await self.address()
         try:
             return await self._client.request(method, address + API + path, **request)
@@ -186,8 +184,6 @@ class Lives:
         """A response that does not end by itself."""
         address = await self.address()
         patient = httpx2.Timeout(PATIENCE, read=None)
-        async with self._client.stream(
-            "GET", address + API + path, timeout=patient, **request
-        ) as answer:
+        async with self._client.stream("GET", address + API + path, timeout=patient, **request) as answer:
             assert answer.status_code == 200, self.said
             yield answer

@@ -15,9 +15,7 @@ MOST_EVENTS = 7  # variables of a query
 SECOND = 1_000_000_000
 
 
-def random_hierarchy(
-    random: Random, nature: Nature = PLAIN
-) -> tuple[str, tuple[HierarchyModule, ...]]:
+def random_hierarchy(random: Random, nature: Nature = PLAIN) -> tuple[str, tuple[HierarchyModule, ...]]:
     """The text of a flat query, and the modules that its parts come from.
 
     >>> text, modules = random_tower(Random(86))

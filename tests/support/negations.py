@@ -79,16 +79,11 @@ class _Writer:
 
     def negation(self) -> str:
         shape = "" if self.simple else self.random.choice(("", "", "", "SEQ", "SEQ", "AND", "OR"))
-        names = [
-            self.named("n", TYPES + "X") for _ in range(self.random.randint(2, 3) if shape else 1)
-        ]
+        names = [self.named("n", TYPES + "X") for _ in range(self.random.randint(2, 3) if shape else 1)]
         self.negated.append([name for _, name in names])
         shown = [f"{type} {name}" for type, name in names]
         if shape and len(shown) == 3 and self.random.random() < 0.5:
-            shown = [
-                shown[0],
-                f"{self.random.choice(('SEQ', 'AND', 'OR'))}({shown[1]}, {shown[2]})",
-            ]
+            shown = [shown[0], f"{self.random.choice(('SEQ', 'AND', 'OR'))}({shown[1]}, {shown[2]})"]
         return f"!{shape}({', '.join(shown)})" if shape else f"!{shown[0]}"
 
     def named(self, prefix: str = "", types: str = TYPES) -> tuple[str, str]:

@@ -23,9 +23,7 @@ class Case:
 
     @property
     def opsl(self) -> str:
-        names = [
-            f"{k.upper()} = (STRING:kind = '{k}')" for k in "abcde" if _uses(self.text, k.upper())
-        ]
+        names = [f"{k.upper()} = (STRING:kind = '{k}')" for k in "abcde" if _uses(self.text, k.upper())]
         return f"{', '.join([self.text, *names])} {self.options}".strip()
 
     @property
@@ -35,9 +33,7 @@ class Case:
             time, names = part.split(":")
             for name in names.split():
                 x, y = self.places.get(name, (None, None))
-                found.append(
-                    {"ts": int(time), "kind": name[0], "number": int(name[1:]), "x": x, "y": y}
-                )
+                found.append({"ts": int(time), "kind": name[0], "number": int(name[1:]), "x": x, "y": y})
         return found
 
 
@@ -81,12 +77,7 @@ VARIABLES = [
         {"a1": (0, 0), "b1": (0, 10), "d1": (-1, 5), "e1": (1, 5)},
     ),
     Case(f"|($x;)$y; && OVLP($x;)$y;, {_X_AND_Y}", "1: a1 b1 d1 e1, 2: d2 e2", (), _NOT),
-    Case(
-        f"|($x;)$y; && OVLP($x;)$y;, {_X_AND_Y}",
-        "1: a1 b1, 2: d1 e1, 3: a2 b2 d2 e2",
-        ("a2 b2 d2 e2",),
-        _LAST,
-    ),
+    Case(f"|($x;)$y; && OVLP($x;)$y;, {_X_AND_Y}", "1: a1 b1, 2: d1 e1, 3: a2 b2 d2 e2", ("a2 b2 d2 e2",), _LAST),
     Case(
         f"|($x;)$y; || OVLP($x;)$y;, {_X_AND_Y}",
         "1: a1 b1, 2: d1 e1, 3: a2 b2 d2 e2",
@@ -106,9 +97,7 @@ def truck(*at: tuple[int, float]) -> list[dict[str, object]]:
 # Section 10: planted truth.
 ROUTE = truck((0, 5), (10, 10), (20, 30), (30, 60), (40, 80), (50, 100), (60, 105))
 LEFT = "=|(@(Region1)(A); 25)(DIST(Region1; >; 20)(A)), A = (ARITH:id = 7, STRING:type = 'truck')"
-ARRIVED = (
-    "=|(DIST(Region2; >; 20)(A); 25)(@(Region2)(A)), A = (ARITH:id = 7, STRING:type = 'truck')"
-)
+ARRIVED = "=|(DIST(Region2; >; 20)(A); 25)(@(Region2)(A)), A = (ARITH:id = 7, STRING:type = 'truck')"
 CONVOY = """=|($e1;;100)($e2;;),
     $e1; = (|($A;)($B;) && DIST($A;;<;50)($B;)),
     $e2; = (|($C;)($D;) && DIST($C;;>;50)($D;)),

@@ -16,14 +16,7 @@ from ensue.vector.event_table import sort_events
 
 
 def judged(
-    events: Any,
-    query: str,
-    *,
-    time: Any,
-    type: str,
-    archives: Any,
-    archive: str | None = None,
-    **_: Any,
+    events: Any, query: str, *, time: Any, type: str, archives: Any, archive: str | None = None, **_: Any
 ) -> pa.Table:
     """The rows by the reference semantics: a struct for each event, a list for Kleene."""
     table, shape = read_event_table(events, time=time, type=type)

@@ -73,11 +73,7 @@ class Posts:
             "POST",
             "/events",
             content="\n".join(map(json.dumps, some)),
-            headers={
-                "content-type": "application/x-ndjson",
-                "producer": self._name,
-                "sequence": str(self._next),
-            },
+            headers={"content-type": "application/x-ndjson", "producer": self._name, "sequence": str(self._next)},
         )
         assert came["accepted"] + came["repeated"] == len(some), came
 
@@ -116,24 +112,17 @@ def messages_of(events: Sequence[Event], chance: Random) -> Iterator[bytes]:
 class Kafka:
     """Records of a topic with two partitions."""
 
-    def __init__(
-        self, producer: Any, servers: str, topic: str, objects: Sequence[int], chance: Random
-    ) -> None:
+    def __init__(self, producer: Any, servers: str, topic: str, objects: Sequence[int], chance: Random) -> None:
         self._producer = producer
         self._topic = topic
         self._chance = chance
         self.objects = objects
         self.expected: dict[str, int] = {}
-        self.source = {
-            "kind": "kafka",
-            "config": {"servers": servers, "topic": topic, "look": 0.5},
-        }
+        self.source = {"kind": "kafka", "config": {"servers": servers, "topic": topic, "look": 0.5}}
 
     async def send(self, events: Sequence[Event]) -> None:
         for payload in messages_of(events, self._chance):
-            done = await self._producer.send_and_wait(
-                self._topic, payload, partition=self._chance.randrange(2)
-            )
+            done = await self._producer.send_and_wait(self._topic, payload, partition=self._chance.randrange(2))
             self.expected[f"kafka:{self._topic}:{done.partition}"] = done.offset + 1
 
 
@@ -142,17 +131,12 @@ class Nats:
 
     stream = "EVENTS"
 
-    def __init__(
-        self, jetstream: Any, servers: str, objects: Sequence[int], chance: Random
-    ) -> None:
+    def __init__(self, jetstream: Any, servers: str, objects: Sequence[int], chance: Random) -> None:
         self._jetstream = jetstream
         self._chance = chance
         self.objects = objects
         self.expected: dict[str, int] = {}
-        self.source = {
-            "kind": "nats",
-            "config": {"servers": servers, "subject": "events.>", "stream": self.stream},
-        }
+        self.source = {"kind": "nats", "config": {"servers": servers, "subject": "events.>", "stream": self.stream}}
 
     async def send(self, events: Sequence[Event]) -> None:
         for payload in messages_of(events, self._chance):
@@ -169,18 +153,13 @@ class Mqtt:
 
     client = "killed"
 
-    def __init__(
-        self, session: MqttSession, server: str, objects: Sequence[int], chance: Random
-    ) -> None:
+    def __init__(self, session: MqttSession, server: str, objects: Sequence[int], chance: Random) -> None:
         self._session = session
         self._chance = chance
         self._next = 0
         self.objects = objects
         self.expected: dict[str, int] = {}
-        self.source = {
-            "kind": "mqtt",
-            "config": {"server": server, "topic": "events/#", "client": self.client},
-        }
+        self.source = {"kind": "mqtt", "config": {"server": server, "topic": "events/#", "client": self.client}}
 
     @property
     def unnumbered(self) -> int:
@@ -206,9 +185,7 @@ class Mqtt:
 
 
 @asynccontextmanager
-async def kafka_way(
-    servers: str, topic: str, objects: Sequence[int], chance: Random
-) -> AsyncIterator[Kafka]:
+async def kafka_way(servers: str, topic: str, objects: Sequence[int], chance: Random) -> AsyncIterator[Kafka]:
     """The way by Kafka, to a new topic."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -273,10 +250,7 @@ class Field:
         while rounds:
             if self._lives.over:
                 rounds -= 1
-            sent = [
-                asyncio.create_task(self._send(k, some))
-                for k, some in enumerate(self._round(each))
-            ]
+            sent = [asyncio.create_task(self._send(k, some)) for k, some in enumerate(self._round(each))]
             self.rounds += 1
             await asyncio.gather(*before)
             await self._taken()
@@ -288,9 +262,7 @@ class Field:
         """Lets time pass, so that nothing is waited for any more."""
         far = point((self.rounds + 10) * ROUND, 0, 0.0)
         self.events.append(far)
-        await self._lives.ask(
-            "POST", "/events", json=[far], headers={"producer": "end", "sequence": "0"}
-        )
+        await self._lives.ask("POST", "/events", json=[far], headers={"producer": "end", "sequence": "0"})
 
     def _round(self, each: int) -> list[list[Event]]:
         begin = self.rounds * ROUND
@@ -300,10 +272,7 @@ class Field:
             own = times[k * each : (k + 1) * each]
             objects = [self._chance.choice(way.objects) for _ in own]
             objects[0] = way.objects[0]
-            some = [
-                point(t, id, float(self._chance.randrange(0, 60, 5)))
-                for t, id in zip(own, objects, strict=True)
-            ]
+            some = [point(t, id, float(self._chance.randrange(0, 60, 5))) for t, id in zip(own, objects, strict=True)]
             self.events += some
             found.append(some)
         return found
@@ -332,9 +301,7 @@ class Field:
         table = pa.Table.from_pylist(sorted(self.events, key=lambda e: e["t"]), schema=schema)
         matches = ensue.match(table, fleet)
         found: dict[int, set[str]] = {id: set() for id in texts}
-        for id, match_id in zip(
-            matches["subscription"].to_pylist(), matches["match_id"].to_pylist(), strict=True
-        ):
+        for id, match_id in zip(matches["subscription"].to_pylist(), matches["match_id"].to_pylist(), strict=True):
             found[int(id)].add(match_id)
         return found
 
@@ -342,9 +309,7 @@ class Field:
 def texts_of(ways: Sequence[Way]) -> list[str]:
     """What is subscribed to from the start: each way by itself, and one with the next."""
     alone = [
-        text.format(id=id)
-        for way in ways
-        for text, id in zip(TEXTS, (*way.objects[:3], way.objects[0]), strict=True)
+        text.format(id=id) for way in ways for text, id in zip(TEXTS, (*way.objects[:3], way.objects[0]), strict=True)
     ]
     across = [ACROSS.format(id=a.objects[0], other=b.objects[0]) for a, b in pairwise(ways)]
     return alone + across

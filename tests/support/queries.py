@@ -10,12 +10,7 @@ from random import Random
 from support.repeats import random_of_each
 from support.streams import PLAIN, TYPES, Nature
 
-STRATEGIES = (
-    "skip_till_any_match",
-    "skip_till_next_match",
-    "strict_contiguity",
-    "partition_contiguity",
-)
+STRATEGIES = ("skip_till_any_match", "skip_till_next_match", "strict_contiguity", "partition_contiguity")
 COMPARISONS = ("<", "<=", ">", ">=", "=", "!=")
 QUANTIFIERS = ("+", "+", "*", "{2}", "{2,3}", "{1,2}", "{0,2}", "{2,}")
 NUMBERS = ("x", "y")

@@ -63,17 +63,12 @@ class Receiver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Receiver":
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self._port, ssl=self._tls
-        )
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
         for task in list(self._tasks):
@@ -119,14 +114,9 @@ class Receiver:
             self._tasks.discard(task)
             writer.close()
 
-    async def _one(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
-    ) -> bool:
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {
-            name.lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in head[1:] if line)
-        }
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         request = Request(head[0].split(" ")[1], headers, body, connection)
         self._open += 1

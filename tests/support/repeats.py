@@ -4,9 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 
-def random_of_each(
-    random: Random, name: str, other: Callable[[], str], compare: Callable[[], str]
-) -> str:
+def random_of_each(random: Random, name: str, other: Callable[[], str], compare: Callable[[], str]) -> str:
     """A condition between each element of a Kleene variable and a value of other events.
 
     What `other` names may be known before the element comes, with it, or later.

@@ -13,14 +13,7 @@ import pyarrow as pa
 from ensue.functions.interpreter import compile_like
 from ensue.geo.geometry import build_hull, evaluate_relation
 from ensue.geo.geometry import parse_region as region_of
-from ensue.ir.subscription import (
-    EventTest,
-    Predicate,
-    PredicateType,
-    Region,
-    RegionTest,
-    SpatialRelation,
-)
+from ensue.ir.subscription import EventTest, Predicate, PredicateType, Region, RegionTest, SpatialRelation
 from ensue.ir.values import compare
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.vector.event_table import StreamSchema, create_schema
@@ -46,9 +39,7 @@ class Corners:
 
 def satisfied(atom: EventTest, event: Event, place: Place, space: int) -> bool:
     """Whether an event satisfies an atom, said as plainly as can be."""
-    return all(_holds(p, event) for p in atom.predicates) and all(
-        _placed(test, place, space) for test in atom.places
-    )
+    return all(_holds(p, event) for p in atom.predicates) and all(_placed(test, place, space) for test in atom.places)
 
 
 def _holds(predicate: Predicate, event: Event) -> bool:
@@ -146,9 +137,7 @@ def place(rng: random.Random, space: int) -> Place:
 
 def predicate(rng: random.Random) -> Predicate:
     operator = rng.choice(["=", "=", "=", "!=", "<", "<=", ">", ">=", "IN"])
-    kind = rng.choice(
-        ["kind", "type", "id", "small", "speed", "price", "on", "name", "at", "day", "nothing"]
-    )
+    kind = rng.choice(["kind", "type", "id", "small", "speed", "price", "on", "name", "at", "day", "nothing"])
     type = PredicateType.ARITH
 
     def value() -> Any:
@@ -156,9 +145,7 @@ def predicate(rng: random.Random) -> Predicate:
             case "kind" | "type":
                 return rng.choice(["truck", "van", "bus", "ähm", "never"])
             case "id":
-                return rng.choice(
-                    [rng.randrange(8), rng.choice(HUGE), rng.uniform(0, 8), 3.0, 2.0**53]
-                )
+                return rng.choice([rng.randrange(8), rng.choice(HUGE), rng.uniform(0, 8), 3.0, 2.0**53])
             case "small":
                 return rng.choice([rng.randrange(-3, 30), 17.5, 1e40, float("inf"), float("nan")])
             case "speed":
@@ -211,10 +198,7 @@ def atom(rng: random.Random, space: int) -> EventTest:
     """An atom of any predicates, mostly of few."""
     count = rng.choice([0, 1, 1, 2, 2, 3, 4])
     places = rng.choice([0, 0, 1, 1, 2]) if count else 1
-    return EventTest(
-        tuple(predicate(rng) for _ in range(count)),
-        tuple(region(rng, space) for _ in range(places)),
-    )
+    return EventTest(tuple(predicate(rng) for _ in range(count)), tuple(region(rng, space) for _ in range(places)))
 
 
 # ---- an index and what it must find
@@ -228,18 +212,14 @@ def index_of(*atoms: EventTest, space: int = 0, of: StreamSchema | None = None) 
     return index
 
 
-def routed(
-    index: AtomIndex, events: Sequence[Event], places: Sequence[Place] | None = None
-) -> list[tuple[int, int]]:
+def routed(index: AtomIndex, events: Sequence[Event], places: Sequence[Place] | None = None) -> list[tuple[int, int]]:
     """The pairs of row and slot."""
     table = pa.Table.from_pylist(list(events), SCHEMA)
     rows, slots = index.route(table, None if places is None else Corners(places))
     return list(zip(rows.tolist(), slots.tolist(), strict=True))
 
 
-def check(
-    index: AtomIndex, living: Mapping[int, EventTest], space: int, rng: random.Random, count: int
-) -> int:
+def check(index: AtomIndex, living: Mapping[int, EventTest], space: int, rng: random.Random, count: int) -> int:
     """Routes random events, compares with trying all atoms, and says how many pairs there are."""
     events = [event(rng) for _ in range(count)]
     places = [place(rng, space) for _ in range(count)]

@@ -94,9 +94,7 @@ def some_variables(rng: random.Random, variables: tuple[str, ...]) -> tuple[str,
     return tuple(v for v in variables if v in chosen)
 
 
-def a_navigation(
-    rng: random.Random, variables: tuple[str, ...], names: list[str], final: bool
-) -> Navigation:
+def a_navigation(rng: random.Random, variables: tuple[str, ...], names: list[str], final: bool) -> Navigation:
     return Navigation(
         column(rng.choice(names)),
         some_variables(rng, variables),
@@ -120,9 +118,7 @@ def an_aggregate(rng: random.Random, variables: tuple[str, ...], final: bool) ->
     )
 
 
-def a_condition(
-    rng: random.Random, variable: str, variables: tuple[str, ...], how: str
-) -> RowExpression:
+def a_condition(rng: random.Random, variable: str, variables: tuple[str, ...], how: str) -> RowExpression:
     """A condition that rows decide, or one that looks at the match (`how` is "matched")."""
     own = Navigation(column("x"), (variable,) if rng.random() < 0.5 else ())
     letter = Binary("=", reached(0), Literal(variable))
@@ -145,9 +141,7 @@ def a_condition(
     if rng.random() < 0.3:
         compared = Binary("or", compared, IsNull(reached(1)))
     if rng.random() < 0.4:
-        return value_of(
-            Binary("and", compared, Binary("=", reached(2), Literal(variable))), here, other, own
-        )
+        return value_of(Binary("and", compared, Binary("=", reached(2), Literal(variable))), here, other, own)
     return value_of(compared, here, other)
 
 
@@ -179,27 +173,15 @@ def a_clause(rng: random.Random, how: str = "alone", streaming: bool = False) ->
         text = repr(pattern)
         if variables and not (streaming and "at='end'" in text):
             break
-    defines = [
-        Define(v, a_condition(rng, v, variables, how)) for v in variables if rng.random() < 0.85
-    ]
+    defines = [Define(v, a_condition(rng, v, variables, how)) for v in variables if rng.random() < 0.85]
     rows = rng.choice(list(RowsPerMatch))
     if rows is RowsPerMatch.ALL_AND_UNMATCHED and "Exclusion" in repr(pattern):
         rows = RowsPerMatch.ALL
     to = rng.choice(
-        [
-            RowSkipTarget.PAST_LAST,
-            RowSkipTarget.PAST_LAST,
-            RowSkipTarget.NEXT,
-            RowSkipTarget.FIRST,
-            RowSkipTarget.LAST,
-        ]
+        [RowSkipTarget.PAST_LAST, RowSkipTarget.PAST_LAST, RowSkipTarget.NEXT, RowSkipTarget.FIRST, RowSkipTarget.LAST]
     )
     name = rng.choice(variables)
-    skip = (
-        RowSkip(to, name, (name,))
-        if to in (RowSkipTarget.FIRST, RowSkipTarget.LAST)
-        else RowSkip(to)
-    )
+    skip = RowSkip(to, name, (name,)) if to in (RowSkipTarget.FIRST, RowSkipTarget.LAST) else RowSkip(to)
     within = rng.choice([2, 4, 7]) if how == "matched" and rng.random() < 0.25 else None
     return RowPatternQuery(
         pattern,
@@ -243,11 +225,7 @@ def written(clause: RowPatternQuery) -> RowPatternQuery:
 def streamed_clause(rng: random.Random, how: str) -> RowPatternQuery:
     """A clause over rows of which several may be of one time."""
     clause = written(a_clause(rng, how, streaming=True))
-    ties = [
-        (),
-        (RowSortKey(column("v")),),
-        (RowSortKey(column("v"), True), RowSortKey(column("x"))),
-    ]
+    ties = [(), (RowSortKey(column("v")),), (RowSortKey(column("v"), True), RowSortKey(column("x")))]
     return replace(clause, order=(*clause.order, *rng.choice(ties)))
 
 
@@ -302,9 +280,7 @@ def found(row_pattern: RowPatternQuery, table: pa.Table) -> list[tuple[Any, ...]
     keys = [key.column for key in row_pattern.partition]
     partitions = partition_rows(table, keys, row_pattern.order)
     result = RowPatternProjection(plan, table.schema)
-    whole = result.whole(
-        partitions, RowMatchFinder(plan).find(partitions, SearchState.whole(partitions.bounds))
-    )
+    whole = result.whole(partitions, RowMatchFinder(plan).find(partitions, SearchState.whole(partitions.bounds)))
     names = [*(key.name for key in row_pattern.partition)]
     names += [] if row_pattern.rows is RowsPerMatch.ONE else ["id"]
     names += [measure.name for measure in row_pattern.measures]

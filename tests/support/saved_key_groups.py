@@ -24,8 +24,7 @@ CHANGES = (
         "quiet": "!(A; 2)B, A = (ARITH:id = 2), B = (ARITH:id = 3)",
         "nobody": "!(20; 5)A, A = (ARITH:id = 9)",
         "gone": "=|(A; 9)A, A = (ARITH:id = 1)",
-        "same": "=|($a;; 9)(ARITH:id = $a;.id, ARITH:x > 5), $a; = (ARITH:x < 5) "
-        "WITH select = once",
+        "same": "=|($a;; 9)(ARITH:id = $a;.id, ARITH:x > 5), $a; = (ARITH:x < 5) WITH select = once",
     },
     {"later": "=|(A; 9)A, A = (ARITH:id = 2) WITH select = all"},
 )
@@ -37,8 +36,7 @@ def matcher(folder: Path) -> SubscriptionTaskMatcher:
     log = CatalogLog(folder)
     for texts in CHANGES:
         log.append(
-            SubscriptionChange.add(name, text, regions=REGION if "(R" in text else {})
-            for name, text in texts.items()
+            SubscriptionChange.add(name, text, regions=REGION if "(R" in text else {}) for name, text in texts.items()
         )
     log.append([SubscriptionChange.cancel("gone")])
     source = SourceSchema(EVENTS, "t", location=("x", "y"))
@@ -56,18 +54,14 @@ def events(begin: int, end: int) -> pa.Table:
 
 
 def given(table: pa.Table, version: int) -> StageInput:
-    return StageInput(
-        table.append_column(VERSION, pa.array([version] * len(table), pa.int64())), {}, ()
-    )
+    return StageInput(table.append_column(VERSION, pa.array([version] * len(table), pa.int64())), {}, ())
 
 
 def went_on(task: SubscriptionTaskMatcher, rest: pa.Table) -> list[str]:
     """What a task finds in the rest of its stream, after the last change of its set."""
     task.renew(SubscriptionVersion(3, 7, "stream"))
     found = [*task.feed(given(rest, 3)), *task.advance(60), *task.finish()]
-    return sorted(
-        f"{row['subscription']} {row['match_id']}" for t in found for row in t.to_pylist()
-    )
+    return sorted(f"{row['subscription']} {row['match_id']}" for t in found for row in t.to_pylist())
 
 
 REST = events(13, 30)

@@ -59,9 +59,7 @@ class Here:
 
     def step(self, last):
         rows = [
-            row
-            for piece in StepFiles(self.folder).between(self.offset, last)
-            for row in read_steps(*piece).to_pylist()
+            row for piece in StepFiles(self.folder).between(self.offset, last) for row in read_steps(*piece).to_pylist()
         ]
         hands = [self.work.route_step(row["head"], row["body"]) for row in rows]
         stores = copy.deepcopy(self.stores)
@@ -75,8 +73,7 @@ class Here:
             found += [(place, position, table, None) for position, table in tables]
             found.append((place, kept.task.position, None, kept.task.counted()))
         table = pa.Table.from_pylist(
-            [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found],
-            schema=RESULT_SCHEMA,
+            [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found], schema=RESULT_SCHEMA
         )
         ResultFiles(self.folder).put(self.batch, table)
         if self.lose():  # whoever goes on does all of it again

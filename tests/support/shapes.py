@@ -33,9 +33,7 @@ def other_constants(text: str, random: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[0].startswith("'"):
             return f"'{random.choice('pqr')}'"
-        return (
-            random.choice(("0.5", "1.5", "2.0")) if "." in found[0] else str(random.randint(0, 3))
-        )
+        return random.choice(("0.5", "1.5", "2.0")) if "." in found[0] else str(random.randint(0, 3))
 
     return _CONSTANT.sub(other, text)
 
@@ -73,9 +71,7 @@ def told(tables: Iterable[pa.Table]) -> dict[str, Counter[Members]]:
     return found
 
 
-def alone(
-    query: CompiledQuery, pieces: Iterable[pa.Table], *, over: bool = True
-) -> dict[Members, dict[str, Any]]:
+def alone(query: CompiledQuery, pieces: Iterable[pa.Table], *, over: bool = True) -> dict[Members, dict[str, Any]]:
     """What a query finds by itself: rows of events in their order, with the match."""
     matcher = LiveMatcher(query)
     tables = [matcher.feed(piece) for piece in pieces]

@@ -19,18 +19,9 @@ from ensue.operators.subscriptions.catalog.version_pins import find_version_star
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import (
-    BATCH,
-    ROW,
-    InputFilter,
-    OutputTable,
-    RoutedEvents,
-    SubscriptionVersion,
-)
+from ensue.runtime.stage import BATCH, ROW, InputFilter, OutputTable, RoutedEvents, SubscriptionVersion
 
-RESULT = pa.schema(
-    {"match_id": pa.string(), "subscription": pa.string(), "at": pa.int64(), "n": pa.int64()}
-)
+RESULT = pa.schema({"match_id": pa.string(), "subscription": pa.string(), "at": pa.int64(), "n": pa.int64()})
 EVENTS = pa.schema({"at": pa.int64(), "k": pa.string()})
 READS, LIMITS = InputFilter(None), MatcherLimits()
 ADDED = pa.schema({"__who": pa.list_(pa.string())})
@@ -61,9 +52,7 @@ class CountingStage:
 
     def spread(self, events, key_groups, batch):
         log = CatalogLog(self.folder)
-        number = (
-            pin_version(log, batch.stream, batch.number) if batch is not None else self.version
-        )
+        number = pin_version(log, batch.stream, batch.number) if batch is not None else self.version
         wanted = {}
         for name, (came, value) in asked_at(log, number).items():
             names = wanted.setdefault(value, {}).setdefault(key_group_of(name, key_groups), [])
@@ -76,9 +65,7 @@ class CountingStage:
                 who.append(names)
         version = None
         if batch is not None:
-            version = SubscriptionVersion(
-                number, find_version_start(log, batch.stream, number).batch
-            )
+            version = SubscriptionVersion(number, find_version_start(log, batch.stream, number).batch)
         added = pa.table({"__who": pa.array(who, ADDED.types[0])}, schema=ADDED)
         return RoutedEvents(np.array(rows, np.int64), np.array(places, np.int64), added, version)
 
@@ -112,19 +99,14 @@ class Counting:
             if change.kind is not ChangeKind.ADD:
                 gone = [name for name in self.counts if name.startswith(f"{change.name}@")]
                 self.counts = {k: n for k, n in self.counts.items() if k not in gone}
-            if (
-                change.kind is not ChangeKind.CANCEL
-                and key_group_of(change.name, self.key_groups) == self.key_group
-            ):
+            if change.kind is not ChangeKind.CANCEL and key_group_of(change.name, self.key_groups) == self.key_group:
                 self.counts[f"{change.name}@{came}"] = 0
         self.version = version.number
 
     def feed(self, given):
         found = []
         events = given.events
-        for at, who in zip(
-            events.column("at").to_pylist(), events.column("__who").to_pylist(), strict=True
-        ):
+        for at, who in zip(events.column("at").to_pylist(), events.column("__who").to_pylist(), strict=True):
             for name in who:
                 if name in self.counts:  # else it was cancelled while the event waited
                     self.counts[name] += 1
@@ -136,15 +118,7 @@ class Counting:
         return [_table([])]
 
     def finish(self):
-        return [
-            _table(
-                [
-                    (name, name.partition("@")[0], None, 0)
-                    for name, n in self.counts.items()
-                    if not n
-                ]
-            )
-        ]
+        return [_table([(name, name.partition("@")[0], None, 0) for name, n in self.counts.items() if not n])]
 
     def deadline(self):
         return None

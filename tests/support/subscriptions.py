@@ -172,16 +172,12 @@ class _Writer:
 
     def both(self, depth: int) -> Expression:
         parts = [self.expression(depth - 1) for _ in range(self.random.choice((2, 2, 3)))]
-        flat = [
-            p for part in parts for p in (part.parts if isinstance(part, Conjunction) else (part,))
-        ]
+        flat = [p for part in parts for p in (part.parts if isinstance(part, Conjunction) else (part,))]
         return Conjunction(tuple(flat))
 
     def either(self, depth: int) -> Expression:
         parts = [self.expression(depth - 1) for _ in range(2)]
-        flat = [
-            p for part in parts for p in (part.parts if isinstance(part, Disjunction) else (part,))
-        ]
+        flat = [p for part in parts for p in (part.parts if isinstance(part, Disjunction) else (part,))]
         return Disjunction(tuple(flat))
 
     # -------------------------------------------------------------------------------- time
@@ -192,9 +188,7 @@ class _Writer:
             whens.append(TemporalRelation.ABSENT)
         when = self.random.choice(whens)
         interval = self.interval(depth)
-        part = (
-            self.absent(depth) if when is TemporalRelation.ABSENT else self.expression(depth - 1)
-        )
+        part = self.absent(depth) if when is TemporalRelation.ABSENT else self.expression(depth - 1)
         return TemporalCondition(when, interval, part)
 
     def absent(self, depth: int) -> Expression:
@@ -232,13 +226,9 @@ class _Writer:
         match where:
             case SpatialRelation.DISTANCE:
                 comparison = self.random.choice(("<", "=", ">"))
-                return SpatialCondition(
-                    where, place, part, comparison, float(self.random.randint(0, 6))
-                )
+                return SpatialCondition(where, place, part, comparison, float(self.random.randint(0, 6)))
             case SpatialRelation.SAME if self.chance(0.5):
-                return SpatialCondition(
-                    where, place, part, None, float(self.random.choice((1, 2, 4.5)))
-                )
+                return SpatialCondition(where, place, part, None, float(self.random.choice((1, 2, 4.5))))
             case _:
                 return SpatialCondition(where, place, part)
 
@@ -284,9 +274,7 @@ def with_atoms(made: Subscription, change: Callable[[EventAtom], EventAtom]) -> 
             case VariableUse():
                 return part
             case TemporalCondition(_, IntervalBetween(first, second), inside):
-                interval: IntervalSince | IntervalBetween = IntervalBetween(
-                    changed(first), changed(second)
-                )
+                interval: IntervalSince | IntervalBetween = IntervalBetween(changed(first), changed(second))
                 return replace(part, interval=interval, part=changed(inside))
             case TemporalCondition(_, IntervalSince(base, length), inside):
                 since = base if isinstance(base, TimePoint) else changed(base)

@@ -21,9 +21,7 @@ from ensue.vector.match_rows import Matches
 
 
 def schema_of(events, location, space="plane"):
-    return add_location(
-        create_schema(events.schema, time="t", type=None, order=()), location, space
-    ).schema
+    return add_location(create_schema(events.schema, time="t", type=None, order=()), location, space).schema
 
 
 def corners(events, location, space="plane"):
@@ -62,15 +60,7 @@ def test_texts_are_their_convex_hulls():
             "POINT (7 8)",
         ]
     )
-    assert corners(events, "place") == [
-        [(1, 2)],
-        [],
-        [],
-        [(0, 0), (6, 2)],
-        [(0, 0), (4, 0), (0, 4)],
-        [],
-        [(7, 8)],
-    ]
+    assert corners(events, "place") == [[(1, 2)], [], [], [(0, 0), (6, 2)], [(0, 0), (4, 0), (0, 4)], [], [(7, 8)]]
     known = shapely.from_wkt(np.array(events["place"].to_pylist(), object))
     wkb = list(shapely.to_wkb(known))
     assert corners(table(place=wkb), "place") == corners(events, "place")
@@ -78,8 +68,7 @@ def test_texts_are_their_convex_hulls():
 
 def test_the_earth_is_round():
     events = table(
-        lon=[8.5, 190.0, -190.0, 359.0, 180.0, -180.0, 8.0, 600.0],
-        lat=[47.0, 0.0, 0.0, 0.0, 0.0, 90.0, 90.5, 0.0],
+        lon=[8.5, 190.0, -190.0, 359.0, 180.0, -180.0, 8.0, 600.0], lat=[47.0, 0.0, 0.0, 0.0, 0.0, 90.0, 90.5, 0.0]
     )
     assert corners(events, ("lon", "lat"), "earth") == [
         [(8.5, 47.0)],
@@ -126,10 +115,7 @@ def test_texts_are_read_as_plain_python_reads_them(lists, space):
 
 
 def test_no_events_have_no_places():
-    for location, events in [
-        (("x", "y"), table(x=[1.0], y=[1.0])),
-        ("place", table(place=["POINT (1 1)"])),
-    ]:
+    for location, events in [(("x", "y"), table(x=[1.0], y=[1.0])), ("place", table(place=["POINT (1 1)"]))]:
         assert corners(events.slice(1), location) == []
 
 
@@ -143,11 +129,7 @@ def test_a_text_that_cannot_be_read_is_named():
 def test_matches_are_where_their_members_are():
     events = table(x=[0.1, 4.0, 4.0, None, 2.0], y=[0.0, 0.0, 4.0, 1.0, 0.0])
     schema = schema_of(events, ("x", "y"))
-    matches = Matches(
-        {"a": np.array([0, 3, 0])},
-        {"b": (np.array([0, 2, 2, 3]), np.array([1, 2, 1]))},
-        3,
-    )
+    matches = Matches({"a": np.array([0, 3, 0])}, {"b": (np.array([0, 2, 2, 3]), np.array([1, 2, 1]))}, 3)
     assert format_match_hulls(matches, events, schema).to_pylist() == [
         "POLYGON ((0.1 0, 4 0, 4 4, 0.1 0))",
         None,

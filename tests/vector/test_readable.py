@@ -28,10 +28,7 @@ def test_nanoseconds_are_kept():
     table = pa.table({"a": pa.array([1_000_000_001]).cast(kind), "n": pa.array([{"t": 5}])})
     nested = table.set_column(1, "n", table["n"].cast(pa.struct([("t", pa.timestamp("ns"))])))
     assert convert_to_json_rows(nested) == [
-        {
-            "a": "1970-01-01T00:00:01.000000001+00:00",
-            "n": {"t": "1970-01-01T00:00:00.000000005"},
-        }
+        {"a": "1970-01-01T00:00:01.000000001+00:00", "n": {"t": "1970-01-01T00:00:00.000000005"}}
     ]
 
 
@@ -55,10 +52,7 @@ def test_dictionary_columns_are_their_values():
 def test_csv_columns_of_a_missing_event_are_empty():
     kind = pa.struct([("price", pa.int64()), ("tags", pa.list_(pa.string()))])
     table = pa.table({"a": pa.array([{"price": 1, "tags": ["x"]}, None], kind)})
-    assert flatten_for_csv(table).to_pylist() == [
-        {"a.price": 1, "a.tags": '["x"]'},
-        {"a.price": None, "a.tags": None},
-    ]
+    assert flatten_for_csv(table).to_pylist() == [{"a.price": 1, "a.tags": '["x"]'}, {"a.price": None, "a.tags": None}]
 
 
 def test_cells_are_short():

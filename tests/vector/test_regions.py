@@ -137,10 +137,7 @@ def test_rings_run_around_their_inside():
         ("POLYGON ((0 0, 1 1, 2 2", "cannot be read: expected word but encountered end"),
         ("POLYGON ((0 0, 1 1; 2 2))", "expected number but encountered word: '1;'"),
         ("POLYGON ((0 0, 9 0, 9 9, 0 0), (20 20, 21 20, 21 21, 20 20))", "a hole lies outside"),
-        (
-            "MULTIPOLYGON (((0 0, 9 0, 9 9, 0 0)), ((2 1, 8 1, 8 7, 2 1)))",
-            "a polygon lies in another one",
-        ),
+        ("MULTIPOLYGON (((0 0, 9 0, 9 9, 0 0)), ((2 1, 8 1, 8 7, 2 1)))", "a polygon lies in another one"),
     ],
 )
 def test_what_is_no_region_is_refused_with_a_reason(text, problem):
@@ -199,9 +196,7 @@ def test_regions_of_calls_have_one_spelling():
 def test_a_set_of_subscriptions_refuses_them_when_they_are_given():
     fleet = ensue.Subscriptions(time="t", location=("x", "y"))
     text = "@(POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0)))(ARITH:id = 7)"
-    with pytest.raises(
-        QueryError, match=r"'here': a region: its edges cross at \(1 1\)"
-    ) as caught:
+    with pytest.raises(QueryError, match=r"'here': a region: its edges cross at \(1 1\)") as caught:
         fleet.add("here", text)
     assert caught.value.span.over(text).startswith("POLYGON ((0 0, 2 2")
     with pytest.raises(QueryError, match="region 'Depot': the radius -1 is not positive"):

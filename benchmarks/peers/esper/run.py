@@ -83,9 +83,7 @@ def compare(pair: Pair, folder: Path, classes: str, options: argparse.Namespace)
 
 
 def _passes(command: list[str], given: str | None = None) -> list[Report]:
-    done = subprocess.run(
-        command, input=given, capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode:
         raise SystemExit(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     lines = done.stdout.splitlines()

@@ -28,11 +28,7 @@ def answers(questions: Iterable[Question]) -> list[Answer]:
     asked = list(questions)
     streams = [_streams(question) for question in asked]
     lines = [
-        {
-            "name": question["name"],
-            "events": list(stream.values()),
-            "pattern": calls(question["flink"]),
-        }
+        {"name": question["name"], "events": list(stream.values()), "pattern": calls(question["flink"])}
         for question, keyed in zip(asked, streams, strict=True)
         for stream in keyed
     ]
@@ -86,7 +82,6 @@ def _merged(name: str, parts: list[tuple[dict[int, Row], Answer]]) -> Answer:
         merged["complete"] += [numbers[each] for each in answer["complete"]]
         for kind in ("matches", "timeouts"):
             merged[kind] += [
-                {part: [numbers[each] for each in events] for part, events in match.items()}
-                for match in answer[kind]
+                {part: [numbers[each] for each in events] for part, events in match.items()} for match in answer[kind]
             ]
     return merged

@@ -107,9 +107,7 @@ def _step(method: str, arguments: list[ast.expr]) -> list[Call]:
         elif "name" not in call:
             call["name"] = _constant(argument)
         else:
-            types = [
-                {"call": "where", "condition": ["==", ["field", "type"], _constant(argument)]}
-            ]
+            types = [{"call": "where", "condition": ["==", ["field", "type"], _constant(argument)]}]
     return [call, *types]
 
 
@@ -148,8 +146,6 @@ def _tree(node: ast.expr) -> Tree:
             return ["abs", _tree(argument)]
         case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=part)]):
             return [name, part]
-        case ast.Call(
-            func=ast.Name(id=name), args=[ast.Attribute(value=ast.Name(id=part), attr=field)]
-        ):
+        case ast.Call(func=ast.Name(id=name), args=[ast.Attribute(value=ast.Name(id=part), attr=field)]):
             return [name, part, field]
     raise ValueError(f"no condition: {ast.unparse(node)}")

@@ -58,9 +58,7 @@ def _chain(random: Random) -> str:
     return text
 
 
-def _step(
-    random: Random, number: int, *, typed: bool, may: bool, last: bool
-) -> tuple[str, bool, bool, bool]:
+def _step(random: Random, number: int, *, typed: bool, may: bool, last: bool) -> tuple[str, bool, bool, bool]:
     """A step, whether it is a loop, a greedy one, an optional one."""
     name, kind = "abcd"[number], "ABCD"[number]
     method = "begin" if number == 0 else random.choice(MODES)

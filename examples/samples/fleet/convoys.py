@@ -21,13 +21,9 @@ class Answer(NamedTuple):
     late: bool = False
 
 
-def _answers(
-    *behind: float | None, found: Sequence[int] = (), late: Sequence[int] = ()
-) -> tuple[Answer, ...]:
+def _answers(*behind: float | None, found: Sequence[int] = (), late: Sequence[int] = ()) -> tuple[Answer, ...]:
     assert len(behind) == _PHASE
-    return tuple(
-        Answer(metres, minute in found, minute in late) for minute, metres in enumerate(behind)
-    )
+    return tuple(Answer(metres, minute in found, minute in late) for minute, metres in enumerate(behind))
 
 
 FOLLOWING: tuple[tuple[Answer, ...], ...] = (

@@ -52,9 +52,7 @@ class Logbook:
         """A random number, both ends included."""
         return int(self.random.integers(least, most, endpoint=True))
 
-    def report(
-        self, at: int, truck: int, place: Place, speed: float = 0.0, *, exact: bool = False
-    ) -> None:
+    def report(self, at: int, truck: int, place: Place, speed: float = 0.0, *, exact: bool = False) -> None:
         """Where a truck is, wrong by some metres unless it is to be exact; speed in m/s."""
         if not exact:
             place = moved(place, *self.random.uniform(-_NOISE, _NOISE, 2).tolist())

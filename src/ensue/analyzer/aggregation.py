@@ -5,12 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ensue.analyzer.interval_negation import iterate_interval_negations
-from ensue.analyzer.output_mode import (
-    check_output_mode,
-    get_last_atom,
-    is_count_all,
-    is_summarized,
-)
+from ensue.analyzer.output_mode import check_output_mode, get_last_atom, is_count_all, is_summarized
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.archive_join import ArchiveJoinQuery, get_output_sides
 from ensue.ir.expression import MATCHES, Aggregate, EventPosition, Expr, FieldRef, Literal
@@ -67,8 +62,7 @@ def check_result_modifiers(query: AnyQuery, normal: Normal) -> AnyQuery:
         )
     if query.limit is not None:
         raise QueryError(
-            "LIMIT keeps the first matches of each last event, and cannot be combined with "
-            "ORDER BY and GROUP BY",
+            "LIMIT keeps the first matches of each last event, and cannot be combined with ORDER BY and GROUP BY",
             hint="FETCH FIRST n ROWS ONLY keeps the first rows of the whole result",
             span=query.limit.span,
         )
@@ -110,22 +104,18 @@ def _check_groups(returns: Sequence[ReturnItem], whole: ResultModifiers) -> None
             continue
         if returned.over is not None:
             raise QueryError(
-                f"'{returned.name}' is computed over the matches of a group, and cannot define "
-                "groups",
+                f"'{returned.name}' is computed over the matches of a group, and cannot define groups",
                 hint="leave it out of GROUP BY",
                 span=whole.span,
             )
         raise QueryError(
             f"'{returned.name}' differs between the matches of a group",
-            hint="add it to GROUP BY, or take an aggregate over matches, as in "
-            f"max({format_expr(returned.expr)})",
+            hint=f"add it to GROUP BY, or take an aggregate over matches, as in max({format_expr(returned.expr)})",
             span=returned.span,
         )
 
 
-def _resolve_sort_key(
-    key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal
-) -> SortKey:
+def _resolve_sort_key(key: SortKey, returns: Sequence[ReturnItem], whole: ResultModifiers, normal: Normal) -> SortKey:
     column = _find_column(key.expr, returns, () if whole.grouped else STANDARD_COLUMNS)
     if column is not None:
         return replace(key, expr=column)
@@ -139,9 +129,7 @@ def _resolve_sort_key(
     )
 
 
-def _find_column(
-    expr: Expr, returns: Sequence[ReturnItem], others: Sequence[str] = ()
-) -> FieldRef | None:
+def _find_column(expr: Expr, returns: Sequence[ReturnItem], others: Sequence[str] = ()) -> FieldRef | None:
     """Finds the column that a key names, by its name or its expression."""
     known = (*(column.name for column in returns), *others)
     if isinstance(expr, FieldRef) and expr in [FieldRef(name, None) for name in known]:
@@ -200,20 +188,14 @@ def split_result_modifiers(query: AnyQuery) -> tuple[AnyQuery, ResultAggregation
     """Splits a checked query into a query for the matches, and the aggregation of its result.
 
     >>> import ensue
-    >>> matches, finishing = split_result_modifiers(
-    ...     ensue.parse("SEQ(A a, B b) RETURN TOTAL COUNT(*) AS n")
-    ... )
+    >>> matches, finishing = split_result_modifiers(ensue.parse("SEQ(A a, B b) RETURN TOTAL COUNT(*) AS n"))
     >>> matches.whole is None, finishing.counts
     (True, 'count(*)')
     """
     if query.whole is None:
         return query, None
     plain = replace(query, whole=None)
-    return (
-        _split_groups(plain, query.whole)
-        if query.whole.grouped
-        else _split_rows(plain, query.whole)
-    )
+    return _split_groups(plain, query.whole) if query.whole.grouped else _split_rows(plain, query.whole)
 
 
 def _split_groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, ResultAggregation]:
@@ -230,9 +212,7 @@ def _split_groups(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Re
         columns.append(ResultColumn(column.name, name, column.over))
     if counted is not None:
         returns.append(counted)
-    order = tuple(
-        _sort_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef)
-    )
+    order = tuple(_sort_by(k, k.expr.variable) for k in whole.order if isinstance(k.expr, FieldRef))
     return replace(query, returns=tuple(returns)), ResultAggregation(
         whole, tuple(columns), order, None if counted is None else counted.name
     )
@@ -277,9 +257,7 @@ def _split_rows(query: AnyQuery, whole: ResultModifiers) -> tuple[AnyQuery, Resu
     inside = [replace(column, name=named[column.name]) for column in returns]
     columns = tuple(ResultColumn(name, source) for name, source in named.items())
     matches = replace(query, returns=(*inside, *hidden))
-    return matches, ResultAggregation(
-        whole, columns, tuple(order), hidden=tuple(h.name for h in hidden)
-    )
+    return matches, ResultAggregation(whole, columns, tuple(order), hidden=tuple(h.name for h in hidden))
 
 
 def build_variable_columns(query: Query | ArchiveJoinQuery) -> Iterator[ReturnItem]:

@@ -102,10 +102,7 @@ class _Canonical:
         """Refines colours until variables of one colour occur in equal texts."""
         while True:
             labels = {name: str(colour) for name, colour in colours.items()}
-            keys = {
-                name: (colour, self._write({**labels, name: "*"}))
-                for name, colour in colours.items()
-            }
+            keys = {name: (colour, self._write({**labels, name: "*"})) for name, colour in colours.items()}
             ranks = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
             if len(ranks) == len(set(colours.values())):
                 return {name: ranks[key] for name, key in keys.items()}
@@ -139,9 +136,7 @@ def _individualize(colours: Mapping[str, int], name: str) -> dict[str, int]:
     return {other: 2 * colour + (other != name) for other, colour in colours.items()}
 
 
-def _count_uses(
-    expression: Expression, variables: Mapping[str, Expression]
-) -> tuple[dict[str, int], set[str]]:
+def _count_uses(expression: Expression, variables: Mapping[str, Expression]) -> tuple[dict[str, int], set[str]]:
     """Counts the uses of each variable, and returns the variables whose fields are read."""
     uses: dict[str, int] = {}
     read: set[str] = set()
@@ -155,9 +150,7 @@ def _count_uses(
             uses[part.variable] = uses.get(part.variable, 0) + 1
             names = [part.variable]
         elif isinstance(part, EventAtom):
-            names = [
-                p.value.variable for p in part.predicates if isinstance(p.value, VariableField)
-            ]
+            names = [p.value.variable for p in part.predicates if isinstance(p.value, VariableField)]
             read |= set(names)
         pending += [variables[name] for name in dict.fromkeys(names) if name not in seen]
         seen |= set(names)
@@ -185,22 +178,14 @@ class _Rewriter:
             case SpatialCondition():
                 return self.placed(expression)
             case Conjunction(parts):
-                return Conjunction(
-                    Unordered(flatten_parts(map(self.expression, parts), Conjunction))
-                )
+                return Conjunction(Unordered(flatten_parts(map(self.expression, parts), Conjunction)))
             case Disjunction(parts):
-                return Disjunction(
-                    Unordered(flatten_parts(map(self.expression, parts), Disjunction))
-                )
+                return Disjunction(Unordered(flatten_parts(map(self.expression, parts), Disjunction)))
 
     def interval(self, interval: SubscriptionInterval) -> SubscriptionInterval:
         match interval:
             case IntervalSince(base, length):
-                since = (
-                    TimePoint(_constant(base.at))
-                    if isinstance(base, TimePoint)
-                    else self.expression(base)
-                )
+                since = TimePoint(_constant(base.at)) if isinstance(base, TimePoint) else self.expression(base)
                 return IntervalSince(since, _length(length))
             case IntervalBetween(first, second):
                 return IntervalBetween(self.expression(first), self.expression(second))

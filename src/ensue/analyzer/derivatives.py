@@ -281,9 +281,7 @@ def remove_loop_bounds(pattern: Pattern) -> Pattern:
     return rewrite_pattern(pattern, unlimited)
 
 
-def get_mandatory_steps(
-    candidates: Sequence[PatternStep], open_: Iterable[LoopPosition]
-) -> list[PatternStep]:
+def get_mandatory_steps(candidates: Sequence[PatternStep], open_: Iterable[LoopPosition]) -> list[PatternStep]:
     """Returns the steps that a run under skip-till-next-match must take.
 
     While a loop is open that is not reluctant, steps that continue it must be taken, and steps
@@ -300,10 +298,7 @@ def continues_greedy_loop(step: PatternStep, other: PatternStep) -> bool:
 
     If two steps disagree on several loops, the innermost greedy or reluctant loop decides.
     """
-    return (
-        _decide(step, other.left) is LoopExit.GREEDY
-        or _get_start_rule(step, other) is LoopExit.GREEDY
-    )
+    return _decide(step, other.left) is LoopExit.GREEDY or _get_start_rule(step, other) is LoopExit.GREEDY
 
 
 def ends_reluctant_loop(step: PatternStep, other: PatternStep) -> bool:
@@ -338,8 +333,6 @@ def _decide(step: PatternStep, ended: Iterable[LoopPosition]) -> LoopExit:
         if loop not in ended:
             continue
         # within an iteration of its group a reluctant loop does not decide
-        if loop.leave is LoopExit.GREEDY or (
-            loop.leave is LoopExit.RELUCTANT and loop in step.again
-        ):
+        if loop.leave is LoopExit.GREEDY or (loop.leave is LoopExit.RELUCTANT and loop in step.again):
             return loop.leave
     return LoopExit.FORK

@@ -12,30 +12,12 @@ from ensue.analyzer.hierarchy_layers import Layer, get_returned_columns
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.key_inference import add_inferred_equivalence, get_equality
 from ensue.analyzer.output_mode import is_summarized
-from ensue.ir.expression import (
-    Aggregate,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.hierarchy import get_pattern_types
 from ensue.ir.pattern import Atom, Kleene, Pattern
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy, Window
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_list,
-    is_negation,
-    is_optional,
-    is_plain,
-)
+from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_list, is_negation, is_optional, is_plain
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_operands,
@@ -106,9 +88,7 @@ def build_window_condition(window: Window | None, start: Expr, end: Expr) -> tup
     return (Binary("<=", Binary("-", end, start), length),)
 
 
-def get_inlined_fields(
-    query: Query, starts: Mapping[str, str], ends: Mapping[str, str]
-) -> dict[str, Expr]:
+def get_inlined_fields(query: Query, starts: Mapping[str, str], ends: Mapping[str, str]) -> dict[str, Expr]:
     """Returns the fields of a complex event: its columns, its start and its end."""
     own = {r.name.removesuffix("@own"): r.expr for r in query.returns}
     start, _ = _edge(query.pattern, starts, first=True)
@@ -117,9 +97,7 @@ def get_inlined_fields(
     return {"start": start, "end": end} | own
 
 
-def substitute_fields(
-    expr: Expr, variable: str, fields: Mapping[str, Expr], lists: Mapping[str, Kleene]
-) -> Expr:
+def substitute_fields(expr: Expr, variable: str, fields: Mapping[str, Expr], lists: Mapping[str, Kleene]) -> Expr:
     """Replaces the fields of a complex event by their expressions, or raises InliningError.
 
     `lists` are the Kleene variables of the complex event's pattern.
@@ -178,9 +156,7 @@ def rename_variables(expr: Expr, names: Mapping[str, str]) -> Expr:
 InlinedVariable = tuple[str, str]  # the name of a layer, and its variable for a complex event
 
 
-def find_inlinable(
-    layers: Sequence[Layer], *, delivered_too: bool = False
-) -> dict[InlinedVariable, str | None]:
+def find_inlinable(layers: Sequence[Layer], *, delivered_too: bool = False) -> dict[InlinedVariable, str | None]:
     """Returns why each complex event of a hierarchy cannot be inlined; None if it can."""
     known = {layer.name: layer for layer in layers}
     return {
@@ -194,12 +170,7 @@ def find_inlinable(
 
 
 def explain_not_inlinable(
-    above: Layer,
-    variable: str,
-    below: Layer,
-    layers: Sequence[Layer] = (),
-    *,
-    delivered_too: bool = False,
+    above: Layer, variable: str, below: Layer, layers: Sequence[Layer] = (), *, delivered_too: bool = False
 ) -> str | None:
     """Returns why the pattern of a layer cannot replace a variable; None if it can.
 
@@ -207,9 +178,7 @@ def explain_not_inlinable(
     delivered.
     """
     known = {layer.name: layer for layer in layers} | {below.name: below}
-    above, below = (
-        replace(layer, query=add_inferred_equivalence(layer.query)) for layer in (above, below)
-    )
+    above, below = (replace(layer, query=add_inferred_equivalence(layer.query)) for layer in (above, below))
     return (
         _explain_types(above.query)
         or _explain_types(below.query)
@@ -358,9 +327,7 @@ def _find_path(pattern: Pattern, variable: str) -> tuple[Pattern, ...]:
     return ()
 
 
-def _split_types(
-    inner: Sequence[Pattern], variable: str, known: Mapping[str, Layer]
-) -> tuple[set[str], set[str]]:
+def _split_types(inner: Sequence[Pattern], variable: str, known: Mapping[str, Layer]) -> tuple[set[str], set[str]]:
     """Returns the event types of a complex event, and those of the other parts of an AND."""
     own: set[str] = set()
     others: set[str] = set()
@@ -455,10 +422,7 @@ class _Inlining:
         """Replaces a complex event in a query by the pattern of its layer."""
         x, layer = box.variable, self.known[str(box.type)]
         below = self.of(layer)
-        names = {
-            a.variable: _create_name(x, a.variable, taken)
-            for a in iterate_atoms(below.query.pattern)
-        }
+        names = {a.variable: _create_name(x, a.variable, taken) for a in iterate_atoms(below.query.pattern)}
         boxes = {b.box: _create_name(x, b.box, taken) for b in below.boxes}
         inside = _rename_query(below.query, names)
         starts, ends = (self._times(inside.pattern, side) for side in (0, 1))
@@ -491,15 +455,11 @@ class _Inlining:
         )
         whole = {r.name: (x,) for r in query.returns if r.expr == FieldRef(x, None)}
         others = [r for r in query.returns if r.name not in whole]
-        leaves = {
-            (x, *path): {v: names[n] for v, n in own.items()} for path, own in below.leaves.items()
-        }
+        leaves = {(x, *path): {v: names[n] for v, n in own.items()} for path, own in below.leaves.items()}
         return InlinedQuery(
             replace(
                 query,
-                pattern=rewrite_pattern(
-                    query.pattern, lambda p: inside.pattern if p == box else p
-                ),
+                pattern=rewrite_pattern(query.pattern, lambda p: inside.pattern if p == box else p),
                 where=where,
                 having=None if query.having is None else substitute(query.having),
                 returns=tuple(replace(r, expr=substitute(r.expr)) for r in others),
@@ -512,10 +472,7 @@ class _Inlining:
     def _times(self, pattern: Pattern, side: int) -> dict[str, str]:
         """Returns the start or end column of each variable."""
         standard = ("start", "end")
-        return {
-            a.variable: (standard if a.type in self.known else self.times)[side]
-            for a in iterate_atoms(pattern)
-        }
+        return {a.variable: (standard if a.type in self.known else self.times)[side] for a in iterate_atoms(pattern)}
 
 
 def _create_name(box: str, variable: str, taken: set[str]) -> str:
@@ -545,9 +502,7 @@ def _separate_equalities(query: Query) -> Query:
     if add_inferred_equivalence(query).equivalence == query.equivalence:
         return query
     plain = tuple(
-        Unary("not", replace(c, operator="!="))
-        if get_equality(c) is not None and isinstance(c, Binary)
-        else c
+        Unary("not", replace(c, operator="!=")) if get_equality(c) is not None and isinstance(c, Binary) else c
         for c in query.where
     )
     return replace(query, where=plain)

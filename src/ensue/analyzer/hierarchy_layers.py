@@ -20,15 +20,7 @@ from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
 from ensue.ir.hierarchy import Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
-from ensue.ir.traits import (
-    get_parts,
-    is_event,
-    is_input,
-    is_list,
-    is_loop,
-    is_operator_call,
-    is_sequence,
-)
+from ensue.ir.traits import get_parts, is_event, is_input, is_list, is_loop, is_operator_call, is_sequence
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_operands,
@@ -89,9 +81,7 @@ def get_layer_column(name: str) -> str:
     return f"{name}@own" if name in STANDARD_FIELDS or name.startswith("__") else name
 
 
-def build_layers(
-    hierarchy: Hierarchy, *, trace: bool = False, all_levels: bool = False
-) -> tuple[Layer, ...]:
+def build_layers(hierarchy: Hierarchy, *, trace: bool = False, all_levels: bool = False) -> tuple[Layer, ...]:
     """Returns the layers, lower ones first, top queries last.
 
     With `trace` the members of every event are needed. Raises a QueryError if a layer reads a
@@ -150,10 +140,7 @@ class _Layering:
             returns = tuple(replace(r, expr=scope.rewrite(r.expr)) for r in query.returns)
         else:
             needed = {**visible, **needed} if delivered else needed
-            returns = tuple(
-                ReturnItem(scope.rewrite(expr), get_layer_column(name))
-                for name, expr in needed.items()
-            )
+            returns = tuple(ReturnItem(scope.rewrite(expr), get_layer_column(name)) for name, expr in needed.items())
         members = self.trace or definition.name in self.opened
         self._check_names(definition, visible, on_top=on_top, members=members)
         if members or query.all_events:
@@ -175,13 +162,9 @@ class _Layering:
         for atom, names in _read_by_operators(query.pattern):
             for name in names & set(below.get(str(atom.type), ())):
                 scope.rewrite(FieldRef(atom.variable, name, span=atom.span))
-        return Layer(
-            definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below
-        )
+        return Layer(definition.name, whole, query, uses, tuple(visible), delivered, members, on_top, below)
 
-    def _check_names(
-        self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool
-    ) -> None:
+    def _check_names(self, definition: Definition, visible: dict[str, Expr], *, on_top: bool, members: bool) -> None:
         """Rejects fields with the names of the columns that Ensue adds."""
         if "match_id" in visible and not on_top:
             why = "other layers identify its events by their match_id"
@@ -215,9 +198,7 @@ class _Scope:
                 if own is None or (name is not None and name not in own):
                     self._require(expr)
                 return expr
-            case Aggregate(variable=variable, argument=FieldRef(name=str(name)) as argument) if (
-                variable in self.types
-            ):
+            case Aggregate(variable=variable, argument=FieldRef(name=str(name)) as argument) if variable in self.types:
                 return self._aggregate(expr, argument, name)
             case _:
                 inside = tuple(self.rewrite(e) for e in get_operands(expr))
@@ -283,15 +264,12 @@ class _Scope:
         own = _get_own_fields(query)
         raise _build_error(
             f"unknown field '{name}' of event {named.variable} ({below.name})",
-            did_you_mean(name, [*own, "start", "end", MEMBERS])
-            or f"add it to the RETURN of {below.name}",
+            did_you_mean(name, [*own, "start", "end", MEMBERS]) or f"add it to the RETURN of {below.name}",
             self.definition,
             named,
         )
 
-    def _path(
-        self, below: Definition, path: str, named: FieldRef, *, aggregated: bool = False
-    ) -> FieldRef:
+    def _path(self, below: Definition, path: str, named: FieldRef, *, aggregated: bool = False) -> FieldRef:
         """Resolves `a.price` or `k[1].price` to a field of a member in the definition."""
         step = _STEP.fullmatch(path)
         assert step is not None
@@ -369,15 +347,11 @@ def _is_list(query: Query, path: str, known: dict[str, Definition]) -> bool:
 
 def _count_members(pattern: Pattern) -> Expr:
     """Builds the number of events of a match; a complex event counts as one."""
-    counts: list[Expr] = [
-        Aggregate("count", atom.variable, None) for atom in iterate_positive_atoms(pattern)
-    ]
+    counts: list[Expr] = [Aggregate("count", atom.variable, None) for atom in iterate_positive_atoms(pattern)]
     return reduce(lambda total, count: Binary("+", total, count), counts)
 
 
-def _build_error(
-    problem: str, hint: str | None, definition: Definition, expr: Expr | None = None
-) -> QueryError:
+def _build_error(problem: str, hint: str | None, definition: Definition, expr: Expr | None = None) -> QueryError:
     file = f" in {definition.file}" if definition.file else ""
     where = f"in the definition of {definition.name}{file}: " if definition.name else ""
     if isinstance(expr, FieldRef) and expr.span is None:
@@ -410,16 +384,8 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
     complex_ = {a.variable for a in iterate_atoms(pattern) if a.type in complex_types}
     if not complex_:
         return ()
-    absent = {
-        a.variable: n
-        for n, node in enumerate(iterate_negations(pattern))
-        for a in iterate_atoms(node)
-    }
-    anywhere = {
-        a.variable
-        for negation, _ in iterate_interval_negations(pattern)
-        for a in iterate_atoms(negation)
-    }
+    absent = {a.variable: n for n, node in enumerate(iterate_negations(pattern)) for a in iterate_atoms(node)}
+    anywhere = {a.variable for negation, _ in iterate_interval_negations(pattern) for a in iterate_atoms(negation)}
     outside = dict.fromkeys(
         _unless_separate(x, y, _build_order(a, b, lists))
         for x, y in _pairs(pattern)
@@ -428,10 +394,7 @@ def build_order_conditions(pattern: Pattern, complex_types: Collection[str]) -> 
         and absent.get(a, absent.get(b)) == absent.get(b, absent.get(a))
         and anywhere.isdisjoint((a, b))
     )
-    return (
-        *outside,
-        *(c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_)),
-    )
+    return (*outside, *(c for loop in iterate_loops(pattern) for c in _order_rounds(loop, complex_)))
 
 
 def _variables(part: SequenceItem) -> list[str]:

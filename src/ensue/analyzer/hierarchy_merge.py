@@ -14,9 +14,7 @@ from ensue.ir.traversal import get_kleene_variables, iterate_atoms
 from ensue.schema import EventType, Schema, ValueKind
 
 
-def merge_hierarchies(
-    hierarchies: Mapping[str, Hierarchy],
-) -> list[tuple[Hierarchy, tuple[str, ...]]]:
+def merge_hierarchies(hierarchies: Mapping[str, Hierarchy]) -> list[tuple[Hierarchy, tuple[str, ...]]]:
     """Merges labelled hierarchies in which every name means the same.
 
     Returns the merged hierarchies, each with one top query per label, and their labels.
@@ -30,9 +28,7 @@ def merge_hierarchies(
                 break
         else:
             groups.append([label])
-    return [
-        (_merge({n: hierarchies[n] for n in g}, [facts[n] for n in g]), tuple(g)) for g in groups
-    ]
+    return [(_merge({n: hierarchies[n] for n in g}, [facts[n] for n in g]), tuple(g)) for g in groups]
 
 
 def _merge(group: Mapping[str, Hierarchy], facts: Iterable["_Facts"]) -> Hierarchy:
@@ -65,8 +61,7 @@ def _facts(hierarchy: Hierarchy) -> _Facts:
     defined = {definition.name for definition in hierarchy.definitions}
     return _Facts(
         hierarchy.definitions,
-        frozenset(name for query in hierarchy.queries for name in get_pattern_types(query))
-        - defined,
+        frozenset(name for query in hierarchy.queries for name in get_pattern_types(query)) - defined,
         {layer.name: layer.members for layer in all_layers if not layer.top_queries},
         tuple(
             pair
@@ -121,9 +116,7 @@ def expand_stars(hierarchy: Hierarchy, schema: Schema) -> Hierarchy:
         types = _types(query, schema, known)
         try:
             columns = expand_field_stars(
-                query.returns,
-                build_field_lookup(types, [query.pattern]),
-                get_kleene_variables(query.pattern),
+                query.returns, build_field_lookup(types, [query.pattern]), get_kleene_variables(query.pattern)
             )
         except QueryError as error:
             raise error.at(None, query.text) from None

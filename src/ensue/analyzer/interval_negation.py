@@ -20,9 +20,7 @@ def iterate_interval_negations(pattern: Pattern) -> Iterator[tuple[Not, Interval
             yield from iterate_interval_negations(part)
 
 
-def iterate_bound_interval_negations(
-    pattern: Pattern, bound: Collection[str]
-) -> Iterator[tuple[Not, Interval]]:
+def iterate_bound_interval_negations(pattern: Pattern, bound: Collection[str]) -> Iterator[tuple[Not, Interval]]:
     """Yields the interval negations that apply to a match: those whose SEQ or AND is bound.
 
     >>> from ensue.ir.pattern import And, Atom, Or

@@ -22,13 +22,7 @@ from ensue.analyzer.query import (
 )
 from ensue.analyzer.row_pattern_checks import check_row_pattern as checked_clause
 from ensue.analyzer.row_pattern_checks import get_output_kinds
-from ensue.analyzer.scopes import (
-    VariableRoles,
-    collect_roles,
-    normalize_clause,
-    normalize_return,
-    normalize_returns,
-)
+from ensue.analyzer.scopes import VariableRoles, collect_roles, normalize_clause, normalize_return, normalize_returns
 from ensue.analyzer.spatial import reject_location_list, resolve_location
 from ensue.analyzer.time_zones import apply_time_zones
 from ensue.analyzer.types import add_implicit_casts, are_comparable, infer_kind
@@ -70,10 +64,7 @@ def check_archive_join_structure(query: ArchiveJoinQuery) -> ArchiveJoinQuery:
         query = replace(query, live=live, joins=joins)
         checked = tuple(_check_join(number, query) for number in range(len(joins)))
         roles = _collect_roles([live, *(join.query for join in get_output_joins(query))], query)
-        query = replace(
-            query,
-            returns=expand_star(query.returns, [side.pattern for side in get_output_sides(query)]),
-        )
+        query = replace(query, returns=expand_star(query.returns, [side.pattern for side in get_output_sides(query)]))
         for expr in (*(r.expr for r in query.returns), *_get_having(query)):
             _check_returned(expr, query)
         check_columns(query.returns)
@@ -90,11 +81,7 @@ def check_archive_join_structure(query: ArchiveJoinQuery) -> ArchiveJoinQuery:
 
 
 def check_archive_join(
-    query: ArchiveJoinQuery,
-    live_schema: Schema,
-    archive_schemas: Mapping[str, Schema],
-    *,
-    streaming: bool = False,
+    query: ArchiveJoinQuery, live_schema: Schema, archive_schemas: Mapping[str, Schema], *, streaming: bool = False
 ) -> ArchiveJoinQuery:
     """Checks and resolves an archive join against the schemas of its sides.
 
@@ -171,9 +158,7 @@ class _Types:
             return resolve_location(node, self.of, self.schemas, self.space)
 
         resolved = rewrite_expr(expr, change)
-        return apply_time_zones(
-            add_implicit_casts(resolved, self.kind) if self.sql else resolved, self.zone
-        )
+        return apply_time_zones(add_implicit_casts(resolved, self.kind) if self.sql else resolved, self.zone)
 
     def zone(self, field: FieldRef) -> str | None:
         schema = self.schemas.get(field.variable)
@@ -198,9 +183,7 @@ def _check_variables(query: ArchiveJoinQuery) -> None:
                     hint=f"give this one another name, as in {name}2",
                     span=span,
                 )
-        owner |= dict.fromkeys(
-            (name for name, _ in _list_variables(join.query)), f"JOIN ARCHIVE {join.archive}"
-        )
+        owner |= dict.fromkeys((name for name, _ in _list_variables(join.query)), f"JOIN ARCHIVE {join.archive}")
 
 
 def _check_side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
@@ -230,8 +213,7 @@ def check_row_pattern_side(side: RowPatternSide) -> None:
     clause = side.row_pattern
     if clause.rows is not RowsPerMatch.ONE:
         raise QueryError(
-            f"a clause that is joined with an archive needs ONE ROW PER MATCH, and {side.alias} "
-            "has ALL ROWS PER MATCH",
+            f"a clause that is joined with an archive needs ONE ROW PER MATCH, and {side.alias} has ALL ROWS PER MATCH",
             hint="leave ALL ROWS PER MATCH out, and add the columns you need to MEASURES",
             span=clause.span or clause.pattern.span,
             text=clause.text,
@@ -246,8 +228,7 @@ def check_row_pattern_side(side: RowPatternSide) -> None:
     first = clause.order[0] if clause.order else None
     if first is None or first.descending or not isinstance(first.expr, FieldRef):
         raise QueryError(
-            f"the matches of {side.alias} have no time: ORDER BY does not start with a column in "
-            "ascending order",
+            f"the matches of {side.alias} have no time: ORDER BY does not start with a column in ascending order",
             hint="start ORDER BY with the column of event time",
             span=clause.pattern.span if first is None else first.span,
             text=clause.text,
@@ -304,9 +285,7 @@ def _check_output(query: ArchiveJoinQuery) -> None:
             raise build_no_summary_error("COUNT(*)", node.span)
     limit = query.limit
     if limit is not None and limit.count < 1:
-        raise QueryError(
-            "LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span
-        )
+        raise QueryError("LIMIT must be at least 1", hint="leave it out to get every row", span=limit.span)
 
 
 def build_no_summary_error(what: str, span: Span | None) -> QueryError:
@@ -335,8 +314,7 @@ def _check_range(join: ArchiveJoin) -> None:
         if length is not None and _amount(length) <= 0:
             raise QueryError(
                 "a RANGE reaches back: its lengths must be positive",
-                hint="as in RANGE 30 days BEFORE START; "
-                "to reach up to the live match, leave BETWEEN ... AND out",
+                hint="as in RANGE 30 days BEFORE START; to reach up to the live match, leave BETWEEN ... AND out",
                 span=length.span or join.range.span,
             )
     if near is None:
@@ -411,9 +389,7 @@ def _get_having(query: ArchiveJoinQuery) -> tuple[Expr, ...]:
 def _check_returned(expr: Expr, query: ArchiveJoinQuery) -> None:
     for reference in iterate_references(expr):
         for join in query.joins:
-            if join.kind is JoinKind.ANTI and reference.variable in dict(
-                _list_variables(join.query)
-            ):
+            if join.kind is JoinKind.ANTI and reference.variable in dict(_list_variables(join.query)):
                 raise _build_anti_error(reference.variable, join, reference.span)
 
 
@@ -430,8 +406,7 @@ def _check_known(join: ArchiveJoin, schemas: Mapping[str, Schema]) -> None:
     if join.archive not in schemas:
         raise QueryError(
             f"unknown archive '{join.archive}'",
-            hint=did_you_mean(join.archive, schemas)
-            or f"pass archives={{{join.archive!r}: ensue.archive(...)}}",
+            hint=did_you_mean(join.archive, schemas) or f"pass archives={{{join.archive!r}: ensue.archive(...)}}",
             span=join.span,
         )
 
@@ -449,9 +424,7 @@ def _check_range_units(join: ArchiveJoin, live: Schema, archive: Schema) -> None
         check_unit(length, live, "RANGE", "days")
 
 
-def _check_equivalence(
-    equivalence: Equivalence, live: JoinSide, join: ArchiveJoin, types: _Types
-) -> None:
+def _check_equivalence(equivalence: Equivalence, live: JoinSide, join: ArchiveJoin, types: _Types) -> None:
     """Checks that `[attr]` of ON is a comparable field of all events of both sides."""
     archive = f" of archive '{join.archive}'"
     kinds = []

@@ -11,15 +11,7 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.subscription import EventTest
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    is_event,
-    is_operator_call,
-    is_plain,
-    is_sequence,
-)
+from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_operator_call, is_plain, is_sequence
 from ensue.ir.traversal import (
     get_first_field,
     iterate_atoms,
@@ -95,11 +87,7 @@ def infer_partition_keys(query: Query) -> tuple[str, ...]:
     They are not if events of a partition are counted, contiguous or consumed: only `[field]`
     defines partitions.
     """
-    if (
-        isinstance(query.within, ByEvents)
-        or Strategy.PARTITION in query.strategies
-        or query.after is not None
-    ):
+    if isinstance(query.within, ByEvents) or Strategy.PARTITION in query.strategies or query.after is not None:
         return ()
     return find_equality_keys(query)
 
@@ -108,9 +96,7 @@ def find_equality_keys(query: Query) -> tuple[str, ...]:
     """Returns the fields that are equal in all events of a match by a chain of equalities."""
     if not binds_each_once(query.pattern):
         return ()
-    return tuple(
-        field for field, pairs in get_equal_fields(query).items() if _connects_all(query, pairs)
-    )
+    return tuple(field for field, pairs in get_equal_fields(query).items() if _connects_all(query, pairs))
 
 
 def _connects_all(query: Query, pairs: list[tuple[str, str]]) -> bool:

@@ -170,9 +170,7 @@ class _Flattening:
             (other,) = (n for n in group if isinstance(way.parts[n], EventTest))
             compared = FieldComparison(part, name, operator, other, other_field.name)
             way = replace(way, conditions=(*way.conditions, compared))
-        parts = tuple(
-            self._resolve_absent(p, way) if isinstance(p, AbsentPart) else p for p in way.parts
-        )
+        parts = tuple(self._resolve_absent(p, way) if isinstance(p, AbsentPart) else p for p in way.parts)
         return replace(way, parts=parts, asks=())
 
     def _resolve_absent(self, gone: AbsentPart, way: SubscriptionAlternative) -> AbsentPart:
@@ -258,16 +256,12 @@ class _Flattening:
             for last, groups in self._expand_all(parts[1:], after):
                 yield last, (group, *groups)
 
-    def _add_atom(
-        self, atom: EventAtom, way: SubscriptionAlternative
-    ) -> tuple[SubscriptionAlternative, Group]:
+    def _add_atom(self, atom: EventAtom, way: SubscriptionAlternative) -> tuple[SubscriptionAlternative, Group]:
         number = len(way.parts)
         _check_count(number, atom.span)
         constant = tuple(p for p in atom.predicates if not isinstance(p.value, VariableField))
         asks = tuple(
-            (number, p.name, p.operator, p.value)
-            for p in atom.predicates
-            if isinstance(p.value, VariableField)
+            (number, p.name, p.operator, p.value) for p in atom.predicates if isinstance(p.value, VariableField)
         )
         parts = (*way.parts, EventTest(constant))
         return replace(way, parts=parts, asks=(*way.asks, *asks)), frozenset((number,))
@@ -281,23 +275,17 @@ class _Flattening:
         part = way.parts[number] if len(group) == 1 else None
         if not isinstance(part, EventTest):
             return _constrain(way, near)
-        tested = RegionTest(
-            near.where, region, near.comparison, near.number, near.tolerance, span=test.span
-        )
+        tested = RegionTest(near.where, region, near.comparison, near.number, near.tolerance, span=test.span)
         part = replace(part, places=(*part.places, tested))
         return replace(way, parts=(*way.parts[:number], part, *way.parts[number + 1 :]))
 
-    def _relate(
-        self, test: SpatialCondition, first: Group | Region, second: Group
-    ) -> SpatialConstraint:
+    def _relate(self, test: SpatialCondition, first: Group | Region, second: Group) -> SpatialConstraint:
         number = test.number
         if number is None:
             number = self.subscription.same_place if test.where is SpatialRelation.SAME else 0.0
         equals = test.where is SpatialRelation.DISTANCE and test.comparison == "="
         tolerance = self.subscription.equal if equals else 0.0
-        return SpatialConstraint(
-            test.where, first, second, test.comparison, number, tolerance, test.span
-        )
+        return SpatialConstraint(test.where, first, second, test.comparison, number, tolerance, test.span)
 
     def _expand_interval(
         self, timed: TemporalCondition, way: SubscriptionAlternative
@@ -362,12 +350,7 @@ def _check_count(number: int, span: Span | None) -> None:
 
 
 def _bound_times(
-    when: TemporalRelation,
-    since: TimeAnchor,
-    until: TimeAnchor,
-    length: Length | None,
-    c: Group,
-    span: Span | None,
+    when: TemporalRelation, since: TimeAnchor, until: TimeAnchor, length: Length | None, c: Group, span: Span | None
 ) -> tuple[TimeConstraint, ...]:
     if when is TemporalRelation.BETWEEN:
         return (

@@ -54,16 +54,11 @@ def check_output_mode(query: Query) -> None:
     shown = "EXISTS" if query.exists else "LIMIT" if column is None else "COUNT(*)"
     span = limit.span if limit is not None else None if column is None else column.span
     if limit is not None and limit.count < 1:
-        raise QueryError(
-            "LIMIT must be at least 1",
-            hint="RETURN EXISTS returns a row without a match",
-            span=span,
-        )
+        raise QueryError("LIMIT must be at least 1", hint="RETURN EXISTS returns a row without a match", span=span)
     if (late := _find_late_clause(query)) is not None:
         what, hint, late_span = late
         raise QueryError(
-            f"{shown} cannot be combined with {what}: "
-            "the matches of one event are decided at different times",
+            f"{shown} cannot be combined with {what}: the matches of one event are decided at different times",
             hint=hint,
             span=late_span,
         )
@@ -106,9 +101,7 @@ def check_choose(query: Query) -> None:
     other, hint = _find_choose_conflict(query)
     if other:
         raise QueryError(
-            f"CHOOSE {query.choose.choice.value} cannot be combined with {other}",
-            hint=hint,
-            span=query.choose.span,
+            f"CHOOSE {query.choose.choice.value} cannot be combined with {other}", hint=hint, span=query.choose.span
         )
 
 
@@ -158,10 +151,7 @@ def _check_only_absence(query: Query) -> None:
 def _find_choose_conflict(query: Query) -> tuple[str, str]:
     """Returns the clause that conflicts with CHOOSE and a hint; empty if there is none."""
     if is_summarized(query):
-        return (
-            "EXISTS" if query.exists else "COUNT(*)",
-            "leave out CHOOSE: there is one row anyway",
-        )
+        return ("EXISTS" if query.exists else "COUNT(*)", "leave out CHOOSE: there is one row anyway")
     if query.limit is not None:
         return "LIMIT", "leave out LIMIT: at most one match of each last event is chosen"
     if query.after is not None:
@@ -171,10 +161,7 @@ def _find_choose_conflict(query: Query) -> tuple[str, str]:
     if any(iterate_operator_calls(query.pattern)):
         return "user-defined operators", "leave out CHOOSE"
     if isinstance(query.within, ByEvents) and any(iterate_trailing_negations(query.pattern)):
-        return (
-            "a negation at the end WITHIN a number of events",
-            "give the window as a length of time",
-        )
+        return ("a negation at the end WITHIN a number of events", "give the window as a length of time")
     return "", ""
 
 
@@ -193,7 +180,5 @@ def _check_columns(query: Query, shown: str) -> None:
             f"must be the only column{every}"
         )
         raise QueryError(
-            f"'{column.name}' differs between the matches that {shown} combines",
-            hint=hint,
-            span=column.span,
+            f"'{column.name}' differs between the matches that {shown} combines", hint=hint, span=column.span
         )

@@ -43,8 +43,7 @@ def check_pattern(pattern: Pattern) -> None:
     if not any(iterate_positive_atoms(pattern)) and not is_interval_negation(pattern):
         raise QueryError(
             "the pattern only says what must not happen",
-            hint="add an event that must occur, as in SEQ(A a, !B b), or give an interval: "
-            "!B b FROM ... TO ...",
+            hint="add an event that must occur, as in SEQ(A a, !B b), or give an interval: !B b FROM ... TO ...",
             span=pattern.span,
         )
     _check_then(pattern)
@@ -75,12 +74,7 @@ def iterate_trailing_negations(pattern: Pattern, *, last: bool = True) -> Iterat
     for position, part in enumerate(inner):
         later = inner[position + 1 :] if is_sequence(pattern) else ()
         ends = all(map(is_optional, later))
-        if (
-            is_sequence(pattern)
-            and is_positional_negation(part)
-            and ends
-            and not precedes_then(later)
-        ):
+        if is_sequence(pattern) and is_positional_negation(part) and ends and not precedes_then(later):
             yield part
         yield from iterate_trailing_negations(part, last=last and ends)
 
@@ -111,9 +105,7 @@ def _iterate_guards(
     `inside` are the variables of the loops around it, `unbound` those that are not bound before.
     """
     repeated = pattern if is_repetition(pattern) else None
-    loop_variables = (
-        [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
-    )
+    loop_variables = [a.variable for a in iterate_positive_atoms(repeated)] if repeated is not None else []
     if is_negation(pattern):
         for atom in iterate_atoms(pattern) if inside else ():
             yield atom, tuple(v for v in unbound if v not in inside)
@@ -149,8 +141,7 @@ def has_bounded_gaps(pattern: Pattern, *, first: bool = True) -> bool:
         case NodeForm.SEQUENCE:
             inner_parts = get_parts(pattern)
             return all(
-                is_positional_negation(part)
-                or has_bounded_gaps(part, first=first and all(map(is_optional, before)))
+                is_positional_negation(part) or has_bounded_gaps(part, first=first and all(map(is_optional, before)))
                 for k, part in enumerate(inner_parts)
                 for before in [inner_parts[:k]]
             )
@@ -166,8 +157,7 @@ def _check_variables(pattern: Pattern) -> None:
         if atom.variable in seen:
             raise QueryError(
                 f"two events are called '{atom.variable}'",
-                hint=f"give this {format_types(atom.type)} another name: "
-                f"{format_types(atom.type)} {atom.variable}2",
+                hint=f"give this {format_types(atom.type)} another name: {format_types(atom.type)} {atom.variable}2",
                 span=atom.span,
             )
         seen.add(atom.variable)
@@ -201,9 +191,7 @@ def _check_part(pattern: Pattern) -> None:
             return
         case NodeForm.OPTION:
             if any(map(is_negation, inner)):
-                raise QueryError(
-                    "an absence cannot be optional", hint="leave out the ?", span=pattern.span
-                )
+                raise QueryError("an absence cannot be optional", hint="leave out the ?", span=pattern.span)
         case NodeForm.CHOICE:
             for alternative in filter(is_negation, inner):
                 raise QueryError(
@@ -244,9 +232,7 @@ def _check_then(pattern: Pattern, refused: tuple[str, str] | None = None) -> Non
     strategy = next(iterate_strategies(pattern), None)
     if refused is not None and strategy is not None:
         raise QueryError(
-            f"{format_separator(strategy)} {refused[0]} is not supported yet",
-            hint=refused[1],
-            span=pattern.span,
+            f"{format_separator(strategy)} {refused[0]} is not supported yet", hint=refused[1], span=pattern.span
         )
     if forbids_next_event(pattern):
         _check_not_next(pattern, pattern.part)
@@ -268,8 +254,7 @@ def _check_not_next(entry: Then, absence: Pattern) -> None:
     if not all(map(is_event, get_parts(absence))) or is_interval_negation(absence):
         raise QueryError(
             "the very next event is one event",
-            hint="as in A a THEN !B b; negate several events without THEN: "
-            "A a -> !SEQ(B b, C c) -> D d",
+            hint="as in A a THEN !B b; negate several events without THEN: A a -> !SEQ(B b, C c) -> D d",
             span=entry.span,
         )
 
@@ -311,18 +296,14 @@ def _check_loop(loop: Repeat) -> None:
                 what, hint = "an absence with an explicit interval", "put it after the group"
             case _:
                 continue
-        raise QueryError(
-            f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span
-        )
+        raise QueryError(f"{what} inside a repeated group is not supported yet", hint=hint, span=inside.span)
 
 
 def _check_negated(pattern: Pattern) -> None:
     match get_form(pattern):
         case NodeForm.ABSENCE:
             raise QueryError(
-                "a negation inside a negation",
-                hint="write what must occur, without the inner !",
-                span=pattern.span,
+                "a negation inside a negation", hint="write what must occur, without the inner !", span=pattern.span
             )
         case NodeForm.LIST | NodeForm.LOOP | NodeForm.OPTION:
             (part,) = get_parts(pattern)
@@ -336,9 +317,7 @@ def _check_negated(pattern: Pattern) -> None:
         case NodeForm.RESULT:
             assert is_operator_call(pattern)
             raise QueryError(
-                f"the absence of a result of {pattern.operator.name}",
-                hint="negate an event: !B b",
-                span=pattern.span,
+                f"the absence of a result of {pattern.operator.name}", hint="negate an event: !B b", span=pattern.span
             )
         case NodeForm.EVENT | NodeForm.CHOICE | NodeForm.SEQUENCE | NodeForm.TOGETHER:
             for part in get_parts(pattern):
@@ -349,8 +328,7 @@ def _check_and(pattern: Pattern) -> None:
     bound = len(get_positive_parts(pattern))
     if any(map(is_positional_negation, get_parts(pattern))) and bound < 2:
         raise QueryError(
-            "a negation in AND applies between the first and the last of its events, "
-            "and here are fewer than two",
+            "a negation in AND applies between the first and the last of its events, and here are fewer than two",
             hint="add an event, or use a sequence: SEQ(A a, !B b)",
             span=pattern.span,
         )
@@ -366,26 +344,19 @@ def _check_operator_call(applied: OperatorCall) -> None:
             span=applied.span,
         )
     for part in applied.inputs:
-        if is_event(part) or (
-            is_operator_call(part) and operator.over is not OperatorInputs.REPEAT
-        ):
+        if is_event(part) or (is_operator_call(part) and operator.over is not OperatorInputs.REPEAT):
             continue
         repeats = operator.over is OperatorInputs.REPEAT
         others = " of the stream" if repeats else ", or results of operators"
         raise QueryError(
-            f"{operator.name} takes single events{others}",
-            hint=f"as in {operator.name}({example})",
-            span=part.span,
+            f"{operator.name} takes single events{others}", hint=f"as in {operator.name}({example})", span=part.span
         )
     most, fewest = len(operator.parameters), operator.required
     if not fewest <= len(applied.parameters) <= most:
-        expected = (
-            _format_count(most, "constant") if fewest == most else f"{fewest} to {most} constants"
-        )
+        expected = _format_count(most, "constant") if fewest == most else f"{fewest} to {most} constants"
         names = f" ({', '.join(operator.parameters)})" if most else ""
         raise QueryError(
-            f"{operator.name} takes {expected} after its events{names}, "
-            f"not {len(applied.parameters)}",
+            f"{operator.name} takes {expected} after its events{names}, not {len(applied.parameters)}",
             hint=None if not most else f"as in {operator.name}(A a, 10 minutes)",
             span=applied.span,
         )

@@ -4,11 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ensue.analyzer.aggregation import check_all_events, check_result_modifiers
-from ensue.analyzer.interval_negation import (
-    get_interval_ends,
-    iterate_interval_negations,
-    rewrite_interval_ends,
-)
+from ensue.analyzer.interval_negation import get_interval_ends, iterate_interval_negations, rewrite_interval_ends
 from ensue.analyzer.key_inference import (
     add_equivalence,
     add_inferred_equivalence,
@@ -58,9 +54,7 @@ from ensue.schema import EventType, Schema, ValueKind, get_type_names
 FieldLookup = Callable[[str, FieldRef], Iterable[str]]  # the fields of a variable's events
 
 
-def expand_star(
-    returns: Iterable[ReturnItem], patterns: Iterable[Pattern]
-) -> tuple[ReturnItem, ...]:
+def expand_star(returns: Iterable[ReturnItem], patterns: Iterable[Pattern]) -> tuple[ReturnItem, ...]:
     """Expands `*` in RETURN to all variables of the patterns."""
     names = [name for pattern in patterns for name in iterate_bound_variables(pattern)]
     columns: list[ReturnItem] = []
@@ -134,9 +128,7 @@ def check_structure(query: Query) -> Query:
         check_guard_conditions(query.pattern, split)
         return replace(
             query,
-            pattern=rewrite_interval_ends(
-                query.pattern, lambda end: normalize_clause(end, roles, "FROM and TO")
-            ),
+            pattern=rewrite_interval_ends(query.pattern, lambda end: normalize_clause(end, roles, "FROM and TO")),
             where=tuple(normalize_where(expr, roles) for expr in split),
             equivalence=drop_duplicate_equivalences(query.equivalence),
             returns=normalize_returns(query.returns, roles),
@@ -146,9 +138,7 @@ def check_structure(query: Query) -> Query:
         raise error.at(None, query.text) from None
 
 
-def check_query(
-    query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True
-) -> Query:
+def check_query(query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True) -> Query:
     """Checks and resolves a query against a schema.
 
     `a.start`, `a.end` and `a.location` become columns, unless the event has fields of these names.
@@ -170,13 +160,9 @@ def check_query(
         def bound(expr: Expr) -> Expr:
             resolved_expr = rewrite_expr(
                 expr,
-                lambda node: resolve_location(
-                    resolve_time_field(node, types, schema), types, schemas, schema.space
-                ),
+                lambda node: resolve_location(resolve_time_field(node, types, schema), types, schemas, schema.space),
             )
-            return apply_time_zones(
-                resolved_expr, lambda field: get_field_zone(field, types, schema)
-            )
+            return apply_time_zones(resolved_expr, lambda field: get_field_zone(field, types, schema))
 
         def kind(field: FieldRef) -> ValueKind:
             assert field.name is not None
@@ -187,9 +173,7 @@ def check_query(
             _check_interval_end(end, kind, schema, alone=is_interval_negation(query.pattern))
         where = tuple(bound(expr) for expr in query.where)
         named = expand_field_stars(
-            query.returns,
-            build_field_lookup(types, [query.pattern]),
-            get_kleene_variables(query.pattern),
+            query.returns, build_field_lookup(types, [query.pattern]), get_kleene_variables(query.pattern)
         )
         check_columns(named)
         returns = tuple(replace(r, expr=bound(r.expr)) for r in named)
@@ -201,9 +185,7 @@ def check_query(
             infer_kind(column.expr, kind)
         if having is not None:
             check_condition(having, kind, "HAVING")
-        query = add_inferred_equivalence(
-            replace(query, where=where, returns=returns, having=having)
-        )
+        query = add_inferred_equivalence(replace(query, where=where, returns=returns, having=having))
         keys: tuple[str, ...] = ()
         if query.strategy is Strategy.PARTITION:
             keys = find_equality_keys(query)
@@ -273,9 +255,7 @@ def check_columns(returns: tuple[ReturnItem, ...]) -> None:
             continue
         if column.name in seen:
             raise QueryError(
-                f"two columns are called '{column.name}'",
-                hint="name one of them with AS",
-                span=column.span,
+                f"two columns are called '{column.name}'", hint="name one of them with AS", span=column.span
             )
         seen.add(column.name)
 
@@ -295,12 +275,9 @@ def resolve_event_types(query: Query, schema: Schema) -> dict[str, EventType]:
     if not schema.typed and len(names) > 1:
         other = list(names)[1]
         raise QueryError(
-            f"the pattern names several event types ({', '.join(names)}), "
-            "but the events have no type",
+            f"the pattern names several event types ({', '.join(names)}), but the events have no type",
             hint="name the column that holds the type: type='...'",
-            span=next(
-                a.span for a in iterate_atoms(query.pattern) if other in get_type_names(a.type)
-            ),
+            span=next(a.span for a in iterate_atoms(query.pattern) if other in get_type_names(a.type)),
         )
     return types
 
@@ -311,8 +288,7 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         if compute_interval_distance(interval, query, schema) is None:
             raise QueryError(
                 "the distance of this interval from the events of a match is not bounded",
-                hint="use the times of events plus or minus durations, as in FROM a.end TO a.end "
-                "+ 5",
+                hint="use the times of events plus or minus durations, as in FROM a.end TO a.end + 5",
                 span=negation.span,
             )
     if (
@@ -330,9 +306,7 @@ def _check_bounded(query: Query, schema: Schema, *, derived: bool) -> None:
         hint += f", or bound all its events by conditions, as in b.end <= a.start + {length}"
         hint += f", or each of its gaps, as in A a THEN NEXT WITHIN {length} B b"
     raise QueryError(
-        "a streaming query without a window would have to store every event",
-        hint=hint,
-        span=query.pattern.span,
+        "a streaming query without a window would have to store every event", hint=hint, span=query.pattern.span
     )
 
 
@@ -371,8 +345,7 @@ def _check_interval_end(
         whole = schema.time_kind is not ValueKind.INTEGER or kind is ValueKind.INTEGER
         if alone and not (isinstance(end, Literal) and whole):
             raise QueryError(
-                "a pattern that is only an absence needs fixed times as its ends, of the kind of "
-                "the time column",
+                "a pattern that is only an absence needs fixed times as its ends, of the kind of the time column",
                 hint="as in FROM 10 TO 15, or FROM TIMESTAMP '...' TO TIMESTAMP '...'",
                 span=end.span,
             )
@@ -392,9 +365,7 @@ def _check_equivalence(equivalence: Equivalence, types: dict[str, EventType]) ->
     check_equivalence_kinds(equivalence, kinds)
 
 
-def check_equivalence_kinds(
-    equivalence: Equivalence, kinds: Iterable[tuple[str, ValueKind]]
-) -> None:
+def check_equivalence_kinds(equivalence: Equivalence, kinds: Iterable[tuple[str, ValueKind]]) -> None:
     """Raises a QueryError if the kinds of a field in several events are not comparable."""
     name = equivalence.field_name
     first: tuple[str, ValueKind] | None = None
@@ -416,11 +387,7 @@ def check_equivalence_kinds(
 
 def resolve_time_field(expr: Expr, types: Mapping[str, EventType], schema: Schema) -> Expr:
     """Resolves `a.start` and `a.end` to the time columns, unless the event has such a field."""
-    if (
-        not isinstance(expr, FieldRef)
-        or expr.name not in ("start", "end")
-        or expr.name in types[expr.variable].fields
-    ):
+    if not isinstance(expr, FieldRef) or expr.name not in ("start", "end") or expr.name in types[expr.variable].fields:
         return expr
     return replace(expr, name=schema.start if expr.name == "start" else schema.end)
 
@@ -435,9 +402,7 @@ def get_field_zone(field: FieldRef, types: Mapping[str, EventType], schema: Sche
     return zone if zone is None else schema.session or zone
 
 
-def check_condition(
-    expr: Expr, kind_of_field: Callable[[FieldRef], ValueKind], clause: str
-) -> None:
+def check_condition(expr: Expr, kind_of_field: Callable[[FieldRef], ValueKind], clause: str) -> None:
     """Raises a QueryError if an expression is not a condition."""
     kind = infer_kind(expr, kind_of_field)
     if kind not in (ValueKind.BOOLEAN, ValueKind.NULL):
@@ -465,12 +430,7 @@ def reject_column(query: Query | ArchiveJoinQuery, name: str, why: str) -> None:
     """Raises a QueryError if the query has a column of this name."""
     for column, span in iterate_result_columns(query):
         if column == name:
-            raise QueryError(
-                f"a column cannot be called '{name}' here: {why}",
-                hint=_HINT,
-                span=span,
-                text=query.text,
-            )
+            raise QueryError(f"a column cannot be called '{name}' here: {why}", hint=_HINT, span=span, text=query.text)
 
 
 def reject_case_conflicts(query: Query | ArchiveJoinQuery, standard: tuple[str, ...]) -> None:
@@ -480,8 +440,7 @@ def reject_case_conflicts(query: Query | ArchiveJoinQuery, standard: tuple[str, 
         other = seen.setdefault(column.lower(), column)
         if other != column:
             raise QueryError(
-                f"the columns '{other}' and '{column}' differ only in case, "
-                "and Spark treats them as one",
+                f"the columns '{other}' and '{column}' differ only in case, and Spark treats them as one",
                 hint=_HINT + "; or set spark.sql.caseSensitive to true",
                 span=span,
                 text=query.text,

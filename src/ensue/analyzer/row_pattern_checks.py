@@ -101,9 +101,7 @@ class _Names:
                 hint=f'quote the one you mean: "{same[0]}"',
                 span=span,
             )
-        raise QueryError(
-            f"there is no column '{name}'", hint=did_you_mean(name, self.columns), span=span
-        )
+        raise QueryError(f"there is no column '{name}'", hint=did_you_mean(name, self.columns), span=span)
 
     def resolve(self, expr: Expr) -> Expr:
         def change(node: Expr) -> Expr:
@@ -111,9 +109,7 @@ class _Names:
                 return node
             return replace(node, name=self.resolve_name(str(node.name), node.span))
 
-        cast = add_implicit_casts(
-            rewrite_expr(expr, change), lambda field: _column_kind(field, self.columns)
-        )
+        cast = add_implicit_casts(rewrite_expr(expr, change), lambda field: _column_kind(field, self.columns))
         return apply_time_zones(cast, lambda field: self.zones.get(field.name or ""))
 
 
@@ -317,9 +313,7 @@ def _check_within(clause: RowPatternQuery, columns: ColumnKinds) -> None:
             span=first.span,
         )
     if first.descending:
-        raise QueryError(
-            "WITHIN needs rows in ascending order", hint="leave DESC out", span=first.span
-        )
+        raise QueryError("WITHIN needs rows in ascending order", hint="leave DESC out", span=first.span)
 
 
 class _OutputColumn(NamedTuple):

@@ -54,17 +54,11 @@ class VariableRoles:
 def collect_roles(pattern: Pattern, text: str | None = None) -> VariableRoles:
     """Collects the roles of the variables of a pattern."""
     return VariableRoles(
-        known=tuple(
-            dict.fromkeys(
-                [*iterate_bound_variables(pattern), *(a.variable for a in iterate_atoms(pattern))]
-            )
-        ),
+        known=tuple(dict.fromkeys([*iterate_bound_variables(pattern), *(a.variable for a in iterate_atoms(pattern))])),
         lists=frozenset(get_kleene_variables(pattern)),
         absent={
             atom.variable: number
-            for number, negation in enumerate(
-                [*iterate_negations(pattern), *iterate_untils(pattern)]
-            )
+            for number, negation in enumerate([*iterate_negations(pattern), *iterate_untils(pattern)])
             for atom in iterate_atoms(negation)
         },
         text=text,
@@ -120,9 +114,7 @@ def normalize_return(expr: Expr, roles: VariableRoles) -> Expr:
     return expr
 
 
-def normalize_returns(
-    returns: Iterable[ReturnItem], roles: VariableRoles
-) -> tuple[ReturnItem, ...]:
+def normalize_returns(returns: Iterable[ReturnItem], roles: VariableRoles) -> tuple[ReturnItem, ...]:
     """Checks and normalizes the columns of RETURN."""
     columns = []
     for column in returns:
@@ -150,11 +142,7 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
     match expr:
         case FieldRef():
             _check_known(expr, roles)
-            if (
-                expr.variable in roles.lists
-                and expr.at is EventPosition.ONLY
-                and _is_length(expr.name)
-            ):
+            if expr.variable in roles.lists and expr.at is EventPosition.ONLY and _is_length(expr.name):
                 return Aggregate("count", expr.variable, None, span=expr.span)
             return expr
         case Aggregate(argument=argument):
@@ -176,9 +164,7 @@ def _normalize(expr: Expr, roles: VariableRoles) -> Expr:
             _check_call(expr, function)
         case Literal(value=float(value)) if not isfinite(value):
             raise QueryError("a constant must be a finite number", span=expr.span)
-    folded = _fold_sign(
-        replace_operands(expr, tuple(_normalize(e, roles) for e in get_operands(expr)))
-    )
+    folded = _fold_sign(replace_operands(expr, tuple(_normalize(e, roles) for e in get_operands(expr))))
     if isinstance(folded, FunctionCall):
         check_constant_location(folded)
         check_spatial_call(folded)
@@ -204,16 +190,11 @@ def _check_known(reference: FieldRef | Aggregate, roles: VariableRoles) -> None:
     if name == MATCHES:
         raise QueryError(
             "COUNT(*) is a column of RETURN, and counts the matches of each last event",
-            hint="RETURN COUNT(*) AS n; count the events of a variable with "
-            f"count({roles.known[0]})",
+            hint=f"RETURN COUNT(*) AS n; count the events of a variable with count({roles.known[0]})",
             span=reference.span,
         )
     problem, hint = f"unknown variable '{name}'", did_you_mean(name, roles.known)
-    if (
-        isinstance(reference, FieldRef)
-        and reference.name is None
-        and reference.at is EventPosition.ONLY
-    ):
+    if isinstance(reference, FieldRef) and reference.name is None and reference.at is EventPosition.ONLY:
         hint = f"a field is written with its event: {roles.known[0]}.{name}"
         if roles.text and reference.span and reference.span.over(roles.text)[:1] == '"':
             hint = f"a string is written in single quotes: '{name}'"
@@ -225,9 +206,7 @@ def _check_call(call: FunctionCall, function: str) -> None:
         from ensue.functions.aliases import suggest_function
 
         raise QueryError(
-            f"unknown function '{function}'",
-            hint=suggest_function(function, _list_functions()),
-            span=call.span,
+            f"unknown function '{function}'", hint=suggest_function(function, _list_functions()), span=call.span
         )
     least, most, count = FUNCTIONS[function].least, FUNCTIONS[function].most, len(call.arguments)
     if count < least or (most is not None and count > most):
@@ -283,9 +262,7 @@ def _suggest_index(name: str, field: str | None) -> str:
     )
 
 
-def _check_one_value(
-    reference: FieldRef | Aggregate, roles: VariableRoles, *, whole: bool = False
-) -> None:
+def _check_one_value(reference: FieldRef | Aggregate, roles: VariableRoles, *, whole: bool = False) -> None:
     """Checks that a reference has one value per match, or per i."""
     if isinstance(reference, Aggregate):
         return
@@ -302,8 +279,7 @@ def _check_one_value(
     elif reference.at in (EventPosition.ALL, EventPosition.BEFORE, EventPosition.THROUGH):
         raise QueryError(
             "several events where one value is needed",
-            hint=f"use an aggregate, as in avg({_spell(reference)}), "
-            f"or {name}[i].{field or 'price'} for each of them",
+            hint=f"use an aggregate, as in avg({_spell(reference)}), or {name}[i].{field or 'price'} for each of them",
             span=reference.span,
         )
     if field is None and not whole:
@@ -323,8 +299,7 @@ def _check_settled(reference: FieldRef | Aggregate, roles: VariableRoles, clause
     if reference.at in MOVING_POSITIONS:
         raise QueryError(
             f"a running position in {clause}",
-            hint=f"use [i] only in {where}; here use avg({name}.price), {name}[1] or "
-            f"{name}[{name}.LEN]",
+            hint=f"use [i] only in {where}; here use avg({name}.price), {name}[1] or {name}[{name}.LEN]",
             span=reference.span,
         )
 

@@ -16,9 +16,7 @@ LOCATION_FIELD = "location"  # the field a.location
 def check_constant_location(call: FunctionCall) -> None:
     """Raises a QueryError for an invalid constant location or region."""
     match call:
-        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if (
-            function == WKT
-        ):
+        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             try:
                 check_geometry(read_wkt(text))
             except QueryError as error:
@@ -34,8 +32,7 @@ def check_constant_location(call: FunctionCall) -> None:
             if len(numbers) < len(arguments):
                 raise QueryError(
                     "the centre and the radius of a circle must be numbers",
-                    hint="CIRCLE(8.5, 47.4, 300); around an event: "
-                    "distance(a.location, b.location) <= 300",
+                    hint="CIRCLE(8.5, 47.4, 300); around an event: distance(a.location, b.location) <= 300",
                     span=call.span,
                 )
             try:
@@ -73,9 +70,7 @@ def check_spatial_call(call: FunctionCall) -> None:
 
 def _is_circle(expr: Expr) -> bool:
     match expr:
-        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if (
-            function == WKT
-        ):
+        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             return isinstance(read_wkt(text), Circle)
         case FunctionCall(function=function):
             return function == CIRCLE
@@ -92,18 +87,14 @@ def _get_number(expr: Expr) -> int | float | None:
             return None
 
 
-def resolve_location(
-    expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, Schema], space: str
-) -> Expr:
+def resolve_location(expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, Schema], space: str) -> Expr:
     """Resolves `a.location` to its columns, and functions to their variants for the space.
 
     A field named `location` or the location column itself is read as a location only as an
     argument that must be one.
     """
     match expr:
-        case FieldRef(name=name) if (
-            name == LOCATION_FIELD and name not in types[expr.variable].fields
-        ):
+        case FieldRef(name=name) if name == LOCATION_FIELD and name not in types[expr.variable].fields:
             return _locate_event(expr, types[expr.variable], schemas[expr.variable])
         case FunctionCall(function=function, arguments=arguments):
             takes = FUNCTIONS[function].wanted(len(arguments))
@@ -125,9 +116,7 @@ def _as_place(expr: Expr, types: Mapping[str, EventType], schemas: Mapping[str, 
     match expr:
         case FieldRef(variable=owner, name=str(name)) if name == schemas[owner].location:
             return _locate_event(expr, types[owner], schemas[owner])
-        case FieldRef(name=str(name)) if name.endswith(
-            f".{LOCATION_FIELD}"
-        ):  # of a member, a layer below
+        case FieldRef(name=str(name)) if name.endswith(f".{LOCATION_FIELD}"):  # of a member, a layer below
             return _locate(expr, schemas[expr.variable])
         case _:
             return expr
@@ -145,9 +134,7 @@ def _locate_event(field: FieldRef, event: EventType, schema: Schema) -> Expr:
     columns = (schema.location,) if isinstance(schema.location, str) else schema.location
     for column in columns:
         if column not in event.fields:
-            raise QueryError(
-                f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span
-            )
+            raise QueryError(f"{owner} ({event.name}) has no place: it has no field '{column}'", span=field.span)
     return _locate(field, schema, *columns)
 
 
@@ -161,9 +148,7 @@ def _locate(field: FieldRef, schema: Schema, *columns: str) -> Expr:
 def reject_location_list(expr: Expr) -> None:
     """Raises a QueryError for `RETURN a[].location`."""
     match expr:
-        case FunctionCall(
-            function=function, arguments=(FieldRef(at=EventPosition.ALL) as field, *_)
-        ):
+        case FunctionCall(function=function, arguments=(FieldRef(at=EventPosition.ALL) as field, *_)):
             if function in (LOCATION, EARTH_LOCATION):
                 raise QueryError(
                     "a list of places cannot be returned",

@@ -42,8 +42,7 @@ def check_subscription(subscription: Subscription) -> Subscription:
 
 def _has_variables(root: Expression) -> bool:
     return any(
-        isinstance(part, VariableUse)
-        or (isinstance(part, EventAtom) and any(_iterate_reads(part)))
+        isinstance(part, VariableUse) or (isinstance(part, EventAtom) and any(_iterate_reads(part)))
         for part in _walk([root])
     )
 
@@ -93,9 +92,7 @@ class _Depths:
             self.descend(part, level + 1, way)
 
 
-def _undefined_error(
-    name: str, variables: Mapping[str, Expression], span: Span | None
-) -> QueryError:
+def _undefined_error(name: str, variables: Mapping[str, Expression], span: Span | None) -> QueryError:
     near = did_you_mean(f"${name};", [f"${known};" for known in variables])
     return QueryError(
         f"the variable ${name}; is not defined",
@@ -116,10 +113,7 @@ class _Scopes:
     def visit(self, expression: Expression, scope: Scope) -> None:
         if isinstance(expression, VariableUse):
             self._enter_variable(expression, scope)
-        elif (
-            isinstance(expression, TemporalCondition)
-            and expression.when is TemporalRelation.ABSENT
-        ):
+        elif isinstance(expression, TemporalCondition) and expression.when is TemporalRelation.ABSENT:
             *bases, part = get_subexpressions(expression)
             for base in bases:
                 self.visit(base, scope)
@@ -138,8 +132,7 @@ class _Scopes:
             below = self._first[name] if len(known) > len(scope) else use
             raise QueryError(
                 f"${name}; is used both inside and outside a negation",
-                hint="use another variable inside the negation; "
-                f"you may read fields, as in ARITH:id = ${name};.id",
+                hint=f"use another variable inside the negation; you may read fields, as in ARITH:id = ${name};.id",
                 span=below.span,
             )
 
@@ -153,9 +146,7 @@ class _Readings:
         self._bound: dict[str, frozenset[str]] = {}
         self._seen: set[tuple[str, frozenset[str]]] = set()
 
-    def visit(
-        self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0
-    ) -> None:
+    def visit(self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0) -> None:
         """Visits an expression; `names` are the bound variables, `below` the negations around."""
         names |= self.bound(expression)
         match expression:
@@ -191,9 +182,7 @@ class _Readings:
                 *bases, _ = get_subexpressions(expression)
                 return frozenset[str]().union(*(self.bound(base) for base in bases))
             case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
-                return frozenset[str]().union(
-                    *(self.bound(p) for p in get_subexpressions(expression))
-                )
+                return frozenset[str]().union(*(self.bound(p) for p in get_subexpressions(expression)))
 
     def _require(self, value: VariableField, reader: EventAtom, names: frozenset[str]) -> None:
         name = value.variable
@@ -233,8 +222,7 @@ class _Readings:
         if self.scopes.of[name]:
             return QueryError(
                 f"${name}; is used only inside a negation, so it cannot be read outside",
-                hint="an absent event has no fields: reverse the comparison and write it inside "
-                "the negation",
+                hint="an absent event has no fields: reverse the comparison and write it inside the negation",
                 span=span,
             )
         return QueryError(
@@ -248,9 +236,7 @@ def _iterate_reads(atom: EventAtom) -> Iterator[VariableField]:
     return (p.value for p in atom.predicates if isinstance(p.value, VariableField))
 
 
-def _get_events(
-    expression: Expression, variables: Mapping[str, Expression]
-) -> tuple[EventAtom, ...] | None:
+def _get_events(expression: Expression, variables: Mapping[str, Expression]) -> tuple[EventAtom, ...] | None:
     """Returns the atoms of which an expression is one; None if it is not a single event."""
     match expression:
         case EventAtom():
@@ -278,10 +264,7 @@ _FITS = {
     PredicateType.ARITH: ("a number", (ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
     PredicateType.STRING: ("text", (ValueKind.STRING,)),
     PredicateType.BOOL: ("true or false", (ValueKind.BOOLEAN,)),
-    PredicateType.TIME: (
-        "a time",
-        (*_TIMES, ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL),
-    ),
+    PredicateType.TIME: ("a time", (*_TIMES, ValueKind.INTEGER, ValueKind.FLOAT, ValueKind.DECIMAL)),
 }
 
 
@@ -310,10 +293,7 @@ def _check_comparison(predicate: Predicate, other: VariableField, schema: Schema
     left = _get_kind(predicate.name, predicate.span, schema)
     right = _get_kind(other.name, other.span, schema)
     expected, kinds = _FITS[predicate.type]
-    for name, kind, span in (
-        (predicate.name, left, predicate.span),
-        (other.name, right, other.span),
-    ):
+    for name, kind, span in ((predicate.name, left, predicate.span), (other.name, right, other.span)):
         if kind not in kinds:
             raise QueryError(
                 f"{predicate.type.value} means {expected}, and field '{name}' holds {kind.value}s",
@@ -321,13 +301,10 @@ def _check_comparison(predicate: Predicate, other: VariableField, schema: Schema
                 span=span,
             )
     if (left in _TIMES) != (right in _TIMES):
-        raise QueryError(
-            f"a {left.value} cannot be compared with a {right.value}", span=predicate.span
-        )
+        raise QueryError(f"a {left.value} cannot be compared with a {right.value}", span=predicate.span)
     if left is ValueKind.STRING and predicate.operator not in ("=", "!="):
         raise QueryError(
-            "the texts of two events can only be compared with = and !=, not with "
-            f"{predicate.operator}",
+            f"the texts of two events can only be compared with = and !=, not with {predicate.operator}",
             hint="compare each with a constant instead",
             span=predicate.span,
         )

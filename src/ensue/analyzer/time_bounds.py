@@ -15,17 +15,7 @@ from math import inf, nextafter
 
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
 from ensue.analyzer.row_pattern_checks import is_single_row
-from ensue.ir.expression import (
-    Aggregate,
-    Between,
-    Binary,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Aggregate, Between, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.pattern import Interval, Not, Pattern
 from ensue.ir.query import Query
 from ensue.ir.row_pattern import Navigation, PartitionAnchor, RowPatternQuery, iterate_terms
@@ -130,9 +120,7 @@ def _iterate_alternatives(pattern: Pattern) -> Iterator[BoundVariables]:
                 yield from _take_alternatives(part)
         case NodeForm.SEQUENCE | NodeForm.TOGETHER:
             ordered = is_sequence(pattern)
-            for chosen in product(
-                *(list(_take_alternatives(part)) for part in get_parts(pattern))
-            ):
+            for chosen in product(*(list(_take_alternatives(part)) for part in get_parts(pattern))):
                 yield _combine([part for part in chosen if part.events], ordered)
 
 
@@ -211,9 +199,7 @@ class TimeFields:
             case int() as number:
                 return TimeSum(constant=Fraction(number), float=not -(2**63) <= number < 2**63)
             case float() as number:
-                return (
-                    TimeSum(constant=Fraction(number), float=True) if abs(number) < inf else None
-                )
+                return TimeSum(constant=Fraction(number), float=True) if abs(number) < inf else None
 
     def bounds(self, expr: Expr, last: bool, *, below: bool) -> list[TimeSum]:
         """Returns lower (`below`) or upper bounds of an expression."""
@@ -253,13 +239,7 @@ class TimeFields:
         elif not self.real and (a.float or b.float):
             return None  # large integers would be rounded
         plus, minus = (b.plus, b.minus) if sign > 0 else (b.minus, b.plus)
-        return TimeSum(
-            a.plus + plus,
-            a.minus + minus,
-            a.constant + sign * b.constant,
-            slack,
-            a.moment is not b.moment,
-        )
+        return TimeSum(a.plus + plus, a.minus + minus, a.constant + sign * b.constant, slack, a.moment is not b.moment)
 
     def edges(self, condition: Expr, last: bool) -> Iterator[Edge]:
         """Yields the bounds that a condition implies."""
@@ -318,9 +298,7 @@ class IntervalDistance:
     ahead: Fraction | None = None
 
 
-def compute_interval_distance(
-    interval: Interval, query: Query, schema: Schema
-) -> IntervalDistance | None:
+def compute_interval_distance(interval: Interval, query: Query, schema: Schema) -> IntervalDistance | None:
     """Computes the distance of an interval from a match; None if other fields determine it."""
     times = TimeFields(schema, frozenset(get_kleene_variables(query.pattern)))
     after, until = (_compute_offsets(end, times) for end in (interval.after, interval.until))
@@ -466,9 +444,7 @@ def compute_read_range(query: Query, *, intervals: bool = False) -> ReadRange:
     after: ReadDistance = None
     if any(iterate_leading_negations(pattern)):
         before = _get_window(within)
-    if any(iterate_trailing_negations(pattern)) or (
-        query.after is not None and query.after.by_start
-    ):
+    if any(iterate_trailing_negations(pattern)) or (query.after is not None and query.after.by_start):
         after = _get_window(within)
     counted = query.strategy is not Strategy.ANY or isinstance(within, ByEvents)
     if (

@@ -29,8 +29,9 @@ def get_time_zone(expr: Expr, zone_of_field: ZoneLookup) -> str | None:
             return None
         case FieldRef():
             return zone_of_field(expr)
-        case FunctionCall(function=function, arguments=(time, Literal(value=zone))) if (
-            function in (AT_TIME_ZONE, TO_INSTANT)
+        case FunctionCall(function=function, arguments=(time, Literal(value=zone))) if function in (
+            AT_TIME_ZONE,
+            TO_INSTANT,
         ):
             local = function == AT_TIME_ZONE and get_time_zone(time, zone_of_field) is not None
             return None if local else str(zone)
@@ -61,9 +62,7 @@ def apply_time_zones(expr: Expr, zone_of_field: ZoneLookup) -> Expr:
 
     def change(node: Expr) -> Expr:
         match node:
-            case FunctionCall(function=function, arguments=(time, zone)) if (
-                function == AT_TIME_ZONE
-            ):
+            case FunctionCall(function=function, arguments=(time, zone)) if function == AT_TIME_ZONE:
                 zoned = get_time_zone(time, zone_of_field) is not None
                 return FunctionCall(TO_CLOCK if zoned else TO_INSTANT, (time, zone), node.span)
             case FunctionCall(function=function) if FUNCTIONS[function].clock:
@@ -78,18 +77,14 @@ def _convert_to_local(call: FunctionCall, zone_of_field: ZoneLookup) -> Expr:
     record = FUNCTIONS[call.function]
     takes = record.wanted(len(call.arguments))
     zones = [
-        get_time_zone(argument, zone_of_field)
-        if type_ in (ArgumentType.TIME, ArgumentType.MOMENT)
-        else None
+        get_time_zone(argument, zone_of_field) if type_ in (ArgumentType.TIME, ArgumentType.MOMENT) else None
         for argument, type_ in zip(call.arguments, takes, strict=True)
     ]
     zone = next((name for name in zones if name is not None and not is_utc(name)), None)
     if zone is None:
         return call
     clocks = tuple(
-        argument
-        if name is None or is_utc(name)
-        else FunctionCall(TO_CLOCK, (argument, Literal(name)))
+        argument if name is None or is_utc(name) else FunctionCall(TO_CLOCK, (argument, Literal(name)))
         for argument, name in zip(call.arguments, zones, strict=True)
     )
     unit = parse_unit(call.arguments[0].value) if isinstance(call.arguments[0], Literal) else None

@@ -69,17 +69,12 @@ def is_rewritable(query: Query) -> bool:
     """Whether the pattern is a plain SEQ of events, whose timeouts other queries can match."""
     steps = get_sequence_steps(query.pattern)
     return all(_is_plain(part) for part in steps) and not (
-        query.strategy is Strategy.NEXT
-        and any(_may_be_missing(steps, k) for k in range(len(steps)))
+        query.strategy is Strategy.NEXT and any(_may_be_missing(steps, k) for k in range(len(steps)))
     )
 
 
 def _is_plain(part: Pattern) -> bool:
-    if (
-        any(iterate_strategies(part))
-        or any(iterate_untils(part))
-        or {*iterate_loop_exits(part)} - {LoopExit.FORK}
-    ):
+    if any(iterate_strategies(part)) or any(iterate_untils(part)) or {*iterate_loop_exits(part)} - {LoopExit.FORK}:
         return False
     match get_form(part):
         case NodeForm.EVENT | NodeForm.LIST | NodeForm.ABSENCE:
@@ -390,9 +385,7 @@ class _Conditions:
         running = [
             c
             for c in self.known()
-            if any(
-                r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c)
-            )
+            if any(r.variable == variable and r.at in MOVING_POSITIONS for r in iterate_references(c))
         ]
         return [_bind_condition(rewrite_expr(c, moved), further, self.time) for c in running]
 
@@ -415,10 +408,7 @@ class _Conditions:
         if condition is None:
             return None
         for ref in iterate_references(condition):
-            if ref.variable == atom.variable and ref.at in (
-                EventPosition.PREVIOUS,
-                EventPosition.BEFORE,
-            ):
+            if ref.variable == atom.variable and ref.at in (EventPosition.PREVIOUS, EventPosition.BEFORE):
                 return None
 
         def single(node: Expr) -> Expr:

@@ -7,14 +7,7 @@ from datetime import datetime, timedelta
 from ensue.errors import QueryError, Span
 from ensue.functions import FUNCTIONS
 from ensue.functions.datetime import parse_unit
-from ensue.functions.record import (
-    AT_TIME_ZONE,
-    TO_CLOCK,
-    TO_INSTANT,
-    ArgumentType,
-    ResultType,
-    get_common_kind,
-)
+from ensue.functions.record import AT_TIME_ZONE, TO_CLOCK, TO_INSTANT, ArgumentType, ResultType, get_common_kind
 from ensue.ir.expression import (
     COMPARISONS,
     Aggregate,
@@ -123,9 +116,7 @@ def _reject_rounded(*exprs: Expr) -> None:
     """Rejects an integer constant that would be rounded to the nearest float."""
     for expr in exprs:
         match expr:
-            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _is_exact(
-                value
-            ):
+            case Literal(value=int(value)) if abs(value) > MAX_EXACT_INTEGER and not _is_exact(value):
                 raise QueryError(
                     f"{value} is beyond the 64-bit integers, and no float is exactly this number",
                     hint=f"write the nearest float, {float(value)!r}, if that is what you mean",
@@ -166,9 +157,7 @@ def _logical(operator: str, operand: Expr, kind: ValueKind) -> ValueKind:
     return ValueKind.BOOLEAN
 
 
-def _compare(
-    left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: Span | None
-) -> ValueKind:
+def _compare(left: Expr, right: Expr, kinds: tuple[ValueKind, ValueKind], span: Span | None) -> ValueKind:
     if not are_comparable(*kinds):
         raise QueryError(
             f"{_a(kinds[0])} cannot be compared with {_a(kinds[1])}",
@@ -291,9 +280,7 @@ def _infer_aggregate(function: str, kind: ValueKind, expr: Aggregate) -> ValueKi
             return kind
     median = function == "percentile" and expr.parameter == 50
     raise QueryError(
-        f"{'median' if median else function} does not work on {_a(kind)}",
-        hint=_suggest_aggregate(kind),
-        span=expr.span,
+        f"{'median' if median else function} does not work on {_a(kind)}", hint=_suggest_aggregate(kind), span=expr.span
     )
 
 
@@ -311,9 +298,7 @@ def _suggest_aggregate(kind: ValueKind) -> str:
             return "count, first, last, min and max work on it"
 
 
-def _infer_call(
-    function: str, arguments: Sequence[Expr], kind_of_field: KindLookup, span: Span | None
-) -> ValueKind:
+def _infer_call(function: str, arguments: Sequence[Expr], kind_of_field: KindLookup, span: Span | None) -> ValueKind:
     _reject_rounded(*arguments)
     kinds = [infer_kind(argument, kind_of_field) for argument in arguments]
     record = FUNCTIONS[function]
@@ -360,9 +345,7 @@ def _expect(what: str, type_: ArgumentType, argument: Expr, kind: ValueKind) -> 
             from ensue.functions.datetime import find_zone, suggest_zone
 
             if find_zone(text) is None:
-                raise QueryError(
-                    f"'{text}' is not a time zone", hint=suggest_zone(text), span=argument.span
-                )
+                raise QueryError(f"'{text}' is not a time zone", hint=suggest_zone(text), span=argument.span)
 
 
 def _suggest_place(argument: Expr) -> str:
@@ -371,9 +354,7 @@ def _suggest_place(argument: Expr) -> str:
     return "a place is a.location, point(x, y), CIRCLE(x, y, r) or WKT 'POLYGON (...)'"
 
 
-def _unify(
-    function: str, arguments: Sequence[Expr], kinds: Sequence[ValueKind], span: Span | None
-) -> ValueKind:
+def _unify(function: str, arguments: Sequence[Expr], kinds: Sequence[ValueKind], span: Span | None) -> ValueKind:
     """Returns the common kind of the arguments."""
     common = ValueKind.NULL
     for argument, kind in zip(arguments, kinds, strict=True):
@@ -446,10 +427,7 @@ def add_implicit_casts(expr: Expr, kind_of_field: KindLookup) -> Expr:
         cast = (ValueKind.INTEGER, ValueKind.DECIMAL)
         return replace(
             node,
-            arguments=tuple(
-                FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a
-                for a in node.arguments
-            ),
+            arguments=tuple(FunctionCall("to_float", (a,), a.span) if kind(a) in cast else a for a in node.arguments),
         )
 
     return rewrite_expr(expr, change)

@@ -47,9 +47,7 @@ def get_result_time_kind(schema: Schema) -> ValueKind:
     return computed.get(schema.time_kind, schema.time_kind)
 
 
-def get_result_types(
-    pattern: Pattern, types: Mapping[str, EventType], schema: Schema
-) -> dict[str, EventType]:
+def get_result_types(pattern: Pattern, types: Mapping[str, EventType], schema: Schema) -> dict[str, EventType]:
     """Returns the types of results: times, attributes, and the fields of a single input."""
     types_of_results: dict[str, EventType] = {}
     sources = map_results_to_events(pattern)
@@ -77,9 +75,7 @@ def resolve_operators(pattern: Pattern, types: Mapping[str, EventType], schema: 
     return rewrite_pattern(pattern, fill)
 
 
-def _reads(
-    node: OperatorCall, k: int, types: Mapping[str, EventType]
-) -> tuple[OperatorField, ...]:
+def _reads(node: OperatorCall, k: int, types: Mapping[str, EventType]) -> tuple[OperatorField, ...]:
     part = node.inputs[k]
     assert is_input(part)
     fields = types[part.variable].fields
@@ -124,9 +120,7 @@ def set_resolution(pattern: Pattern, tick: int) -> Pattern:
     return rewrite_pattern(pattern, set_tick) if any(iterate_operator_calls(pattern)) else pattern
 
 
-def get_result_columns(
-    pattern: Pattern, places: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, str]]:
+def get_result_columns(pattern: Pattern, places: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Returns the columns of fields that results inherit; `places` are the columns of events."""
     columns: dict[str, dict[str, str]] = {}
     sources = map_results_to_events(pattern)
@@ -156,10 +150,7 @@ def bind_operator_columns(pattern: Pattern, places: Mapping[str, Mapping[str, st
 def get_read_columns(pattern: Pattern) -> set[str]:
     """Returns the columns that the operators of a pattern read."""
     return {
-        reading.column
-        for applied in iterate_operator_calls(pattern)
-        for fields in applied.reads
-        for reading in fields
+        reading.column for applied in iterate_operator_calls(pattern) for fields in applied.reads for reading in fields
     }
 
 

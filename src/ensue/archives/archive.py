@@ -205,8 +205,7 @@ class ArchiveOptions:
         """The schema of the archive's events, after checking all options against its columns."""
         if self.time is None:
             raise EventError(
-                "the time column of the archive is missing: pass time=\n"
-                "  hint: only archives created by Ensue know it"
+                "the time column of the archive is missing: pass time=\n  hint: only archives created by Ensue know it"
             )
         check_reserved_names(schema.names)
         shape = create_schema(schema, time=self.time, type=self.type, order=self.order)

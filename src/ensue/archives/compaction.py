@@ -11,18 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensue.archives.archive import BUCKET, DAY, ArchiveOptions
-from ensue.archives.delta import (
-    cast_to_stored,
-    import_deltalake,
-    open_delta_archive,
-    open_delta_table,
-)
-from ensue.archives.delta_writer import (
-    WRITER,
-    build_add_action,
-    commit_transaction,
-    get_clustering,
-)
+from ensue.archives.delta import cast_to_stored, import_deltalake, open_delta_archive, open_delta_table
+from ensue.archives.delta_writer import WRITER, build_add_action, commit_transaction, get_clustering
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_metadata import build_file_error, split_path
 from ensue.archives.parquet_writer import AddedFile, remove_files, write_parquet
@@ -85,9 +75,7 @@ def vacuum(place: str | Path, *, hours: int = RETENTION_HOURS) -> int:
             "may not be committed yet\n  hint: vacuum with at least an hour, or "
             f"ensue archive release {place} when the stream is gone for good"
         )
-    removed = table.vacuum(
-        retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
-    )
+    removed = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
     return len(removed)
 
 
@@ -145,9 +133,7 @@ def _read(place: str, path: str, columns: pa.Schema) -> pa.Table:
     return cast_to_stored(table, columns, f"the archive {place}")
 
 
-def _commit(
-    archive: FileArchive, rewritten: list[tuple[_Part, list[AddedFile]]]
-) -> CompactionResult:
+def _commit(archive: FileArchive, rewritten: list[tuple[_Part, list[AddedFile]]]) -> CompactionResult:
     """Commits all partitions whose old files still exist in one transaction."""
     package = import_deltalake()
     from deltalake.transaction import RemoveAction

@@ -98,8 +98,7 @@ class DeltaTableFiles:
         table = open_delta_table(self.place)
         if table.metadata().id != self.identity:
             raise EventError(
-                f"the table at {self.place} is not the one that was opened\n"
-                "  hint: open the archive again"
+                f"the table at {self.place} is not the one that was opened\n  hint: open the archive again"
             )
         return table
 
@@ -111,9 +110,7 @@ def open_delta_table(place: str, number: int | None = None) -> Any:
         return package.DeltaTable(place, version=number)
     except package.exceptions.DeltaError as error:
         if number is None and not package.DeltaTable.is_deltatable(place):
-            raise EventError(
-                f"there is no Delta table at {place}\n  hint: ensue archive create makes one"
-            ) from error
+            raise EventError(f"there is no Delta table at {place}\n  hint: ensue archive create makes one") from error
         if number is None:
             raise EventError(
                 f"cannot read the Delta table {place}: {get_first_line(error)}\n"
@@ -123,9 +120,7 @@ def open_delta_table(place: str, number: int | None = None) -> Any:
         newest = package.DeltaTable(place).version()
         gone = f"version {number} of {place} is not there"
         if number > newest:
-            raise EventError(
-                f"{gone}: the newest is {newest}\n  hint: version=None takes it"
-            ) from None
+            raise EventError(f"{gone}: the newest is {newest}\n  hint: version=None takes it") from None
         raise EventError(
             f"{gone} any more: its part of the log was cleaned up ({get_first_line(error)})\n"
             f"  hint: take a newer version, up to {newest}, and keep the log for longer "
@@ -169,17 +164,13 @@ def _to_integers(column: Any) -> npt.NDArray[np.int64]:
 def _read_row_masks(table: Any) -> dict[str, npt.NDArray[np.bool_]]:
     """By path: a mask of the rows that no deletion vector removes."""
     return {
-        get_local_path(row["filepath"]) or row["filepath"]: np.array(
-            row["selection_vector"], np.bool_
-        )
+        get_local_path(row["filepath"]) or row["filepath"]: np.array(row["selection_vector"], np.bool_)
         for batch in table.deletion_vectors()
         for row in pa.record_batch(batch).to_pylist()
     }
 
 
-def _get_bounds(
-    actions: pa.Table, partitions: dict[str, pa.Array], name: str
-) -> ColumnBounds | None:
+def _get_bounds(actions: pa.Table, partitions: dict[str, pa.Array], name: str) -> ColumnBounds | None:
     """The bounds of a column in each file, from the log."""
     if name in partitions:
         return ColumnBounds(partitions[name], partitions[name])
@@ -214,8 +205,7 @@ def open_delta_archive(place: str, options: ArchiveOptions) -> FileArchive:
         option = getattr(options, name)
         if option not in (None, ()) and option != value:
             raise EventError(
-                f"the archive {place} was created with {name}={value!r}, not {option!r}\n"
-                f"  hint: leave {name}= out"
+                f"the archive {place} was created with {name}={value!r}, not {option!r}\n  hint: leave {name}= out"
             )
     shown = pa.schema([field for field in schema if field.name not in HIDDEN_COLUMNS])
     shape = ArchiveOptions(own.named_time(), own.type, own.key, own.order).shape(shown)
@@ -278,14 +268,10 @@ def cast_to_stored(events: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
     extra = [name for name in events.column_names if name not in schema.names]
     if missing:
         hint = did_you_mean(missing[0], extra) or "add it, with NULL where it is unknown"
-        raise EventError(
-            f"the events have no column '{missing[0]}', and {what} has\n  hint: {hint}"
-        )
+        raise EventError(f"the events have no column '{missing[0]}', and {what} has\n  hint: {hint}")
     if extra:
         hint = did_you_mean(extra[0], schema.names) or "leave it out"
-        raise EventError(
-            f"the events have a column '{extra[0]}', and {what} has not\n  hint: {hint}"
-        )
+        raise EventError(f"the events have a column '{extra[0]}', and {what} has not\n  hint: {hint}")
     columns = [_cast(events.column(field.name), field, what) for field in schema]
     return pa.table(columns, schema=schema)
 

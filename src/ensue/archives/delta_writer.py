@@ -67,13 +67,9 @@ def create(
     shape = ArchiveOptions(time, type, tuple(key), tuple(order)).shape(columns)
     numbers = shape.schema.time_kind not in (ValueKind.TIMESTAMP, ValueKind.DATE)
     if day is not None and not numbers:
-        raise EventError(
-            "day= is only for numeric times\n  hint: leave it out: timestamps know their day"
-        )
+        raise EventError("day= is only for numeric times\n  hint: leave it out: timestamps know their day")
     pair = (time, time) if isinstance(time, str) else time
-    own = ArchiveProperties(
-        pair, type, tuple(key), tuple(order), buckets, (day or 0) if numbers else None
-    )
+    own = ArchiveProperties(pair, type, tuple(key), tuple(order), buckets, (day or 0) if numbers else None)
     hidden = {DAY: pa.int64() if numbers else pa.date32(), BUCKET: pa.int32(), ORDER: pa.int64()}
     whole = pa.schema([*columns, *(pa.field(name, kind) for name, kind in hidden.items())])
     package = import_deltalake()
@@ -89,9 +85,7 @@ def create(
         hint = "check the permissions of the folder"
         if "already exists" in str(error):
             hint = "append to it, or name another place"
-        raise EventError(
-            f"cannot create the archive {place}: {get_first_line(error)}\n  hint: {hint}"
-        ) from error
+        raise EventError(f"cannot create the archive {place}: {get_first_line(error)}\n  hint: {hint}") from error
     return open_delta_archive(place, ArchiveOptions(None))
 
 
@@ -138,9 +132,7 @@ def get_clustering(archive: FileArchive) -> Clustering:
     return Clustering(own.key, own.time[0], own.time[1], own.buckets, own.day)
 
 
-def write_files(
-    archive: FileArchive, events: pa.Table, first_order: int, name: str = "0"
-) -> list[AddedFile]:
+def write_files(archive: FileArchive, events: pa.Table, first_order: int, name: str = "0") -> list[AddedFile]:
     """Writes events as files of an archive without committing them: for tasks.
 
     The events are numbered from `first_order` on in their order, the last tie-break of events of
@@ -169,9 +161,7 @@ def commit(archive: FileArchive, added: Sequence[AddedFile], writer: str, number
             return False
         if not try_claim(archive.place, table, writer):
             continue
-        properties = package.CommitProperties(
-            app_transactions=[package.Transaction(writer, number)]
-        )
+        properties = package.CommitProperties(app_transactions=[package.Transaction(writer, number)])
         try:
             commit_transaction(table, [build_add_action(one) for one in added], properties)
         except package.exceptions.CommitFailedError:
@@ -187,9 +177,7 @@ def commit_transaction(table: Any, actions: list[Any], properties: Any = None) -
     """Commits all actions in one transaction."""
     package = import_deltalake()
     try:
-        table.create_write_transaction(
-            actions, "append", table.schema(), [DAY, BUCKET], commit_properties=properties
-        )
+        table.create_write_transaction(actions, "append", table.schema(), [DAY, BUCKET], commit_properties=properties)
     except (OSError, package.exceptions.DeltaError) as error:
         if isinstance(error, package.exceptions.CommitFailedError):
             raise
@@ -279,8 +267,7 @@ def require_same_archive(archive: FileArchive, described: Mapping[str, object]) 
         if what == "identity":
             problem = "is not the table that the checkpoint was written with"
         raise StateError(
-            f"the archive {archive.place} {problem}\n"
-            "  hint: use the archive the stream began with, or a new checkpoint"
+            f"the archive {archive.place} {problem}\n  hint: use the archive the stream began with, or a new checkpoint"
         )
 
 
@@ -301,8 +288,7 @@ def append(place: str | Path, events: pa.Table) -> int:
         try:
             # concurrent appends would use the same numbers, so the version must not have changed
             properties = package.CommitProperties(
-                app_transactions=[package.Transaction("ensue.append", table.version())],
-                max_commit_retries=0,
+                app_transactions=[package.Transaction("ensue.append", table.version())], max_commit_retries=0
             )
             commit_transaction(table, [build_add_action(one) for one in added], properties)
         except BaseException as error:

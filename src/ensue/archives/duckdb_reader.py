@@ -32,9 +32,7 @@ _COMPARABLE = (
 )  # kinds of keys for which DuckDB's equality is ours
 
 
-def can_read_with_duckdb(
-    files: FileList, numbers: Ints, needed: ReadColumns, schema: pa.Schema
-) -> bool:
+def can_read_with_duckdb(files: FileList, numbers: Ints, needed: ReadColumns, schema: pa.Schema) -> bool:
     """Whether DuckDB is installed, and reads these files and columns as Arrow does."""
     return (
         is_duckdb_installed()
@@ -147,10 +145,7 @@ def _build_condition(
     parts: list[str] = []
     values: list[object] = []
     names = pieces.shape.schema
-    bounds = (
-        (names.start, ">=", pieces.since.min(keepdims=True)),
-        (names.end, "<=", pieces.until.max(keepdims=True)),
-    )
+    bounds = ((names.start, ">=", pieces.since.min(keepdims=True)), (names.end, "<=", pieces.until.max(keepdims=True)))
     for name, sign, bound in bounds:
         value = _format_bound(bound, pieces, schema.field(name).type, low=sign == ">=")
         if value is not None and name not in files.partitions:
@@ -179,18 +174,14 @@ def _build_condition(
     return join + where, values, table
 
 
-def _build_join(
-    pieces: RowSelector, keys: pa.Array, field: str, schema: pa.Schema
-) -> tuple[str, pa.Table]:
+def _build_join(pieces: RowSelector, keys: pa.Array, field: str, schema: pa.Schema) -> tuple[str, pa.Table]:
     names = pieces.shape.schema
     columns, on = {"key": keys}, [f"e.{_quote(field)} = w.key"]
     for name, sign, bound, values in (
         (names.start, ">=", "since", pieces.since),
         (names.end, "<=", "until", pieces.until),
     ):
-        columns[bound] = _convert_times(
-            values, pieces, schema.field(name).type, low=bound == "since"
-        )
+        columns[bound] = _convert_times(values, pieces, schema.field(name).type, low=bound == "since")
         on.append(f"e.{_quote(name)} {sign} w.{bound}")
     return f" SEMI JOIN wanted_pieces w ON {' AND '.join(on)}", pa.table(columns)
 

@@ -13,23 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from ensue.archives.archive import (
-    Archive,
-    ArchiveOptions,
-    ColumnBounds,
-    FileList,
-    LruCache,
-    TimeColumns,
-)
+from ensue.archives.archive import Archive, ArchiveOptions, ColumnBounds, FileList, LruCache, TimeColumns
 from ensue.archives.file_archive import FileArchive, FileSource, StorageLayout
 from ensue.archives.memory_archive import TableArchive
-from ensue.archives.parquet_metadata import (
-    MissingFileError,
-    ParquetFooter,
-    get_first_line,
-    read_footer,
-    split_path,
-)
+from ensue.archives.parquet_metadata import MissingFileError, ParquetFooter, get_first_line, read_footer, split_path
 from ensue.errors import EventError, StateError
 from ensue.optional_deps import require_extra
 from ensue.vector.arrow_types import plain_type
@@ -73,9 +60,7 @@ def open_archive(
     return TableArchive.of(table, options.shape(table.schema), options.key, options.complete)
 
 
-def reopen_archive(
-    described: Mapping[str, Any], known: Mapping[str, Archive] | None = None
-) -> Archive:
+def reopen_archive(described: Mapping[str, Any], known: Mapping[str, Archive] | None = None) -> Archive:
     """Opens the archive that `Archive.described` describes, at the version it was pinned to.
 
     Tables in memory are looked up in `known` by version. Raises a StateError if the place has
@@ -130,9 +115,7 @@ def _open_path(place: str, options: ArchiveOptions) -> Archive:
     return _build_file_archive(folder, folder.schema(), options)
 
 
-def _build_file_archive(
-    source: FileSource, schema: pa.Schema, options: ArchiveOptions
-) -> FileArchive:
+def _build_file_archive(source: FileSource, schema: pa.Schema, options: ArchiveOptions) -> FileArchive:
     stored = StorageLayout(schema, options.key)
     return FileArchive(source, options.shape(schema), options.key, stored, options.complete)
 
@@ -149,8 +132,7 @@ def convert_to_table(place: Any) -> pa.Table:
         return pa.Table.from_pandas(place, preserve_index=False)
     if isinstance(place, Mapping):
         raise EventError(
-            "a dict of tables is not one archive\n"
-            "  hint: put the events of all types into one table with a type column"
+            "a dict of tables is not one archive\n  hint: put the events of all types into one table with a type column"
         )
     if hasattr(place, "to_table") and hasattr(place, "get_fragments"):
         return place.to_table()
@@ -202,8 +184,7 @@ class ParquetFolder:
         """The union of the files' columns, and the partition columns."""
         files = self.files()
         schemas = [
-            pa.schema([pa.field(field.name, field.type) for field in read_footer(path).schema])
-            for path in files.paths
+            pa.schema([pa.field(field.name, field.type) for field in read_footer(path).schema]) for path in files.paths
         ]
         try:
             merged = pa.unify_schemas(schemas, promote_options="permissive")

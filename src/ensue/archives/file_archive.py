@@ -32,11 +32,7 @@ class StorageLayout:
 
 
 def read_files(
-    files: FileList,
-    wanted: ArchiveRead,
-    shape: StreamSchema,
-    stored: StorageLayout,
-    engine: str | None = None,
+    files: FileList, wanted: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
 ) -> ArchiveRows:
     """Reads events from files. `engine` is "duckdb" or "pyarrow"; None: DuckDB if it can."""
     began = perf_counter()
@@ -45,11 +41,7 @@ def read_files(
     pruner = FilePruner(pieces, stored.key, stored.buckets)
     numbers = pruner.files(files)
     decoded = None
-    if (
-        engine != "pyarrow"
-        and len(numbers)
-        and can_read_with_duckdb(files, numbers, columns, stored.schema)
-    ):
+    if engine != "pyarrow" and len(numbers) and can_read_with_duckdb(files, numbers, columns, stored.schema):
         decoded = read_with_duckdb(files, numbers, pieces, columns, stored.schema)
     if decoded is None:
         decoded = read_with_pyarrow(files, numbers, pieces, pruner, columns, stored.schema)

@@ -11,12 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ensue.archives.archive import ColumnBounds, FileList, LruCache, get_local_path
-from ensue.archives.parquet_metadata import (
-    build_bounds_array,
-    build_file_error,
-    get_first_line,
-    split_path,
-)
+from ensue.archives.parquet_metadata import build_bounds_array, build_file_error, get_first_line, split_path
 from ensue.errors import EventError
 from ensue.optional_deps import require_extra
 
@@ -133,8 +128,7 @@ def open_iceberg_table(table: Any, version: int | str | None) -> tuple[IcebergSn
     """The current or given snapshot of a pyiceberg table, and its columns."""
     if not hasattr(table, "metadata_location"):
         raise EventError(
-            f"{table.__class__.__name__} cannot be used as an archive\n"
-            "  hint: pass a table: catalog.load_table(name)"
+            f"{table.__class__.__name__} cannot be used as an archive\n  hint: pass a table: catalog.load_table(name)"
         )
     return _open_snapshot(table, dict(table.io.properties), version)
 

@@ -92,9 +92,7 @@ class TableArchive:
     complete: object | None = None
 
     @staticmethod
-    def of(
-        table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object
-    ) -> "TableArchive":
+    def of(table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object) -> "TableArchive":
         """Sorts a table of events, and drops events without a usable time."""
         usable, _ = drop_bad_times(table, shape, "drop")
         places = find_stream_order(usable, shape)

@@ -12,15 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from ensue.archives.archive import (
-    SINCE,
-    UNTIL,
-    Archive,
-    ArchiveRead,
-    ColumnBounds,
-    LruCache,
-    get_local_path,
-)
+from ensue.archives.archive import SINCE, UNTIL, Archive, ArchiveRead, ColumnBounds, LruCache, get_local_path
 from ensue.errors import EventError
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow, plain_type
@@ -61,9 +53,7 @@ class ParquetFooter:
             least.append(low)
             greatest.append(high)
         try:
-            return ColumnBounds(
-                build_bounds_array(least, type), build_bounds_array(greatest, type)
-            )
+            return ColumnBounds(build_bounds_array(least, type), build_bounds_array(greatest, type))
         except (pa.ArrowException, TypeError, ValueError):  # statistics with another meaning
             return None
 

@@ -8,13 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensue.archives.archive import FileList, build_partition_columns
-from ensue.archives.parquet_metadata import (
-    ParquetFooter,
-    build_file_error,
-    get_first_line,
-    read_footer,
-    split_path,
-)
+from ensue.archives.parquet_metadata import ParquetFooter, build_file_error, get_first_line, read_footer, split_path
 from ensue.archives.pruning import FilePruner
 from ensue.archives.row_selection import ReadColumns, RowSelector
 from ensue.errors import EventError
@@ -34,12 +28,7 @@ class DecodedRows:
 
 
 def read_with_pyarrow(
-    files: FileList,
-    numbers: Ints,
-    pieces: RowSelector,
-    pruner: FilePruner,
-    needed: ReadColumns,
-    schema: pa.Schema,
+    files: FileList, numbers: Ints, pieces: RowSelector, pruner: FilePruner, needed: ReadColumns, schema: pa.Schema
 ) -> DecodedRows:
     """Reads the selected rows of some files."""
     own = [schema.field(name) for name in needed.decoded]
@@ -54,17 +43,13 @@ def read_with_pyarrow(
         stored = set(footer.schema.names) - set(files.partitions)
         table = _read_groups(path, footer, picked, [n for n in needed.decoded if n in stored])
         groups, scanned = groups + len(picked), scanned + table.num_rows
-        rows = np.concatenate(
-            [np.arange(footer.offsets[k], footer.offsets[k + 1], dtype=np.int64) for k in picked]
-        )
+        rows = np.concatenate([np.arange(footer.offsets[k], footer.offsets[k + 1], dtype=np.int64) for k in picked])
         table = fit_columns(table, files, np.full(len(rows), number), needed, schema, path)
         holds = pieces.holds(table)
         if path in files.left:
             holds &= files.left[path][rows]
         rows = rows[holds]
-        table = table.filter(pa.array(holds)).append_column(
-            FILE, pa.array(np.full(len(rows), number, np.int64))
-        )
+        table = table.filter(pa.array(holds)).append_column(FILE, pa.array(np.full(len(rows), number, np.int64)))
         tables.append(table.append_column(ROW, pa.array(rows)))
     return DecodedRows(pa.concat_tables(tables), groups, scanned)
 
@@ -80,12 +65,7 @@ def _read_groups(path: str, footer: ParquetFooter, picked: Ints, columns: list[s
 
 
 def fit_columns(
-    table: pa.Table,
-    files: FileList,
-    numbers: Ints,
-    needed: ReadColumns,
-    schema: pa.Schema,
-    path: str,
+    table: pa.Table, files: FileList, numbers: Ints, needed: ReadColumns, schema: pa.Schema, path: str
 ) -> pa.Table:
     """Rows with the archive's own columns: adds partition values and casts other types."""
     constant = build_partition_columns(files, numbers, needed.decoded, schema)

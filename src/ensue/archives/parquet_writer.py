@@ -101,9 +101,7 @@ def _rank_values(column: pa.ChunkedArray) -> Ints:
     return np.asarray(ranks[coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()])
 
 
-def write_parquet(
-    place: str, clustering: Clustering, events: pa.Table, name: str
-) -> list[AddedFile]:
+def write_parquet(place: str, clustering: Clustering, events: pa.Table, name: str) -> list[AddedFile]:
     """Writes files under unique names. Removes all of them if one cannot be written."""
     system, base = split_path(place)
     written: list[AddedFile] = []
@@ -174,13 +172,7 @@ def build_statistics(part: pa.Table) -> str:
 def _bounds(column: pa.ChunkedArray) -> tuple[object, object] | None:
     type = column.type
     is_timestamp, is_floating = types.is_timestamp(type), types.is_floating(type)
-    if not (
-        is_timestamp
-        or is_floating
-        or types.is_date(type)
-        or types.is_integer(type)
-        or types.is_string(type)
-    ):
+    if not (is_timestamp or is_floating or types.is_date(type) or types.is_integer(type) or types.is_string(type)):
         return None
     if column.null_count == len(column):
         return None

@@ -57,16 +57,11 @@ def _cast_value(value: pa.Scalar, own: pa.DataType) -> object:
         return None
 
 
-def convert_time_bounds(
-    bounds: ColumnBounds, pieces: RowSelector
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def convert_time_bounds(bounds: ColumnBounds, pieces: RowSelector) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Time bounds in the unit of the pieces; unknown bounds are open."""
     slack = bounds.slack if pieces.unit == "ns" else -(-bounds.slack // 1_000)
     converted = []
-    for column, open_end, sign in (
-        (bounds.least, pieces.lowest, -1),
-        (bounds.greatest, pieces.highest, 1),
-    ):
+    for column, open_end, sign in ((bounds.least, pieces.lowest, -1), (bounds.greatest, pieces.highest, 1)):
         vector = vectors.from_arrow(column, pieces.unit)
         try:
             values = np.asarray(vector.values).astype(np.float64 if pieces.floats else np.int64)
@@ -106,10 +101,7 @@ class FilePruner:
         numbers = np.arange(len(files))
         if not self._by_bucket or files.buckets is None:
             return self._whole.prune(numbers, files.bounds)
-        pruned = [
-            part.prune(numbers[files.buckets == bucket], files.bounds)
-            for bucket, part in self._parts.items()
-        ]
+        pruned = [part.prune(numbers[files.buckets == bucket], files.bounds) for bucket, part in self._parts.items()]
         return np.sort(np.concatenate([np.empty(0, np.int64), *pruned]))
 
     def groups(self, files: FileList, number: int, count: int, bounds_of: BoundsOf) -> Ints:
@@ -157,11 +149,7 @@ class _PiecesPruner:
 
     def _match_types(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
         types = self.pieces.wanted.types
-        if (
-            types is None
-            or bounds is None
-            or kind_of_arrow(bounds.least.type) is not ValueKind.STRING
-        ):
+        if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not ValueKind.STRING:
             return np.ones(len(numbers), np.bool_)
         low, high = _find_between(sorted(types), bounds, numbers, bounds.least.type)
         return low < high
@@ -203,13 +191,10 @@ def _to_comparable(array: pa.Array) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _find_between(
-    values: Any, bounds: ColumnBounds, numbers: Ints, type: pa.DataType
-) -> tuple[Ints, Ints]:
+def _find_between(values: Any, bounds: ColumnBounds, numbers: Ints, type: pa.DataType) -> tuple[Ints, Ints]:
     """For each file the slice of the sorted values within its bounds, in a common type."""
     least, greatest = (
-        _to_comparable(array.take(pa.array(numbers)).cast(type))
-        for array in (bounds.least, bounds.greatest)
+        _to_comparable(array.take(pa.array(numbers)).cast(type)) for array in (bounds.least, bounds.greatest)
     )
     arrays = (values, least, greatest)
     if all(isinstance(array, np.ndarray) and array.dtype.kind != "f" for array in arrays):
@@ -247,9 +232,7 @@ def _compute_share(bounds: ColumnBounds | None) -> float:
     step = max(1, len(bounds.least) // _SAMPLE)
     keys = bounds.least.take(pa.array(np.arange(0, len(bounds.least), step)))
     counts = [
-        pc.sum(
-            pc.and_(pc.less_equal(bounds.least, key), pc.greater_equal(bounds.greatest, key))
-        ).as_py()
+        pc.sum(pc.and_(pc.less_equal(bounds.least, key), pc.greater_equal(bounds.greatest, key))).as_py()
         for key in keys
     ]
     return float(np.mean(counts)) / len(bounds.least)

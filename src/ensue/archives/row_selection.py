@@ -148,9 +148,7 @@ class ReadColumns:
     decoded: tuple[str, ...]
 
 
-def get_read_columns(
-    wanted: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()
-) -> ReadColumns:
+def get_read_columns(wanted: ArchiveRead, shape: StreamSchema, hidden: tuple[str, ...] = ()) -> ReadColumns:
     """The columns of a read."""
     schema = shape.schema
     returned = tuple(shape.arrow.names if wanted.columns is None else wanted.columns)

@@ -50,9 +50,7 @@ class EventFile:
             )
         form = detect_format(path)
         if form is None:
-            raise EventError(
-                f"cannot tell the format of {self.path}; known extensions: {', '.join(FORMATS)}"
-            )
+            raise EventError(f"cannot tell the format of {self.path}; known extensions: {', '.join(FORMATS)}")
         return form
 
 
@@ -127,11 +125,7 @@ def _hint_similar(path: Path) -> str:
 
 
 def read_files(
-    form: str,
-    files: Sequence[EventFile],
-    spelling: TextFileOptions,
-    say: NoteCallback,
-    rows: int | None = None,
+    form: str, files: Sequence[EventFile], spelling: TextFileOptions, say: NoteCallback, rows: int | None = None
 ) -> list[pa.Table]:
     """Read files of one format; text files become one table with common column types."""
     if form not in TEXT_FORMATS:
@@ -150,11 +144,7 @@ def read_path(path: str, say: NoteCallback) -> pa.Table:
     for file in files:
         by_form.setdefault(file.form, []).append(file)
     return concat_event_tables(
-        [
-            table
-            for form, alike in by_form.items()
-            for table in read_files(form, alike, DEFAULT_TEXT_OPTIONS, say)
-        ]
+        [table for form, alike in by_form.items() for table in read_files(form, alike, DEFAULT_TEXT_OPTIONS, say)]
     )
 
 

@@ -59,12 +59,7 @@ def _warn(note: str) -> None:
 
 
 def read_event_table(
-    events: Any,
-    *,
-    time: str | tuple[str, str],
-    type: str | None = None,
-    order: Sequence[str] = (),
-    drop: bool = False,
+    events: Any, *, time: str | tuple[str, str], type: str | None = None, order: Sequence[str] = (), drop: bool = False
 ) -> tuple[pa.Table, StreamSchema]:
     """Read the events into one unsorted table, with its shape.
 
@@ -97,9 +92,7 @@ def find_text_times(schema: pa.Schema, time: str | tuple[str, str]) -> list[str]
     """Return the time columns that hold text."""
     names = (time,) if isinstance(time, str) else tuple(time)
     return [
-        name
-        for name in dict.fromkeys(names)
-        if name in schema.names and is_text(plain_type(schema.field(name).type))
+        name for name in dict.fromkeys(names) if name in schema.names and is_text(plain_type(schema.field(name).type))
     ]
 
 
@@ -118,9 +111,7 @@ def arrange_rows(events: Any, arranging: InputOrderFactory) -> tuple[pa.Table, I
     return table, arranged
 
 
-def collect_column_names(
-    time: str | tuple[str, str], type: str | None, order: Sequence[str]
-) -> frozenset[str]:
+def collect_column_names(time: str | tuple[str, str], type: str | None, order: Sequence[str]) -> frozenset[str]:
     """Return the columns that the arguments of a call name."""
     times = (time,) if isinstance(time, str) else time
     return frozenset((*times, *order, *(() if type is None else (type,))))

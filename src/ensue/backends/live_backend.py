@@ -56,9 +56,7 @@ class LiveSession:
 
     def advance(self, time: TimeValue) -> LiveResult:
         """Advance event time to `time` without an event, and return the matches this completes."""
-        return self._unwrap(
-            self.work.advance(to_engine_time(time, self.work.workload.source.shape))
-        )
+        return self._unwrap(self.work.advance(to_engine_time(time, self.work.workload.source.shape)))
 
     def finish(self) -> LiveResult:
         """End the stream and return the matches that waited for its end."""
@@ -95,9 +93,7 @@ class LiveSession:
     def late_events(self) -> pa.Table:
         """Return the late events since the last call, of `live(..., late_events="deliver")`."""
         if not self.work.workload.deliver_late:
-            raise EventError(
-                'late events are only counted\n  hint: ensue.live(..., late_events="deliver")'
-            )
+            raise EventError('late events are only counted\n  hint: ensue.live(..., late_events="deliver")')
         return self.work.take_late_events()
 
     # ---------------------------------------------------------------------------- state
@@ -114,8 +110,7 @@ class LiveSession:
     def __repr__(self) -> str:
         counts = self.progress
         return (
-            f"<ensue.Live: {counts.events} events, {counts.matches} matches, "
-            f"{counts.partial_matches} partial matches>"
+            f"<ensue.Live: {counts.events} events, {counts.matches} matches, {counts.partial_matches} partial matches>"
         )
 
 
@@ -164,8 +159,7 @@ def parse_delay(watermark: Any, *, on_calendar: bool) -> int | float:
             wanted = 'a length of time such as "10 seconds"' if on_calendar else "a number"
             kind = "timestamps" if on_calendar else "numbers"
             raise EventError(
-                f"watermark={watermark!r}: the time column holds {kind}, "
-                f"so the watermark must be {wanted}"
+                f"watermark={watermark!r}: the time column holds {kind}, so the watermark must be {wanted}"
             )
     if not (math.isfinite(delay) and delay >= 0):
         raise EventError(f"watermark={watermark!r} is not a length of time")

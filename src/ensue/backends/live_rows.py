@@ -19,11 +19,7 @@ from ensue.errors import EventError, did_you_mean
 from ensue.runtime.source_schema import InputOrder, InputOrderFactory
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow
-from ensue.vector.event_table import (
-    TYPE,
-    check_duplicate_names,
-    create_schema,
-)
+from ensue.vector.event_table import TYPE, check_duplicate_names, create_schema
 from ensue.vector.take import create_empty_table
 
 _CAST_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -86,9 +82,7 @@ class LiveEventReader:
         for name, batch in events.items():
             if name not in self.by_type:
                 hint = did_you_mean(str(name), self.by_type)
-                raise EventError(
-                    f"no schema was given for events of type '{name}'\n  hint: {hint}"
-                )
+                raise EventError(f"no schema was given for events of type '{name}'\n  hint: {hint}")
             table, bad = self.by_type[name].read(batch, drop=drop)
             pieces.append(self._widened(str(name), table))
             dropped += bad

@@ -34,9 +34,7 @@ def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
         shape = create_schema(events.schema, time=given.time, type=given.type, order=given.order)
         return events, SourceSchema.of(shape, given)
     drop = given.bad_events == "drop"
-    table, shape = read_event_table(
-        events, time=given.time, type=given.type, order=given.order, drop=drop
-    )
+    table, shape = read_event_table(events, time=given.time, type=given.type, order=given.order, drop=drop)
     return table, SourceSchema.of(shape, given)
 
 
@@ -75,9 +73,7 @@ def read_ordered(events: Any, given: SourceOptions, types: Collection[str] | Non
     return sort_events(table, source.shape, types=types)
 
 
-def measured(
-    events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0
-) -> Statistics:
+def measured(events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
     """Measure the statistics of tables of events."""
     from ensue.engine.sampling import sample_statistics
 
@@ -91,14 +87,10 @@ def _share(progress: Progress | None, number: int, works: int, events: int) -> P
     has."""
     if progress is None:
         return None
-    return lambda done, total: progress(
-        (number * events + done * events // total) // works, events
-    )
+    return lambda done, total: progress((number * events + done * events // total) // works, events)
 
 
-def _warn_of_unseen(
-    types_by_work: Sequence[UnseenTypes], events: pa.Table, workload: Workload
-) -> None:
+def _warn_of_unseen(types_by_work: Sequence[UnseenTypes], events: pa.Table, workload: Workload) -> None:
     column = workload.source.shape.schema.type_column
     if column is None or not events.num_rows or not any(unseen.types for unseen in types_by_work):
         return
@@ -125,7 +117,5 @@ class Backend(Protocol):
     def run(self, workload: Workload, frame: Any, given: SourceOptions, /) -> Mapping[Name, Any]:
         """Return the outputs of a workload by name."""
 
-    def measured(
-        self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int
-    ) -> Statistics:
+    def measured(self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int) -> Statistics:
         """Measure the statistics of the events that a query reads."""

@@ -66,9 +66,7 @@ def _read_matches(matches: Any) -> pa.Table:
     if isinstance(matches, list):
         matches = pa.Table.from_pylist(matches)
     if any(c.__module__.startswith("pyspark.") for c in matches.__class__.__mro__):
-        raise EventError(
-            "plots need matches in memory\n  hint: matches.limit(100).toArrow() collects some"
-        )
+        raise EventError("plots need matches in memory\n  hint: matches.limit(100).toArrow() collects some")
     table = convert_to_table(matches)
     for name in ("start", "end"):
         if name not in table.column_names:

@@ -17,11 +17,7 @@ from ensue.ir.expression import FieldRef
 from ensue.ir.row_pattern import ROW, RowPatternQuery
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.sql.clause_finder import parse_sql
-from ensue.parser.sql.clause_join import (
-    UnsupportedJoinError,
-    find_archive_clauses,
-    read_archive_join,
-)
+from ensue.parser.sql.clause_join import UnsupportedJoinError, find_archive_clauses, read_archive_join
 from ensue.parser.sql.sql_query import ClauseText, MatchClause, SqlQuery
 from ensue.parser.sql.sql_tokens import Dialect
 from ensue.schema import Schema
@@ -49,8 +45,7 @@ class SqlArchives:
         for name in tables:
             if name.lower() in self.names:
                 raise EventError(
-                    f"{name} is in both tables= and archives=\n"
-                    f"  hint: rename the archive, as in archived_{name}"
+                    f"{name} is in both tables= and archives=\n  hint: rename the archive, as in archived_{name}"
                 )
 
 
@@ -104,9 +99,7 @@ class _Relations:
         names = [n for c in self.query.clauses if (n := self.query.plain_table(c)) is not None]
         return any(getattr(self.of(name), "isStreaming", False) for name in names)
 
-    def resolved(
-        self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]
-    ) -> RowPatternQuery:
+    def resolved(self, clause: MatchClause, read: Callable[[ClauseText], RowPatternQuery]) -> RowPatternQuery:
         """Read a clause and check it against the columns of its table."""
         row_pattern = read(self.query.body(clause))
         name, zone = str(self.query.plain_table(clause)), None
@@ -115,9 +108,7 @@ class _Relations:
         if archive is not None:
             arrow = self.archived.archives[archive].shape.arrow
         elif relation is None:
-            raise UnsupportedJoinError(
-                f"unknown table '{name}'", span=clause.input, text=self.query.text
-            )
+            raise UnsupportedJoinError(f"unknown table '{name}'", span=clause.input, text=self.query.text)
         elif self.session is None:
             arrow = relation.schema
         else:
@@ -145,8 +136,7 @@ def _require_time(clause: RowPatternQuery, archive: str, schema: Schema) -> None
     first = clause.order[0] if clause.order else None
     if first is None or schema.intervals or first.expr != FieldRef(ROW, schema.end):
         raise UnsupportedJoinError(
-            "ORDER BY over an archive must begin with its time column: "
-            f"{archive} has time={schema.end!r}",
+            f"ORDER BY over an archive must begin with its time column: {archive} has time={schema.end!r}",
             hint=f"ORDER BY {schema.end}",
             span=clause.pattern.span if first is None else first.span,
             text=clause.text,
@@ -172,9 +162,7 @@ def run_sql(
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not a {type(text).__name__}")
     inputs = _check_names(tables)
-    frames = {
-        n: table for n, table in inputs.items() if detect_library(table) is DataFrameLibrary.SPARK
-    }
+    frames = {n: table for n, table in inputs.items() if detect_library(table) is DataFrameLibrary.SPARK}
     on_spark = spark is not None or bool(frames)
     if spark is not None and detect_library(spark) is not DataFrameLibrary.SPARK:
         raise EventError(f"spark= is a {type(spark).__name__}, not a Spark session")
@@ -222,17 +210,13 @@ def _check_names(tables: object) -> dict[str, Any]:
         return {}
     if not isinstance(tables, Mapping):
         raise EventError(
-            f"tables= is a {type(tables).__name__}\n"
-            '  hint: tables={"events": events}, by the names in the query'
+            f'tables= is a {type(tables).__name__}\n  hint: tables={{"events": events}}, by the names in the query'
         )
     known: dict[str, str] = {}
     for name in tables:
         if not isinstance(name, str) or not name:
             raise EventError(f"tables= has the key {name!r}, which is not a table name")
         if name.lower() in known:
-            raise EventError(
-                f"tables= has {known[name.lower()]} and {name}: table names must differ in more "
-                "than case"
-            )
+            raise EventError(f"tables= has {known[name.lower()]} and {name}: table names must differ in more than case")
         known[name.lower()] = name
     return dict(tables)

@@ -55,9 +55,7 @@ def run(
             plain = query.plain_table(clause)
             relation = None if plain is None else database.tables.get(plain.lower())
             if relation is None:
-                relation = database.execute(
-                    build_clause_input(query, clause, _quote_result, _MARK), clause
-                )
+                relation = database.execute(build_clause_input(query, clause, _quote_result, _MARK), clause)
             matches = match_clause(query, clause, relation, recognize)
             if clause is query.only:
                 return matches
@@ -65,9 +63,7 @@ def run(
         return database.execute(replace_clauses(query, _quote_result, _MARK))
 
 
-def match_clause(
-    query: SqlQuery, clause: MatchClause, relation: Any, recognize: MatchClauseFunction
-) -> Any:
+def match_clause(query: SqlQuery, clause: MatchClause, relation: Any, recognize: MatchClauseFunction) -> Any:
     """Match a clause; errors without a position point at the clause."""
     try:
         return recognize(query.body(clause), relation)
@@ -82,9 +78,7 @@ def _quote_result(clause: MatchClause) -> str:
 class _Database:
     """A private DuckDB in memory, opened on demand, without access to files or extensions."""
 
-    def __init__(
-        self, query: SqlQuery, tables: Mapping[str, pa.Table], names: tuple[str, ...]
-    ) -> None:
+    def __init__(self, query: SqlQuery, tables: Mapping[str, pa.Table], names: tuple[str, ...]) -> None:
         self.query = query
         self.tables = {name.lower(): table for name, table in tables.items()}
         self._names = names
@@ -137,8 +131,7 @@ class _Database:
             name = node.get("alias") or name
             of_table = f" of {name}" if name else ""
             raise QueryError(
-                f"the columns '{clash[0]}' and '{clash[1]}'{of_table} have the same name: SQL "
-                "ignores case",
+                f"the columns '{clash[0]}' and '{clash[1]}'{of_table} have the same name: SQL ignores case",
                 hint="give one of them another name: FROM t AS k(x, y, z), or SELECT a AS x",
                 span=span,
                 text=self.query.text,
@@ -203,9 +196,7 @@ class _Database:
                     details["position"] = int(details["position"]) - len(_EXPLAIN)
         return details or {"exception_message": str(error)}
 
-    def _translate(
-        self, details: dict[str, Any], sql: RewrittenSql, clause: MatchClause | None
-    ) -> EnsueError:
+    def _translate(self, details: dict[str, Any], sql: RewrittenSql, clause: MatchClause | None) -> EnsueError:
         message = str(details.get("exception_message", ""))
         message = _MATCH_NAME.sub("MATCH_RECOGNIZE", message).strip()
         kind = str(details.get("exception_type", "")).lower()
@@ -228,9 +219,7 @@ class _Database:
             problem, hint = wrong
         elif kind == "permission":
             hint = "a query only reads the tables you pass: tables={...}"
-        return QueryError(
-            problem, hint=hint, span=self._origin(details, sql, clause), text=self.query.text
-        )
+        return QueryError(problem, hint=hint, span=self._origin(details, sql, clause), text=self.query.text)
 
     def _hint(self, name: str, clause: MatchClause | None, hint: str | None) -> str | None:
         """Return a hint for a table name that is only known in another scope."""
@@ -244,9 +233,7 @@ class _Database:
                 )
         return hint
 
-    def _origin(
-        self, details: dict[str, Any], sql: RewrittenSql, clause: MatchClause | None
-    ) -> Any:
+    def _origin(self, details: dict[str, Any], sql: RewrittenSql, clause: MatchClause | None) -> Any:
         if "position" in details:
             raw = sql.text.encode()
             first = int(details["position"])  # in bytes

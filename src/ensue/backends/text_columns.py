@@ -63,8 +63,7 @@ class TimeFormat:
     def expression(self, *, named: bool = False) -> str:
         """Build the regular expression with a group for each part, for both RE2 and Java."""
         groups = [
-            regex if part is None else f"({f'?P<{part}>' if named else ''}{regex})"
-            for part, regex in self.pieces
+            regex if part is None else f"({f'?P<{part}>' if named else ''}{regex})" for part, regex in self.pieces
         ]
         return rf"(?i)\A{''.join(groups)}\z"
 
@@ -116,9 +115,7 @@ def _require_date(text: str, parts: tuple[str, ...]) -> None:
     for needed, what in ((("Y", "y"), "the year, %Y"), (("m", "b", "B"), "the month, %m"),
                          (("d",), "the day, %d")):  # fmt: skip
         if not set(needed) & set(parts):
-            raise EventError(
-                f"the time format {text!r} lacks {what}\n  hint: write it like '%d.%m.%Y %H:%M'"
-            )
+            raise EventError(f"the time format {text!r} lacks {what}\n  hint: write it like '%d.%m.%Y %H:%M'")
     if ("I" in parts) != ("p" in parts):
         raise EventError(
             f"the time format {text!r} has only one of %I and %p\n"
@@ -176,9 +173,7 @@ def select_time_kinds(kinds: Mapping[str, CellKind]) -> dict[str, CellKind]:
     return days | {name: kind for name, kind in kinds.items() if kind in TIME_KINDS}
 
 
-def infer_cell_kind(
-    every: Callable[[CellTest], bool], fits: Callable[[CellKind], bool]
-) -> CellKind:
+def infer_cell_kind(every: Callable[[CellTest], bool], fits: Callable[[CellKind], bool]) -> CellKind:
     """Infer the type of a column that is not all NULL.
 
     `every` tells whether all cells match a test, `fits` whether all of them can be cast: there is
@@ -206,9 +201,7 @@ def format_missing_note(words: Mapping[str, Sequence[str]]) -> str:
     """
     *most, last = words
     columns = f"{', '.join(most)} and {last}" if most else last
-    unique_words = list(
-        dict.fromkeys(word for column_words in words.values() for word in column_words)
-    )
+    unique_words = list(dict.fromkeys(word for column_words in words.values() for word in column_words))
     options = " ".join(f"--null {shlex.quote(word)}" for word in unique_words)
     return (
         f"note: {columns} {'are' if most else 'is'} text only because of cells with "
@@ -259,9 +252,7 @@ DEFAULT_TEXT_OPTIONS = TextFileOptions()
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}
 
 
-def check_header(
-    names: Sequence[str | None], path: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> None:
+def check_header(names: Sequence[str | None], path: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> None:
     """Reject headers that Arrow and Spark would repair differently, and wrong delimiters."""
     for other, written in _OTHER_DELIMITERS.items():
         if len(names) == 1 and spelling.delimiter is None and other in str(names[0]):
@@ -272,8 +263,7 @@ def check_header(
     for number, name in enumerate(names, 1):
         if not name:
             raise EventError(
-                f"column {number} of {path} has no name\n"
-                "  hint: check for an extra delimiter at the end of the header"
+                f"column {number} of {path} has no name\n  hint: check for an extra delimiter at the end of the header"
             )
     duplicates = sorted({str(name) for name in names if names.count(name) > 1})
     if duplicates:

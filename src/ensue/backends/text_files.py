@@ -80,9 +80,7 @@ def to_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
     month = _two(part["m"]) if "m" in part else _named_month(part)
     clock = [_hour(part), *(_two(part[name]) if name in part else "00" for name in "MS")]
     iso = pc.binary_join_element_wise(
-        pc.binary_join_element_wise(year, month, _two(part["d"]), "-"),
-        pc.binary_join_element_wise(*clock, ":"),
-        "T",
+        pc.binary_join_element_wise(year, month, _two(part["d"]), "-"), pc.binary_join_element_wise(*clock, ":"), "T"
     )
     if "f" in part:
         iso = pc.binary_join_element_wise(iso, part["f"], ".")
@@ -114,9 +112,7 @@ def _two(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_lpad(texts, 2, "0")
 
 
-def find_unreadable_rows(
-    column: pa.ChunkedArray, read: Callable[[pa.ChunkedArray], pa.ChunkedArray]
-) -> list[int]:
+def find_unreadable_rows(column: pa.ChunkedArray, read: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> list[int]:
     """Find the rows whose text is not a time, by parsing each distinct text separately."""
 
     def is_time(text: pa.StringScalar) -> bool:
@@ -144,15 +140,12 @@ def warn_text_times(names: list[str]) -> None:
     """Warn that text columns are parsed as times."""
     quoted = " and ".join(f"'{name}'" for name in names)
     warnings.warn(
-        f"the time of events, {quoted}, is text: it is parsed as ISO times, such as "
-        "2026-03-14T09:30:00Z",
+        f"the time of events, {quoted}, is text: it is parsed as ISO times, such as 2026-03-14T09:30:00Z",
         stacklevel=find_stacklevel(),
     )
 
 
-def parse_time_columns(
-    table: pa.Table, names: list[str], *, drop: bool, zoned: bool = False
-) -> pa.Table:
+def parse_time_columns(table: pa.Table, names: list[str], *, drop: bool, zoned: bool = False) -> pa.Table:
     """Parse the text columns of a table that hold times.
 
     They become UTC timestamps if some text has a zone, or always with `zoned`. An unreadable time
@@ -172,9 +165,7 @@ def parse_time_columns(
     return table
 
 
-def _parse_times(
-    name: str, text: pa.ChunkedArray, kind: CellKind, *, drop: bool
-) -> pa.ChunkedArray:
+def _parse_times(name: str, text: pa.ChunkedArray, kind: CellKind, *, drop: bool) -> pa.ChunkedArray:
     def read(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         blank = pc.utf8_trim_whitespace(texts)
         day = pc.match_substring_regex(blank, CellTest.DATE.value)
@@ -203,19 +194,11 @@ def _parse_times(
 NoteCallback = Callable[[str], None]  # receives notes for the user
 _MISSING_WORDS = pa.array(MISSING_WORDS, pa.string())
 _SAMPLE = 200  # first cells, which rule out most types cheaply
-_TYPES = {
-    CellKind.INTEGER: pa.int64(),
-    CellKind.NUMBER: pa.float64(),
-    CellKind.DATE: pa.date32(),
-}
+_TYPES = {CellKind.INTEGER: pa.int64(), CellKind.NUMBER: pa.float64(), CellKind.DATE: pa.date32()}
 
 
 def read_csv(
-    paths: Sequence[Path],
-    delimiter: str,
-    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
-    *,
-    say: NoteCallback,
+    paths: Sequence[Path], delimiter: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS, *, say: NoteCallback
 ) -> pa.Table:
     """Read CSV files, with column types inferred from all cells."""
     tables = [_read_file(path, lambda p: _read_rows(p, delimiter, spelling)) for path in paths]
@@ -289,9 +272,7 @@ def concat_event_tables(tables: Sequence[pa.Table]) -> pa.Table:
 class _Files:
     """The rows of several files as one text table."""
 
-    def __init__(
-        self, paths: Sequence[Path], tables: Sequence[pa.Table], spelling: TextFileOptions
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], tables: Sequence[pa.Table], spelling: TextFileOptions) -> None:
         self.spelling = spelling
         self._ends = [(path, table.num_rows) for path, table in zip(paths, tables, strict=True)]
         self._table = concat_event_tables(tables)

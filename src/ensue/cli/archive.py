@@ -53,9 +53,7 @@ def _append(place: str, events: pa.Table) -> ExitCode:
     began = time.perf_counter()
     count = append(place, events)
     seconds = time.perf_counter() - began
-    print_notice(
-        f"appended {format_count(count, 'event', 'events')} to {place} in {seconds:.2f} s"
-    )
+    print_notice(f"appended {format_count(count, 'event', 'events')} to {place} in {seconds:.2f} s")
     return ExitCode.FINE
 
 
@@ -81,13 +79,7 @@ def run_compact(options: Namespace) -> ExitCode:
 
 def run_show(options: Namespace) -> ExitCode:
     """Print the layout of an archive, and warn if reads will be expensive."""
-    archive = ensue.archive(
-        options.place,
-        time=_time(options),
-        type=options.type,
-        key=options.key,
-        order=options.order,
-    )
+    archive = ensue.archive(options.place, time=_time(options), type=options.type, key=options.key, order=options.order)
     layout = archive.layout()
     writer = get_writer(options.place) if layout.buckets is not None else None
     get_output_console().print(_describe(layout, archive, writer))

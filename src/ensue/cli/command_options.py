@@ -90,22 +90,16 @@ def add_archive_actions(parser: ArgumentParser) -> None:
     creating = action("create", "create an archive from event files, clustered by key")
     _add_event_files(creating)
     add_options(creating, _COLUMN_OPTIONS)
-    add_options(
-        creating, _CREATE_OPTIONS, buckets={"type": int, "default": 16}, day={"type": float}
-    )
+    add_options(creating, _CREATE_OPTIONS, buckets={"type": int, "default": 16}, day={"type": float})
     _add_event_files(action("append", "append the events of files to an archive"))
     compacting = action("compact", "merge small files of an archive, even while streams run")
-    add_options(
-        compacting, _COMPACT_OPTIONS, fewest={"type": int, "default": 4}, vacuum={"type": int}
-    )
+    add_options(compacting, _COMPACT_OPTIONS, fewest={"type": int, "default": 4}, vacuum={"type": int})
     add_options(action("show", "show the content and layout of an archive"), _COLUMN_OPTIONS)
     action("release", "let another stream write an archive whose stream has ended")
 
 
 def _add_event_files(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--events", metavar="PATH", action=FilesAction, required=True, help=EVENTS_HELP
-    )
+    parser.add_argument("--events", metavar="PATH", action=FilesAction, required=True, help=EVENTS_HELP)
     add_text_options(parser)
 
 
@@ -114,8 +108,7 @@ def add_serve_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="the file of the service, created on first use; it stores the description of its "
-        "events",
+        help="the file of the service, created on first use; it stores the description of its events",
     )
     add_server_options(parser)
     events = parser.add_argument_group("events, for a new FILE")

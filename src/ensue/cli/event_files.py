@@ -33,9 +33,7 @@ def resolve_event_files(
     arguments: Sequence[str], option: str = "--events", *, patterns: bool = True
 ) -> tuple[EventFile, ...]:
     """Resolve the values of `--events`; `patterns` allows glob patterns."""
-    files = tuple(
-        file for argument in arguments for file in _event_file(argument, patterns=patterns)
-    )
+    files = tuple(file for argument in arguments for file in _event_file(argument, patterns=patterns))
     typed = [f for f in files if f.type is not None]
     if typed and len(typed) < len(files):
         raise UsageError(f"give a type to each {option} TYPE=PATH, or to none of them")
@@ -55,10 +53,7 @@ def _event_file(argument: str, *, patterns: bool = True) -> list[EventFile]:
 def resolve_table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
     """Resolve options that name SQL tables; a table without a name has that of its file.
 
-    >>> [
-    ...     file.type
-    ...     for file in resolve_table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])
-    ... ]
+    >>> [file.type for file in resolve_table_files(["day/prices.csv.gz", "trades=2026.csv", "TRADES=x"])]
     ['prices', 'trades', 'trades']
     """
     names: dict[str, str] = {}  # table names must differ in more than case
@@ -71,10 +66,7 @@ def resolve_table_files(arguments: Sequence[str]) -> tuple[EventFile, ...]:
 
 
 def read_local(
-    files: Sequence[EventFile],
-    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
-    *,
-    rows: int | None = None,
+    files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS, *, rows: int | None = None
 ) -> Events:
     """Read the events into Arrow tables, or only the first `rows` to get the columns."""
     require_files(files, print_notice)
@@ -85,9 +77,7 @@ def read_local(
     return by_type.get(None, by_type)
 
 
-def read_spark(
-    files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
-) -> Events:
+def read_spark(files: Sequence[EventFile], spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS) -> Events:
     """Read the events into DataFrames of an embedded Spark session."""
     from ensue.backends.spark import session as spark_session
 
@@ -98,9 +88,7 @@ def read_spark(
     frames: dict[str | None, Any] = {}
     for (type, form, group), spark_paths in zip(groups, paths, strict=True):
         if form == "arrow":  # Spark has no reader for it
-            parts = [
-                session.createDataFrame(read_columnar_file(file, form, None)) for file in group
-            ]
+            parts = [session.createDataFrame(read_columnar_file(file, form, None)) for file in group]
         elif form in TEXT_FORMATS:
             parts = [spark_session.read_text_events(session, spark_paths, form, spelling)]
         else:

@@ -26,9 +26,7 @@ UNNAMED_QUERY = "top"  # the name of an unnamed query
 ALL = "all"
 
 
-def build_output_arguments(
-    options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery
-) -> dict[str, Any]:
+def build_output_arguments(options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery) -> dict[str, Any]:
     """Return the arguments levels= and trace= of `ensue.match`."""
     arguments: dict[str, Any] = {}
     if options.levels is not None:
@@ -41,8 +39,7 @@ def build_output_arguments(
 def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | list[str]:
     if not isinstance(query, Hierarchy):
         raise UsageError(
-            "--levels: the query has no definitions\n"
-            "  hint: define one before the query with EVENT Name AS ...;"
+            "--levels: the query has no definitions\n  hint: define one before the query with EVENT Name AS ...;"
         )
     names = split_levels(named)
     if isinstance(names, str):
@@ -51,8 +48,7 @@ def _levels(named: str, query: Query | Hierarchy | ArchiveJoinQuery) -> str | li
     for name in names:
         if name not in known:
             raise UsageError(
-                f"--levels {name}: there is no such definition\n"
-                f"  hint: {did_you_mean(name, [*known, ALL])}"
+                f"--levels {name}: there is no such definition\n  hint: {did_you_mean(name, [*known, ALL])}"
             )
     return [name for name in names if name != UNNAMED_QUERY or query.query.name == UNNAMED_QUERY]
 
@@ -115,18 +111,13 @@ def drop_members(table: pa.Table) -> pa.Table:
 
 
 def show_traces(
-    tables: Mapping[str, pa.Table],
-    query: Query | Hierarchy | ArchiveJoinQuery,
-    options: Namespace,
-    *,
-    aside: bool,
+    tables: Mapping[str, pa.Table], query: Query | Hierarchy | ArchiveJoinQuery, options: Namespace, *, aside: bool
 ) -> None:
     """Print the first matches of the highest level with any; `aside` uses standard error."""
     if not (options.trace or options.picture):
         return
     name, table = next(
-        ((n, t) for n, t in reversed(list(tables.items())) if t.num_rows),
-        ("", next(iter(tables.values()))),
+        ((n, t) for n, t in reversed(list(tables.items())) if t.num_rows), ("", next(iter(tables.values())))
     )
     console = get_message_console() if aside else get_output_console()
     for number in range(min(options.trace or 0, table.num_rows)):
@@ -140,9 +131,7 @@ def show_traces(
         print_notice(f"picture of the first match written to {options.picture}")
 
 
-def _trace(
-    table: pa.Table, number: int, query: Query | Hierarchy | ArchiveJoinQuery, level: str
-) -> Trace:
+def _trace(table: pa.Table, number: int, query: Query | Hierarchy | ArchiveJoinQuery, level: str) -> Trace:
     row = table.slice(number, 1)
     if isinstance(query, ArchiveJoinQuery):
         return trace_match(row, None, None)
@@ -164,10 +153,7 @@ def check_levels(query: Query | Hierarchy | ArchiveJoinQuery) -> None:
 
 
 def check_columns(
-    query: Query | Hierarchy | ArchiveJoinQuery,
-    events: Any,
-    columns: dict[str, Any],
-    past: dict[str, Any],
+    query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any], past: dict[str, Any]
 ) -> None:
     """Raise an error if a query does not fit the columns of its events or archives."""
     if not isinstance(query, Hierarchy):

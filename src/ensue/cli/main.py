@@ -106,9 +106,7 @@ def _parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ensue {_version()}")
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, prog="ensue"
-    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="ensue")
 
     def command(
         name: str, summary: str, module: str = "", function: str = "", *, grouped: bool = False
@@ -124,14 +122,10 @@ def _parser() -> ArgumentParser:
         added.set_defaults(command=partial(run_command, module, function))
         return added
 
-    run = command(
-        "run", "find the matches of a query in files or in a stream", "run", "run", grouped=True
-    )
+    run = command("run", "find the matches of a query in files or in a stream", "run", "run", grouped=True)
     run.usage, run.description = "ensue run QUERY --events FILE [options]", _RUN
     _run_options(run)
-    explain = command(
-        "explain", "show the execution plan of a query", "run", "explain", grouped=True
-    )
+    explain = command("explain", "show the execution plan of a query", "run", "explain", grouped=True)
     _query_and_events(explain, runs=False)
     add_options(explain.add_argument_group("output"), _EXPLAIN_OPTIONS)
     add_planning_options(explain)
@@ -143,9 +137,7 @@ def _parser() -> ArgumentParser:
     add_serve_options(command("serve", serving, "serve", "serve"))
     token = command("token", "create a token for a user of a service", "serve", "create_token")
     add_token_options(token)
-    add_archive_actions(
-        command("archive", "create, append to, compact and show archives of past events")
-    )
+    add_archive_actions(command("archive", "create, append to, compact and show archives of past events"))
     for grouped in (run, explain, check):  # --help is the last option instead of the first
         group = grouped.add_argument_group("help")
         group.add_argument("-h", "--help", action="help", help="show this help and exit")

@@ -115,10 +115,7 @@ MEASURE = "measure"
 
 
 def get_planning_arguments(
-    options: Namespace,
-    query: Query | Hierarchy | ArchiveJoinQuery,
-    events: Any,
-    columns: dict[str, Any],
+    options: Namespace, query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the planner arguments of `ensue.match`."""
     return {
@@ -129,10 +126,7 @@ def get_planning_arguments(
 
 
 def _statistics(
-    source: str | None,
-    query: Query | Hierarchy | ArchiveJoinQuery,
-    events: Any,
-    columns: dict[str, Any],
+    source: str | None, query: Query | Hierarchy | ArchiveJoinQuery, events: Any, columns: dict[str, Any]
 ) -> "ensue.Statistics | None":
     if source is None:
         return None
@@ -167,20 +161,13 @@ def get_archive_arguments(options: Namespace, columns: dict[str, Any]) -> dict[s
                 raise UsageError(f"--{option} is for archives: name one with --archive")
         return {}
     archives = dict(_archive(text, options, columns) for text in options.archive)
-    return {
-        "archives": archives,
-        "access": options.access,
-        "latency": parse_length(options.latency),
-    }
+    return {"archives": archives, "access": options.access, "latency": parse_length(options.latency)}
 
 
 def _archive(text: str, options: Namespace, columns: dict[str, Any]) -> tuple[str, Any]:
     name, sign, place = text.partition("=")
     if not (sign and name.strip() and place.strip()):
-        raise UsageError(
-            f"--archive {text}: give it the name from the query, as in --archive "
-            "trades=/data/trades"
-        )
+        raise UsageError(f"--archive {text}: give it the name from the query, as in --archive trades=/data/trades")
     key = tuple(name.strip() for names in options.archive_key for name in names.split(","))
     try:
         archive = ensue.archive(place.strip())  # an archive of Ensue stores its columns
@@ -204,9 +191,7 @@ def parse_parameters(options: Namespace) -> Parameters:
         name, equals, text = argument.partition("=")
         name = name.removeprefix(":")
         if not equals or not name.isidentifier():
-            raise UsageError(
-                f"--param {argument}\n  hint: --param NAME=VALUE, as in --param gap=5"
-            )
+            raise UsageError(f"--param {argument}\n  hint: --param NAME=VALUE, as in --param gap=5")
         values.setdefault(name, []).append(parse_value(text))
     several = {name: v if len(v) > 1 else v[0] for name, v in values.items()}
     return Parameters(several, lambda name: f"give it one: --param {name}=...")
@@ -229,11 +214,7 @@ def parse_value(text: str) -> bool | int | float | str | date | datetime | timed
         return int(stripped)
     if _NUMBER.fullmatch(stripped):
         return float(stripped)
-    parsers: tuple[Callable[[str], Any], ...] = (
-        date.fromisoformat,
-        datetime.fromisoformat,
-        _length,
-    )
+    parsers: tuple[Callable[[str], Any], ...] = (date.fromisoformat, datetime.fromisoformat, _length)
     for parse in parsers:
         try:
             return parse(stripped)  # type: ignore[no-any-return]

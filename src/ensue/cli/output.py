@@ -37,14 +37,10 @@ def choose_format(named: str | None, target: str) -> str:
     return named or _ENDINGS.get(Path(target).suffix.lower(), "table")
 
 
-def write_matches(
-    matches: pa.Table, target: str, form: str, limit: int, *, full_ids: bool = False
-) -> None:
+def write_matches(matches: pa.Table, target: str, form: str, limit: int, *, full_ids: bool = False) -> None:
     """Write to a file, or to standard output if the target is `-`."""
     if form == "table" and target == "-":
-        print_matches(
-            get_output_console(), matches, limit, short_ids=sys.stdout.isatty() and not full_ids
-        )
+        print_matches(get_output_console(), matches, limit, short_ids=sys.stdout.isatty() and not full_ids)
         return
     if form == "parquet" and target == "-" and sys.stdout.isatty():
         raise UsageError("Parquet cannot be printed to a terminal; name a file with --output")
@@ -87,9 +83,7 @@ def write_text(target: str, text: str) -> None:
         stream.write(text.encode())
 
 
-def print_matches(
-    console: Console, matches: pa.Table, limit: int, *, short_ids: bool = False
-) -> None:
+def print_matches(console: Console, matches: pa.Table, limit: int, *, short_ids: bool = False) -> None:
     """Print the first matches as a table with wrapped cells, and the number of further ones.
 
     If even words would have to be broken, each match is printed as a list of its columns.

@@ -53,8 +53,7 @@ def read_query(
         ) from None
     if isinstance(query, Subscription):
         raise UsageError(
-            "this is a subscription, but a query is expected here\n"
-            "  hint: put it into ensue.Subscriptions, in Python"
+            "this is a subscription, but a query is expected here\n  hint: put it into ensue.Subscriptions, in Python"
         )
     return query
 

@@ -73,9 +73,7 @@ def _run_one(options: Namespace) -> ExitCode:
         print_notice(f"{format_count(len(result), 'level', 'levels')} in {seconds:.2f} s")
     elif result is not None:
         shown = levels.drop_members(result) if form in ("table", "csv") else result
-        matches.write_matches(
-            shown, options.output, form, options.limit, full_ids=options.full_ids
-        )
+        matches.write_matches(shown, options.output, form, options.limit, full_ids=options.full_ids)
         rows = ("match", "matches") if "match_id" in result.column_names else ("row", "rows")
         print_notice(f"{format_count(result.num_rows, *rows)} in {seconds:.2f} s")
         result = {"": result}
@@ -87,15 +85,10 @@ def _run_one(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-def _find_matches(
-    queries: Any, options: Namespace, form: str, arguments: dict[str, Any]
-) -> tuple[Any, float]:
+def _find_matches(queries: Any, options: Namespace, form: str, arguments: dict[str, Any]) -> tuple[Any, float]:
     """Match the events; return the result, None if Spark has written it, and the seconds."""
     if not options.events:
-        raise UsageError(
-            "there are no events\n"
-            "  hint: use --events FILE for a file, --stream SOURCE for a stream"
-        )
+        raise UsageError("there are no events\n  hint: use --events FILE for a file, --stream SOURCE for a stream")
     files = event_files.resolve_event_files(options.events)
     began = time.perf_counter()
     if options.engine != "spark":
@@ -117,9 +110,7 @@ def _find_matches(
     return result, time.perf_counter() - began
 
 
-def match_events(
-    events: Any, queries: Any, options: Namespace, columns: dict[str, Any], **arguments: Any
-) -> Any:
+def match_events(events: Any, queries: Any, options: Namespace, columns: dict[str, Any], **arguments: Any) -> Any:
     """Call `ensue.match` for one query, or for several by name."""
     if not isinstance(queries, dict):
         sample = events if options.stream is None else None
@@ -162,9 +153,7 @@ def explain(options: Namespace) -> ExitCode:
     events, columns = _read_sample(options, rows=None if read_all else _SCHEMA_ROWS)
     planned = get_planning_arguments(options, query, events, columns)
     planned |= get_archive_arguments(options, columns)
-    text = ensue.explain(
-        query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel
-    )
+    text = ensue.explain(query, events, **columns, **planned, analyze=options.analyze, kernel=options.kernel)
     get_output_console().print(text, markup=False, soft_wrap=True)
     if options.picture:
         matches.write_text(options.picture, ensue.picture(query, events, **columns, **planned))
@@ -188,9 +177,7 @@ def check(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-def _read_sample(
-    options: Namespace, rows: int | None = _SCHEMA_ROWS
-) -> tuple[Any, dict[str, Any]]:
+def _read_sample(options: Namespace, rows: int | None = _SCHEMA_ROWS) -> tuple[Any, dict[str, Any]]:
     """Read the first events of each file, and the columns of time, type and order."""
     if not options.events:
         if options.time or options.type or options.order:
@@ -235,9 +222,7 @@ def _run_several(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-def _name_queries(
-    arguments: list[str], parameters: Parameters
-) -> dict[str, Query | Hierarchy | ArchiveJoinQuery]:
+def _name_queries(arguments: list[str], parameters: Parameters) -> dict[str, Query | Hierarchy | ArchiveJoinQuery]:
     """Name the queries by their own names, or their files, or by number."""
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:

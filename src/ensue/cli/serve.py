@@ -48,9 +48,7 @@ def serve(options: Namespace) -> ExitCode:
             f"{options.file} is new, so describe its events\n"
             '  hint: --schema "ts timestamp, id long, lon double, lat double" --time ts'
         )
-    service = Service(
-        options.file, **get_event_arguments(options), **get_service_arguments(options)
-    )
+    service = Service(options.file, **get_event_arguments(options), **get_service_arguments(options))
     build_server(service, options).run(_print_address)
     return ExitCode.FINE
 
@@ -88,9 +86,7 @@ def get_event_arguments(options: Namespace) -> dict[str, Any]:
     if options.schema is None and options.like is None:
         for name in ("time", "type", "location", "space", "key", "watermark", "idle"):
             if getattr(options, name) is not None:
-                raise UsageError(
-                    f"--{name} needs --schema or --like\n  hint: an existing file already has them"
-                )
+                raise UsageError(f"--{name} needs --schema or --like\n  hint: an existing file already has them")
         return {}
     if options.time is None:
         raise UsageError("--time is missing: the time column of an event, or START,END")
@@ -138,17 +134,12 @@ def parse_schema(text: str) -> pa.Schema:
     for part in text.split(","):
         parsed = _COLUMN.fullmatch(part)
         if parsed is None:
-            raise UsageError(
-                f"--schema: '{part.strip()}' is not a column definition\n"
-                "  hint: write it like: id long"
-            )
+            raise UsageError(f"--schema: '{part.strip()}' is not a column definition\n  hint: write it like: id long")
         kind = parsed["type"].lower()
         try:
             type = _TYPES[kind] if kind in _TYPES else pa.type_for_alias(kind)
         except ValueError:
-            raise UsageError(
-                f"--schema: there is no type '{parsed['type']}'\n  hint: {', '.join(_TYPES)}"
-            ) from None
+            raise UsageError(f"--schema: there is no type '{parsed['type']}'\n  hint: {', '.join(_TYPES)}") from None
         fields.append((parsed["quoted"] or parsed["name"], type))
     return pa.schema(fields)
 
@@ -177,9 +168,7 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
 def create_token(options: Namespace) -> ExitCode:
     """Create a token and print it."""
     if not Path(options.file).exists():
-        raise UsageError(
-            f"there is no {options.file}\n  hint: run ensue serve once, which creates it"
-        )
+        raise UsageError(f"there is no {options.file}\n  hint: run ensue serve once, which creates it")
     database = Database(options.file)
     age = None if options.days is None else options.days * 86_400
     scopes = [scope.strip() for scope in options.scopes.split(",") if scope.strip()]
@@ -198,12 +187,7 @@ def create_token(options: Namespace) -> ExitCode:
     return ExitCode.FINE
 
 
-SOURCES = {
-    "folder": folder.FolderSource,
-    "kafka": kafka.KafkaSource,
-    "mqtt": mqtt.MqttSource,
-    "nats": nats.NatsSource,
-}
+SOURCES = {"folder": folder.FolderSource, "kafka": kafka.KafkaSource, "mqtt": mqtt.MqttSource, "nats": nats.NatsSource}
 
 
 def build_source(url: str) -> EventSource:

@@ -35,10 +35,7 @@ _STREAM_OPTIONS = (
 def require_pattern_options(options: Namespace) -> None:
     """Raise UsageError for SQL options with a pattern query."""
     if options.table:
-        raise UsageError(
-            "--table is for SQL, and this query is a pattern\n"
-            "  hint: pass its events with --events"
-        )
+        raise UsageError("--table is for SQL, and this query is a pattern\n  hint: pass its events with --events")
 
 
 def require_no_stream(options: Namespace) -> None:
@@ -53,8 +50,7 @@ def require_sql_options(options: Namespace) -> None:
     for name in ("time", "type", "order"):
         if getattr(options, name):
             raise UsageError(
-                f"--{name} is not needed for SQL: ORDER BY and PARTITION BY define it\n"
-                "  hint: leave it out"
+                f"--{name} is not needed for SQL: ORDER BY and PARTITION BY define it\n  hint: leave it out"
             )
     option = _find_option(options, _PATTERN_OPTIONS)
     if option is None and getattr(options, "bad_events", "raise") != "raise":
@@ -87,9 +83,7 @@ def run(query: Sql, options: Namespace) -> ExitCode:
     seconds = time.perf_counter() - began
     if rows is not None:
         unique = _with_unique_names(rows)
-        matches.write_matches(
-            unique, options.output, form, options.limit, full_ids=options.full_ids
-        )
+        matches.write_matches(unique, options.output, form, options.limit, full_ids=options.full_ids)
         print_notice(f"{format_count(rows.num_rows, 'row', 'rows')} in {seconds:.2f} s")
     if options.output != "-":
         print_notice(f"written to {options.output}")

@@ -74,9 +74,7 @@ def run_stream(options: Namespace) -> ExitCode:
         )
     target_name = "this terminal" if options.output == "-" else options.output
     title = f"{', '.join(options.stream)} -> {target_name}"
-    screen = StreamScreen(
-        title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"])
-    )
+    screen = StreamScreen(title, form=options.format, limit=options.limit, scale=_scale(events, columns["time"]))
     target = _target(matches, screen, options.output)
     with _checkpoint(options.checkpoint) as checkpoint, _stop_signals() as stopped:
         flushed = 0
@@ -131,9 +129,7 @@ def _check_options(options: Namespace) -> str | float:
     _max_ahead(options.max_ahead)
     require_stream_output(options.output)
     if options.output != "-" and options.format is not None:
-        raise UsageError(
-            "--format is for printed matches; the --output of a stream has its own format"
-        )
+        raise UsageError("--format is for printed matches; the --output of a stream has its own format")
     if options.format not in (None, "table", "json"):
         raise UsageError(f"a stream is printed as table or json, not as {options.format}")
     if options.late is not None and Path(options.late).is_file():
@@ -173,17 +169,10 @@ def _scale(events: Any, time_column: str | tuple[str, str]) -> TimeFormatter:
 # --------------------------------------------------------------------------------- running
 
 
-def _folders(
-    sources_by_type: Mapping[Any, list[Source]], options: Namespace
-) -> list[StreamFolder]:
+def _folders(sources_by_type: Mapping[Any, list[Source]], options: Namespace) -> list[StreamFolder]:
     """Return the folders of the command line, which must be separate."""
-    read = [
-        s.path for group in sources_by_type.values() for s in group if isinstance(s, EventFolder)
-    ]
-    folders = [
-        StreamFolder("--stream", path.partition("*")[0] or ".", table=True)
-        for path in dict.fromkeys(read)
-    ]
+    read = [s.path for group in sources_by_type.values() for s in group if isinstance(s, EventFolder)]
+    folders = [StreamFolder("--stream", path.partition("*")[0] or ".", table=True) for path in dict.fromkeys(read)]
     if options.history is not None:
         folders.append(StreamFolder("--history", options.history, table=True))
     written = {"--output": options.output, "--late": options.late}
@@ -238,9 +227,7 @@ def _parse_time(text: str) -> int | float | datetime:
     for read in readers:
         with suppress(ValueError):
             return read(text)
-    raise UsageError(
-        f"--since {text}: neither a number nor a time\n  hint: 2026-03-01, 2026-03-01T10:00:00Z"
-    )
+    raise UsageError(f"--since {text}: neither a number nor a time\n  hint: 2026-03-01, 2026-03-01T10:00:00Z")
 
 
 def _flush(started: Any, target: Any, screen: StreamScreen) -> int:
@@ -336,9 +323,7 @@ def _print_summary(screen: StreamScreen, flushed: int, options: Namespace) -> No
         late = "".join(f", {number:,} {what}" for what, number in skipped.items() if number)
         matches = format_count(totals.matches + flushed, "match", "matches")
         waited = f" ({flushed:,} of them at the end of the stream)" if flushed else ""
-        print_notice(
-            f"{format_count(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}"
-        )
+        print_notice(f"{format_count(totals.input_rows, 'event', 'events')}{late}, {matches}{waited}")
     if options.output != "-":
         print_notice(f"matches are in {options.output}")
     if options.checkpoint is not None:

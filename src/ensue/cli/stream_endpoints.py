@@ -65,9 +65,7 @@ def parse_source(text: str, *, declared: bool = False) -> Source:
         case "rate":
             rows = rest.replace("_", "").replace(",", "")
             if not rows.isdecimal() or int(rows) < 1:
-                raise UsageError(
-                    f"{text} has no number of events a second; write it like rate://1000"
-                )
+                raise UsageError(f"{text} has no number of events a second; write it like rate://1000")
             return RateSource(int(rows))
         case _:
             return _folder(text, declared=declared)
@@ -118,8 +116,7 @@ def _existing_folder(text: str, *, declared: bool) -> WatchedFolder:
 def _require_streamed(form: str | None, text: str) -> None:
     if form == "arrow":
         raise EventError(
-            f"Spark cannot stream Arrow files, as in {text}\n"
-            "  hint: put Parquet files there, or use --events"
+            f"Spark cannot stream Arrow files, as in {text}\n  hint: put Parquet files there, or use --events"
         )
 
 

@@ -51,9 +51,7 @@ def format_count(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def build_counter_table(
-    title: str, totals: StreamTotals, running: float, scale: TimeFormatter
-) -> Table:
+def build_counter_table(title: str, totals: StreamTotals, running: float, scale: TimeFormatter) -> Table:
     """Build the table of counters for a terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -156,10 +154,7 @@ class StreamScreen:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
             self._live.stop()

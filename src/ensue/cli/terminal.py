@@ -42,9 +42,7 @@ def print_notice(text: str) -> None:
 def print_error(text: str) -> None:
     """Print an error: the problem in red, then its position in the query and the hint."""
     problem, newline, rest = text.partition("\n")
-    get_message_console().print(
-        Text("error: ", style="bold red"), Text(problem, style="red"), sep=""
-    )
+    get_message_console().print(Text("error: ", style="bold red"), Text(problem, style="red"), sep="")
     for line in rest.splitlines() if newline else ():
         underline = bool(line.strip()) and not line.strip().strip("^")
         get_message_console().print(Text(line, style="bold red" if underline else ""))

@@ -23,17 +23,10 @@ class InstanceStore:
     def __init__(self, frame: KernelContext, variables: tuple[str, ...]) -> None:
         self.frame = frame
         self.columns = StateColumns("A", "AF", frame.names)
-        self.complexes = {
-            r.variable: NestedMatches(frame, r, n) for n, r in enumerate(frame.complexes)
-        }
+        self.complexes = {r.variable: NestedMatches(frame, r, n) for n, r in enumerate(frame.complexes)}
         self.number = {v: n for n, v in enumerate((*variables, *self.complexes))}
         self.kept: dict[str, set[Feature]] = {v: set() for v in variables}
-        for name in (
-            "previous",
-            "rip",
-            "row",
-            "key",
-        ):  # fixed columns: kernels/arena.py reads them
+        for name in ("previous", "rip", "row", "key"):  # fixed columns: kernels/arena.py reads them
             self.columns.at(name, "")
         for name in ("start", "end"):
             self.columns.at(name, "", real=frame.real_time)
@@ -65,9 +58,7 @@ class InstanceStore:
     def stack(self, variable: str) -> str:
         """The name of a variable's stack."""
         names, number = self.frame.names, self.number[variable]
-        return names.number(
-            f"TOP_{names.variable(variable)}", number, TOPS, names.describe(variable)
-        )
+        return names.number(f"TOP_{names.variable(variable)}", number, TOPS, names.describe(variable))
 
     def push(self, out: SourceWriter, variable: str, rip: str = "-1") -> None:
         """Stores the current event for a variable; the caller has made room."""
@@ -235,8 +226,6 @@ def write_search(
 def _describe(absence: NegationCheck) -> Iterator[str]:
     """A comment for the search."""
     after, before = (", ".join(map(format_name, v)) for v in (absence.after, absence.before))
-    place = " and ".join(
-        [*([f"after {after}"] if after else []), *([f"before {before}"] if before else [])]
-    )
+    place = " and ".join([*([f"after {after}"] if after else []), *([f"before {before}"] if before else [])])
     yield f"search for an event {format_name(absence.variable)} {place}"
     yield from (f"  with {format_condition(c)}" for c in absence.conditions)

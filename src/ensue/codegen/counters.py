@@ -56,14 +56,10 @@ class CounterWriter:
         row = self.names.number(f"COUNTED_{number}", number, "rows of T", meaning)
         return [f"{TABLE}[{row}, {column}] += 1"]
 
-    def all_hold(
-        self, out: SourceWriter, flag: str, tests: list[tuple[str, CounterLabel | None]]
-    ) -> None:
+    def all_hold(self, out: SourceWriter, flag: str, tests: list[tuple[str, CounterLabel | None]]) -> None:
         """Sets a flag to whether all tests hold, with short-circuit evaluation."""
         if not self.on:
-            out.all_hold(
-                f"{flag} = ", [(text, label[1] if label else "") for text, label in tests]
-            )
+            out.all_hold(f"{flag} = ", [(text, label[1] if label else "") for text, label in tests])
             return
         out(f"{flag} = True")
         for text, label in tests:
@@ -73,9 +69,7 @@ class CounterWriter:
                     with out.block(f"if {flag}:"):
                         out(*self.passed(*label))
 
-    def around(
-        self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]
-    ) -> None:
+    def around(self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]) -> None:
         """Counts a part of the source that may clear a flag."""
         if self.on:
             with out.block(f"if {flag}:"):
@@ -108,9 +102,7 @@ class ScanCounts:
     roles: dict[str, list[int]] = field(default_factory=dict)
     conditions: dict[CounterLabel, list[int]] = field(default_factory=dict)
 
-    def batch(
-        self, starts: npt.NDArray[Any], ends: npt.NDArray[Any], key: npt.NDArray[np.int32]
-    ) -> None:
+    def batch(self, starts: npt.NDArray[Any], ends: npt.NDArray[Any], key: npt.NDArray[np.int32]) -> None:
         """Counts the events of a batch, by their times and partitions."""
         self.events += len(key)
         if len(key):

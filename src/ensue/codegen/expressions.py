@@ -14,18 +14,7 @@ from typing import Protocol
 from ensue.codegen.names import KernelConstants, find_names
 from ensue.functions import FUNCTIONS
 from ensue.functions.record import CaseForm, FoldForm, InlineForm, PointsForm, RewriteForm
-from ensue.ir.expression import (
-    COMPARISONS,
-    Aggregate,
-    Between,
-    Binary,
-    Expr,
-    FunctionCall,
-    In,
-    IsNull,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import COMPARISONS, Aggregate, Between, Binary, Expr, FunctionCall, In, IsNull, Literal, Unary
 from ensue.ir.values import to_instant
 from ensue.kernels.jit import compute_digest
 from ensue.planner.features import EventRef, KindResolver, find_event_ref, get_points, to_feature
@@ -141,9 +130,7 @@ class ConditionWriter:
         present = "" if ok is None else f"{ok} and "
         return f"({present}{value} != 0)", f"({present}{value} == 0)"
 
-    def _compared(
-        self, operator: str, first: Expr, second: Expr, access: ValueAccess
-    ) -> TruthText:
+    def _compared(self, operator: str, first: Expr, second: Expr, access: ValueAccess) -> TruthText:
         left, right = self.value(first, access), self.value(second, access)
         kinds = self.features.kinds.of(first), self.features.kinds.of(second)
         if kinds[0] is ValueKind.INTEGER and kinds[1] in _REALS:
@@ -195,9 +182,7 @@ class ConditionWriter:
     def _whole(self, expr: Expr) -> bool:
         return self.features.kinds.of(expr) in INTEGRAL
 
-    def _arithmetic(
-        self, operator: str, left: ValueText, right: ValueText, *, whole: bool
-    ) -> ValueText:
+    def _arithmetic(self, operator: str, left: ValueText, right: ValueText, *, whole: bool) -> ValueText:
         ok = _both(left[1], right[1])
         if operator in "+-*":
             if whole:

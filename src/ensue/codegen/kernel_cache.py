@@ -28,9 +28,7 @@ def njit(*arguments, **_):
 """
 
 
-def compiled(
-    text: str, function: str, signature: Types, *, python: bool = False
-) -> Callable[..., Any]:
+def compiled(text: str, function: str, signature: Types, *, python: bool = False) -> Callable[..., Any]:
     """A function of a generated source, compiled for a signature.
 
     With `python` it is not compiled: it calls code that Numba does not support.

@@ -4,14 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ensue.codegen.counters import COLUMNS, CounterWriter
-from ensue.codegen.expressions import (
-    BOUNDS,
-    ConditionWriter,
-    Feature,
-    FeatureSet,
-    ValueText,
-    split_functions,
-)
+from ensue.codegen.expressions import BOUNDS, ConditionWriter, Feature, FeatureSet, ValueText, split_functions
 from ensue.codegen.names import KernelConstants, KernelNames
 from ensue.codegen.state_layout import SourceWriter
 from ensue.ir.expression import FieldRef

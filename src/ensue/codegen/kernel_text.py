@@ -78,9 +78,7 @@ class KernelFunction:
     used: set[str]
 
 
-def write_function(
-    frame: KernelContext, name: str, parameters: Sequence[str], body: SourceWriter
-) -> KernelFunction:
+def write_function(frame: KernelContext, name: str, parameters: Sequence[str], body: SourceWriter) -> KernelFunction:
     """Writes a function that reads the kernel's constants; `body` is indented once."""
     out, names = frame.source(), (*ARRAYS, *parameters)
     if frame.names.readable:
@@ -94,9 +92,7 @@ def write_function(
     return KernelFunction(out, used)
 
 
-def _write_described_head(
-    out: SourceWriter, frame: KernelContext, name: str, parameters: Sequence[str]
-) -> None:
+def _write_described_head(out: SourceWriter, frame: KernelContext, name: str, parameters: Sequence[str]) -> None:
     """Writes the head of a function with a description of each parameter."""
     meanings = dict(PARAMETERS)
     for feature in frame.features.all():

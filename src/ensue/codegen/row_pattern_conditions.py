@@ -202,9 +202,7 @@ class _ConditionWriter:
             "Conditions on the match are written into it.",
             updating, registers, tuple(self.constants.readings(used)),
         )  # fmt: skip
-        return RowPatternKernel(
-            text, self.features.all(), frozenset(self.summed), registers, self.constants
-        )
+        return RowPatternKernel(text, self.features.all(), frozenset(self.summed), registers, self.constants)
 
     def feature(self, feature: Feature, row: str) -> ValueText:
         """A feature of an existing row."""
@@ -396,8 +394,8 @@ def _strings_as_features(expr: Expr) -> Expr:
 
     def replace_strings(node: Expr) -> Expr:
         match node:
-            case Binary(operator=operator, left=left, right=right) if (
-                operator in COMPARISONS and not _reads_row_only(node)
+            case Binary(operator=operator, left=left, right=right) if operator in COMPARISONS and not _reads_row_only(
+                node
             ):
                 return replace(node, left=to_feature(left), right=to_feature(right))
             case _:

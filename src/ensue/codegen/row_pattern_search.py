@@ -190,10 +190,7 @@ class VariableTexts:
 
 
 def write_match_search(
-    title: str,
-    takings: Sequence[VariableTexts],
-    registers: SearchRegisters,
-    readings: Sequence[str],
+    title: str, takings: Sequence[VariableTexts], registers: SearchRegisters, readings: Sequence[str]
 ) -> str:
     """The kernel of a clause with predicates on the match."""
     names = (*registers.wholes, *registers.reals)
@@ -283,14 +280,7 @@ def write_match_search(
                  "\n".join(take), parameters)  # fmt: skip
 
 
-def _text(
-    title: str,
-    readings: str,
-    prepare: str,
-    dead_end: str,
-    take: str,
-    parameters: Sequence[str],
-) -> str:
+def _text(title: str, readings: str, prepare: str, dead_end: str, take: str, parameters: Sequence[str]) -> str:
     used = find_names(readings) | find_names(prepare) | find_names(dead_end) | find_names(take)
     texts = list(collect_functions(used, {}))
     for text in texts:

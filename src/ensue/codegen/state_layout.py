@@ -56,9 +56,7 @@ class StateColumns:
         return max(1, len(self.wholes)), max(1, len(self.reals))
 
 
-def write_value(
-    columns: StateColumns, key: str, row: str, feature: Feature, name: str, nullable: bool
-) -> ValueText:
+def write_value(columns: StateColumns, key: str, row: str, feature: Feature, name: str, nullable: bool) -> ValueText:
     """The value of a stored feature, and whether it is not null."""
     if feature.kind is ValueKind.STRING:
         columns.texts.add(key)
@@ -69,9 +67,7 @@ def write_value(
     return text, flag
 
 
-def get_output_column(
-    names: KernelNames, columns: Sequence[str], column: str, table: str = "OUT"
-) -> str:
+def get_output_column(names: KernelNames, columns: Sequence[str], column: str, table: str = "OUT") -> str:
     """The name of a column of matches: `row_a`, `node_a`, `count_a`."""
     kind, variable = column.split("_", 1)
     name, number = names.variable(variable), list(columns).index(column)

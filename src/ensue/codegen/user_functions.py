@@ -41,14 +41,10 @@ def name_failing_operator(query: Query) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        names = ", ".join(
-            dict.fromkeys(a.operator.name for a in iterate_operator_calls(query.pattern))
-        )
+        names = ", ".join(dict.fromkeys(a.operator.name for a in iterate_operator_calls(query.pattern)))
         if not names:
             raise
-        raise OperatorError(
-            f"a function of operator {names} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise OperatorError(f"a function of operator {names} failed: {type(error).__name__}: {error}") from error
 
 
 def find_uncompilable(query: Query) -> Mapping[str, str]:

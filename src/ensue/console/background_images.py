@@ -30,8 +30,7 @@ class Background:
             bounds = []
         if len(bounds) != 4 or not file[1:] or bounds[0] >= bounds[2] or bounds[1] >= bounds[3]:
             raise ServiceError(
-                f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n"
-                "  hint: as in plan.png,0,0,120,80"
+                f"the background {text!r} is not FILE,WEST,SOUTH,EAST,NORTH\n  hint: as in plan.png,0,0,120,80"
             )
         return cls(Path(file[1]), *bounds).checked()
 
@@ -39,8 +38,7 @@ class Background:
         """Return itself if the image exists and has a supported format."""
         if self.picture.suffix.lower() not in _KINDS or not self.picture.is_file():
             raise ServiceError(
-                f"{self.picture} is not a supported image\n"
-                f"  hint: supported are {', '.join(sorted(_KINDS))}"
+                f"{self.picture} is not a supported image\n  hint: supported are {', '.join(sorted(_KINDS))}"
             )
         return self
 

@@ -19,12 +19,7 @@ from ensue.service.access import ADMIN, READ, SUBSCRIBE, Principal
 from ensue.service.errors import NotAllowedError, NotFoundError
 from ensue.service.service import Service
 from ensue.service.store.journal import read_counters
-from ensue.service.web.account_routes import (
-    describe_stream,
-    get_csrf_token,
-    require_session,
-    sanitize_path,
-)
+from ensue.service.web.account_routes import describe_stream, get_csrf_token, require_session, sanitize_path
 from ensue.service.web.guard import ACCESS, SIGN_IN
 from ensue.service.web.template_routes import list_templates
 
@@ -60,9 +55,7 @@ class Pages:
             lstrip_blocks=True,
         )
 
-    def page(
-        self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any
-    ) -> Response:
+    def page(self, request: Request, name: str, here: str = "", *, status: int = 200, **values: Any) -> Response:
         """Render the page of a template."""
         access = request.scope.get(ACCESS)
         common = {
@@ -81,9 +74,7 @@ class Pages:
         status = 404 if missing else 403 if forbidden else 400
         title = {404: "Not found", 403: "Not allowed"}.get(status, "Invalid request")
         detail, _, hint = str(error).partition("\n  hint: ")
-        return self.page(
-            request, "refused.html", status=status, title=title, detail=detail, hint=hint
-        )
+        return self.page(request, "refused.html", status=status, title=title, detail=detail, hint=hint)
 
 
 class RevalidatedFiles(StaticFiles):
@@ -156,14 +147,10 @@ def _add_subscriptions(routes: APIRouter, pages: Pages) -> None:
     service = pages.service
 
     @routes.get("/subscriptions")
-    async def subscriptions(
-        request: Request, access: Viewer, state: str = "", after: int = 0
-    ) -> Response:
+    async def subscriptions(request: Request, access: Viewer, state: str = "", after: int = 0) -> Response:
         access.require(READ)
         wanted = state if state in _STATES else ""
-        found = await service.subscriptions(
-            state=wanted or None, after=after, limit=PAGE_ROWS, user=access.user
-        )
+        found = await service.subscriptions(state=wanted or None, after=after, limit=PAGE_ROWS, user=access.user)
         return pages.page(
             request, "subscriptions.html", "Subscriptions", wanted=wanted, fresh=SLOW_REFRESH,
             rows=await service.look(lambda db: shown.subscription_rows(db, found)),
@@ -243,9 +230,7 @@ def _add_rest(routes: APIRouter, pages: Pages) -> None:
     @routes.get("/audit")
     async def audit(request: Request, access: Viewer, before: int | None = None) -> Response:
         access.require(READ)
-        rows, older = await service.look(
-            lambda db: shown.audit_rows(db, access, before, PAGE_ROWS)
-        )
+        rows, older = await service.look(lambda db: shown.audit_rows(db, access, before, PAGE_ROWS))
         return pages.page(request, "audit.html", "Audit", rows=rows, next=older)
 
 

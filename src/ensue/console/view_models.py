@@ -76,9 +76,7 @@ class Figure:
     words: bool = False  # the value is text
 
 
-def subscription_rows(
-    db: Connection, subscriptions: Sequence[UserSubscription]
-) -> list[dict[str, Any]]:
+def subscription_rows(db: Connection, subscriptions: Sequence[UserSubscription]) -> list[dict[str, Any]]:
     """Build the rows of the subscription list."""
     return [
         {
@@ -110,11 +108,7 @@ def target_rows(
     states = targets.list_target_states(db, user, subscription)
     names = dict(map(tuple, db.execute("SELECT id, name FROM subscriptions"))) if troubled else {}
     return [
-        {
-            **asdict(target),
-            "where": _where(target.config),
-            "name": names.get(target.subscription, ""),
-        }
+        {**asdict(target), "where": _where(target.config), "name": names.get(target.subscription, "")}
         for target in states
         if not troubled or target.state != targets.ON or target.dead
     ]
@@ -123,11 +117,7 @@ def target_rows(
 def _where(config: Mapping[str, Any]) -> str:
     """Format the address of a target without its secrets."""
     shown = (config.get(name) for name in ("url", "servers", "server", "topic", "subject"))
-    return " ".join(
-        ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for value in shown
-        if value
-    )
+    return " ".join(", ".join(map(str, value)) if isinstance(value, list) else str(value) for value in shown if value)
 
 
 def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -135,19 +125,12 @@ def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, int]]:
     return [(title, counters[name]) for name, title in _COUNTERS.items() if counters.get(name)]
 
 
-def get_recent_notifications(
-    db: Connection, user: int, subscription: int | None = None
-) -> dict[str, Any]:
+def get_recent_notifications(db: Connection, user: int, subscription: int | None = None) -> dict[str, Any]:
     """Return the newest notifications, oldest first, and the number from which a page listens."""
     # read first: pages drop duplicates by number, but would miss a gap
     last = outbox.get_newest_number(db)
-    notes = outbox.read_newest_matches(
-        db, most=MAX_NOTIFICATIONS, user=user, subscription=subscription
-    )
-    items = [
-        {"number": note.number, "at": format_time(note.at), **note.content}
-        for note in reversed(notes)
-    ]
+    notes = outbox.read_newest_matches(db, most=MAX_NOTIFICATIONS, user=user, subscription=subscription)
+    items = [{"number": note.number, "at": format_time(note.at), **note.content} for note in reversed(notes)]
     return {"items": items, "next": last}
 
 
@@ -158,11 +141,7 @@ def region_rows(
     rows = []
     for name, text in sorted({**shared, **own}.items()):
         geometry, radius, corners = text_to_geojson(text)
-        used = [
-            subscription
-            for subscription in subscriptions
-            if subscription.regions.get(name) == text
-        ]
+        used = [subscription for subscription in subscriptions if subscription.regions.get(name) == text]
         rows.append(
             {
                 "name": name,
@@ -193,17 +172,13 @@ def group_figures(health: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
     return [(title, numbers) for title, numbers in groups if numbers]
 
 
-def _build_figures(
-    health: Mapping[str, Any], names: Mapping[str, tuple[str, str]]
-) -> Iterator[Figure]:
+def _build_figures(health: Mapping[str, Any], names: Mapping[str, tuple[str, str]]) -> Iterator[Figure]:
     for name, (title, level) in names.items():
         if name not in health:
             continue
         value = health[name]
         if name in ("lag_seconds", "oldest_note"):
-            yield Figure(
-                title, "–" if value is None else format_length(max(0.0, value)), words=True
-            )
+            yield Figure(title, "–" if value is None else format_length(max(0.0, value)), words=True)
         elif name == "watermark":
             yield Figure(title, format_moment(value), words=True)
         else:

@@ -301,9 +301,7 @@ class AdaptiveEngine:
 
     def _create_engine(self, plan: PhysicalPlan, *, nullable: bool = False) -> Engine:
         limits = self.engine.room.allowance.limits
-        return Engine(
-            plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits
-        )
+        return Engine(plan, self._schema, self._unit, nullable=nullable, counted=True, limits=limits)
 
     def save(self) -> bytes:
         """Serialize the state together with the plan it belongs to."""
@@ -428,9 +426,7 @@ class CostBasedAdviser:
     taken from a sample of the latest events, if it is large enough.
     """
 
-    def __init__(
-        self, prepared: PlannedQuery, query: Query, schema: Schema, planning: PlannerOptions
-    ) -> None:
+    def __init__(self, prepared: PlannedQuery, query: Query, schema: Schema, planning: PlannerOptions) -> None:
         self.prepared = prepared
         self.query = query
         self.schema = schema

@@ -63,9 +63,7 @@ class Engine:
         self.rows = 0  # events fed so far
         self.now: float | None = None  # event time; every event that ends before has been fed
         self.inner = self._create_inner_matchers()
-        self.skipping = create_skip_strategy(
-            plan.query, self.program.source.output, waits=self.state.waits
-        )
+        self.skipping = create_skip_strategy(plan.query, self.program.source.output, waits=self.state.waits)
         self.lapsing = self._create_interval_filter()
         self.found = 0  # number of matches delivered
         self._pieces: list[Matches] = []
@@ -99,8 +97,7 @@ class Engine:
         limits = self.room.allowance.limits
         return [
             InnerPatternMatcher(
-                Engine(role.inner, program.schema, program.unit, limits=limits),
-                source.complexes[role.variable],
+                Engine(role.inner, program.schema, program.unit, limits=limits), source.complexes[role.variable]
             )
             for role in program.frame.complexes
             if role.inner is not None
@@ -113,9 +110,7 @@ class Engine:
         scanned = self.scan(events)
         return self.feed_scanned(scanned, len(self.scan.keys), events)
 
-    def feed_scanned(
-        self, scanned: ScannedBatch, keys: int, events: pa.Table | None = None
-    ) -> Matches:
+    def feed_scanned(self, scanned: ScannedBatch, keys: int, events: pa.Table | None = None) -> Matches:
         """Process events that are scanned already; `keys` is the number of key codes so far.
 
         Negated complex events are matched on `events` themselves.
@@ -218,8 +213,7 @@ class Engine:
         step = self.program.step
         with name_failing_operator(self.program.plan.query):
             result = run_interruptibly(
-                lambda: step(position, count, self.rows, *arrays, *arguments),
-                lambda: meta.__setitem__(STOP, 1),
+                lambda: step(position, count, self.rows, *arrays, *arguments), lambda: meta.__setitem__(STOP, 1)
             )
         returned = self.program.source.returned
         if not returned:

@@ -185,9 +185,7 @@ class IntervalNegationFilter:
             for variable in lapse.group:
                 applies[number] |= matches.nth(variable, 1) >= 0
             applies[number] &= low_known & high_known
-        self._pending = concat_matches(
-            [p for p in (self._pending, matches) if p.count], self._output
-        )
+        self._pending = concat_matches([p for p in (self._pending, matches) if p.count], self._output)
         self._lines = list_rows_newest_first(self._pending)
         self._key_of = np.concatenate([self._key_of, self._seen["key"][last]])
         self._after = np.concatenate([self._after, after], axis=1)

@@ -141,9 +141,7 @@ class OrderedSkipStrategy(SkipStrategy):
         # last rows of partial matches that wait for time to pass, ascending, and their keys
         self._last, self._last_key = NONE, NONE
 
-    def in_turn(
-        self, matches: Matches, keys: npt.NDArray[Any], base: int, alive: LivePartialMatches | None
-    ) -> Matches:
+    def in_turn(self, matches: Matches, keys: npt.NDArray[Any], base: int, alive: LivePartialMatches | None) -> Matches:
         """Add matches and return the decided ones.
 
         `keys` are the partitions of the rows from `base` on; `alive` are the partial matches, None
@@ -173,9 +171,7 @@ class OrderedSkipStrategy(SkipStrategy):
         self._make_room(key)
         fate = np.zeros(held.count, np.int8)
         target = self._target(held, first, last)
-        skip_ordered_matches(
-            order, (key, first, target, turn, later), self._in_the_way(alive), self.earliest, fate
-        )
+        skip_ordered_matches(order, (key, first, target, turn, later), self._in_the_way(alive), self.earliest, fate)
         waits = np.flatnonzero(fate == WAITS)
         self._held, self._key_of = held.pick(waits), key[waits]
         return held.pick(order[fate[order] == KEPT])
@@ -238,9 +234,7 @@ class OrderedSkipStrategy(SkipStrategy):
         self._held = matches_from_arrays(saved, "turn", self._held.variables, self._several, count)
 
 
-def create_skip_strategy(
-    query: Query, output: Sequence[str], *, waits: bool
-) -> SkipStrategy | None:
+def create_skip_strategy(query: Query, output: Sequence[str], *, waits: bool) -> SkipStrategy | None:
     """Create the strategy for AFTER MATCH SKIP or CHOOSE; None if every match is returned.
 
     `waits`: some matches are only decided by the passage of time; `output`: the kernel's columns.

@@ -49,10 +49,7 @@ def suggest_cheaper_query(query: Query) -> list[str]:
             f"match. {PAGE} explains the choice"
         )
     if get_kleene_variables(query.pattern) and query.after is None:
-        ways.append(
-            "AFTER MATCH SKIP PAST LAST EVENT reports one match, not one for each event that can "
-            "begin it"
-        )
+        ways.append("AFTER MATCH SKIP PAST LAST EVENT reports one match, not one for each event that can begin it")
     if repeated:
         ways.append("a bounded repetition, as in {3,5}")
     if not query.equivalence:
@@ -153,8 +150,7 @@ class MemoryBudget:
     def too_many(self, held: MemoryUsage) -> LimitError:
         """The error of the reference, which enumerates all bindings."""
         return self._error(
-            f"has more than {held.partial_matches:,} ways to arrange its events, "
-            "and the reference path lists them all",
+            f"has more than {held.partial_matches:,} ways to arrange its events, and the reference path lists them all",
             held,
         )
 

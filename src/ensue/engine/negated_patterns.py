@@ -55,9 +55,7 @@ class InnerPatternMatcher:
         self.engine = engine
         schema = engine.program.schema
         self._inside = inside
-        fields = (
-            n for _, f in inside.kept for n in iterate_nodes(f.expr) if isinstance(n, FieldRef)
-        )
+        fields = (n for _, f in inside.kept for n in iterate_nodes(f.expr) if isinstance(n, FieldRef))
         columns = {schema.start, *(f.name for f in fields if f.name is not None)}
         self._columns = sorted(columns)
         self._events: pa.Table | None = None  # events of partial matches
@@ -76,15 +74,7 @@ class InnerPatternMatcher:
         return inner
 
     def _encode(
-        self,
-        matches: Matches,
-        known: pa.Table,
-        rows: Array,
-        scan: Scan,
-        first: int,
-        count: int,
-        *,
-        nullable: bool,
+        self, matches: Matches, known: pa.Table, rows: Array, scan: Scan, first: int, count: int, *, nullable: bool
     ) -> InnerMatches:
         bound = {v: matches.rows[v] for v in matches.variables}
         members = np.stack([*bound.values()])
@@ -99,9 +89,7 @@ class InnerPatternMatcher:
         times = vectors.from_arrow(known.column(schema.start), scan.program.unit).values
         starts = np.asarray(times, np.float64 if real else np.int64)
         ever = np.inf if real else far
-        begun = np.where(
-            missing, ever, starts[np.searchsorted(rows, np.where(missing, rows[0], members))]
-        )
+        begun = np.where(missing, ever, starts[np.searchsorted(rows, np.where(missing, rows[0], members))])
         arrays = [
             np.searchsorted(last, np.arange(count + 1)),
             earliest,
@@ -146,9 +134,7 @@ class InnerPatternMatcher:
 class AbsenceEngine(ReferenceEngine):
     """Matches a pattern that is only an absence until a constant time. It stores no events."""
 
-    def __init__(
-        self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED
-    ) -> None:
+    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED) -> None:
         super().__init__(plan, schema, unit, limits)
         assert all(isinstance(end, Literal) for end in get_interval_ends(plan.query.pattern))
         until = compute_certain_time(plan.query.pattern, {})

@@ -11,12 +11,7 @@ import numpy.typing as npt
 
 from ensue.cached import cached_property
 from ensue.codegen.expressions import Feature
-from ensue.codegen.kernel_cache import (
-    LONG_COMPILE,
-    MAX_COMPILE,
-    estimate_compile_seconds,
-    get_kernel,
-)
+from ensue.codegen.kernel_cache import LONG_COMPILE, MAX_COMPILE, estimate_compile_seconds, get_kernel
 from ensue.codegen.kernel_inputs import KernelContext
 from ensue.codegen.user_functions import register_functions
 from ensue.kernels.jit import SETTING, array_type
@@ -80,9 +75,7 @@ class Program:
     def __post_init__(self) -> None:
         structure = load_structure(self.plan.structure)
         object.__setattr__(self, "structure", structure)
-        frame = create_frame(
-            self.plan, self.schema, self.unit, self.nullable, counted=self.counted
-        )
+        frame = create_frame(self.plan, self.schema, self.unit, self.nullable, counted=self.counted)
         object.__setattr__(self, "frame", frame)
         object.__setattr__(self, "source", write_kernel(frame))
         object.__setattr__(self, "constants", frame.constants.arrays())
@@ -120,14 +113,10 @@ class Program:
         returned = [self.tables.index(name) - len(self.tables) for name in self.source.returned]
         python = self.plan.interpreted
         many = self._arrangements if self.plan.joins_at_last_event else None
-        step = get_kernel(
-            self.source.text, "step", types, python=python, returned=returned, arrangements=many
-        )
+        step = get_kernel(self.source.text, "step", types, python=python, returned=returned, arrangements=many)
         return partial(step, *self.constants)
 
-    def _arrangements(
-        self, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32], ends: npt.NDArray[Any]
-    ) -> float:
+    def _arrangements(self, mask: npt.NDArray[np.int64], key: npt.NDArray[np.int32], ends: npt.NDArray[Any]) -> float:
         """An upper bound of the bindings among these events, ignoring conditions."""
         if self.plan.is_count_only:
             return 0.0  # they are not enumerated
@@ -143,9 +132,7 @@ class Program:
             signature = self.source.kernels[name]
             scalars = [self._sorts[sort] for sort in signature.scalars]
             types = (*CONSTANTS, *scalars, *self._types(signature.tables))
-            self._kernels[name] = partial(
-                get_kernel(self.source.text, name, types), *self.constants
-            )
+            self._kernels[name] = partial(get_kernel(self.source.text, name, types), *self.constants)
         return self._kernels[name]
 
     @cached_property
@@ -154,10 +141,7 @@ class Program:
 
     def _types(self, names: Sequence[str]) -> list[Any]:
         """The Numba types of tables."""
-        types = {
-            shape.name: array_type(shape.dtype, 1 if shape.width is None else 2)
-            for shape in self.source.shapes
-        }
+        types = {shape.name: array_type(shape.dtype, 1 if shape.width is None else 2) for shape in self.source.shapes}
         types |= dict.fromkeys((*self.frame.tally.tables, "O"), array_type(np.int64, 2))
         types["meta"] = array_type(np.int64)
         return [types[name] for name in names]
@@ -173,13 +157,7 @@ class Program:
 
 
 def create_frame(
-    plan: PhysicalPlan,
-    schema: Schema,
-    unit: Unit,
-    nullable: bool,
-    *,
-    counted: bool = False,
-    readable: bool = False,
+    plan: PhysicalPlan, schema: Schema, unit: Unit, nullable: bool, *, counted: bool = False, readable: bool = False
 ) -> KernelContext:
     """Create the frame from which a plan's kernel is generated; `readable`: for display only."""
     register_functions(plan.query)
@@ -228,7 +206,4 @@ def warn_about_compile_time(plan: PhysicalPlan, schema: Schema, unit: Unit) -> I
             f"about fifty times slower ({SETTING}=always compiles it nevertheless)"
         )
     elif seconds > LONG_COMPILE:
-        yield (
-            f"kernel: takes about {seconds:.0f} s to compile; until that pays off, it runs as "
-            "Python"
-        )
+        yield (f"kernel: takes about {seconds:.0f} s to compile; until that pays off, it runs as Python")

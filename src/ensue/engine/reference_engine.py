@@ -19,13 +19,7 @@ from ensue.engine.reference_events import (
     nanoseconds_per_tick,
     read_events,
 )
-from ensue.engine.retention import (
-    Key,
-    RetentionWindow,
-    create_retention_window,
-    get_partition_key,
-    is_relevant,
-)
+from ensue.engine.retention import Key, RetentionWindow, create_retention_window, get_partition_key, is_relevant
 from ensue.engine.state_format import (
     Arrays,
     check_signature,
@@ -93,9 +87,7 @@ class ReferenceEngine:
     for the end of its window, when that has passed. With a window only its events are held.
     """
 
-    def __init__(
-        self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED
-    ) -> None:
+    def __init__(self, plan: PhysicalPlan, schema: Schema, unit: Unit, limits: MatcherLimits = UNLIMITED) -> None:
         self.allowance = MemoryBudget(limits, plan.query, schema, unit)
         self._kept = 0  # matches returned and still counted
         self._elsewhere = 0.0
@@ -181,9 +173,7 @@ class ReferenceEngine:
         self._hold(() if over else held, table, rows)
         return sorted(decided, key=self._rank)
 
-    def _decide(
-        self, events: Sequence[Event], mark: StreamPosition, fresh: set[Key], *, over: bool
-    ) -> list[Binding]:
+    def _decide(self, events: Sequence[Event], mark: StreamPosition, fresh: set[Key], *, over: bool) -> list[Binding]:
         """The matches decided between the last mark and `mark`, which becomes the last one.
 
         Only the partitions of new events, `fresh`, are searched again.
@@ -204,9 +194,7 @@ class ReferenceEngine:
             if past and _rows_bound(binding) not in waited:
                 continue
             late = self._query.unfinished or must_wait(pattern, binding)
-            undecided = (
-                late and not window.is_over(binding) and not self._has_later_event(binding, newest)
-            )
+            undecided = late and not window.is_over(binding) and not self._has_later_event(binding, newest)
             undecided = undecided or self._lapsing(binding, mark)
             (waiting if undecided and not over else decided).append(binding)
         self._mark, self._waiting = mark, waiting
@@ -288,18 +276,14 @@ class ReferenceEngine:
         assert after is not None
         return members(binding)[0].position if after.by_start else 0, self._rank(binding)
 
-    def _has_others_before(
-        self, binding: Binding, events: Sequence[Event], window: RetentionWindow
-    ) -> bool:
+    def _has_others_before(self, binding: Binding, events: Sequence[Event], window: RetentionWindow) -> bool:
         """Whether an earlier match than this one may still be found."""
         after, first = self.plan.query.after, members(binding)[0]
         assert after is not None
         key = self._key(first)
         begin = self._earliest.get(key, 0)  # earlier starts are excluded already
         if after.by_start and any(
-            begin <= event.position < first.position
-            and self._key(event) == key
-            and not window.is_past(event)
+            begin <= event.position < first.position and self._key(event) == key and not window.is_past(event)
             for event in events
         ):
             return True
@@ -403,11 +387,7 @@ class ReferenceEngine:
     def save(self) -> bytes:
         """Serialize the held events and the waiting matches."""
         blobs = {} if self._held.table is None else {"events": serialize_table(self._held.table)}
-        header = {
-            **make_signature(self.plan, self.schema, self.unit),
-            "rows": self.rows,
-            "now": self.now,
-        }
+        header = {**make_signature(self.plan, self.schema, self.unit), "rows": self.rows, "now": self.now}
         # for each held event, where the next match of its partition may begin
         earliest = [self._earliest.get(self._key(event), 0) for event in self._held.events]
         arrays = {"rows": self._held.rows, "earliest": np.array(earliest, np.int64)}

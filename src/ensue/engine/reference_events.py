@@ -21,12 +21,7 @@ from ensue.ir.traversal import get_operands, iterate_atoms, iterate_operator_cal
 from ensue.ir.user_operator import OperatorInputs
 from ensue.reference import Binding, Event, compute_certain_time, members
 from ensue.reference.partition import Partition
-from ensue.reference.user_operators import (
-    RepeatResults,
-    create_record_class,
-    list_last_fields,
-    step_repeat,
-)
+from ensue.reference.user_operators import RepeatResults, create_record_class, list_last_fields, step_repeat
 from ensue.schema import Schema, Types, ValueKind, accepts_type
 from ensue.vector import evaluation as vectors
 from ensue.vector.arrow_numpy import get_time_counts, to_single_array
@@ -42,9 +37,7 @@ def find_computed_columns(query: Query) -> frozenset[str]:
     """The columns that conditions compute with, except those only counted or tested for NULL."""
     conditions = [*query.where, *(() if query.having is None else (query.having,))]
     conditions += get_interval_ends(query.pattern)
-    return frozenset(n for c in conditions for n in _computed(c)) | frozenset(
-        get_read_columns(query.pattern)
-    )
+    return frozenset(n for c in conditions for n in _computed(c)) | frozenset(get_read_columns(query.pattern))
 
 
 def _computed(expr: Expr) -> Iterator[str]:
@@ -60,9 +53,7 @@ def _computed(expr: Expr) -> Iterator[str]:
 
 def nanoseconds_per_tick(schema: Schema, unit: Unit) -> int:
     """Nanoseconds in one unit of the engine's time; 1 for plain numbers."""
-    return (
-        1_000 if unit == "us" and schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE) else 1
-    )
+    return 1_000 if unit == "us" and schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE) else 1
 
 
 def read_events(
@@ -81,9 +72,7 @@ def read_events(
 
     >>> from ensue.schema import ValueKind, build_table_schema
     >>> table = pa.table({"t": [1, 2], "kind": ["A", "B"]})
-    >>> schema = build_table_schema(
-    ...     {"t": ValueKind.INTEGER, "kind": ValueKind.STRING}, time="t", type_column="kind"
-    ... )
+    >>> schema = build_table_schema({"t": ValueKind.INTEGER, "kind": ValueKind.STRING}, time="t", type_column="kind")
     >>> [(e.position, e.type, e.end) for e in read_events(table, schema, "us")]
     [(0, 'A', 1), (1, 'B', 2)]
     """
@@ -96,10 +85,7 @@ def read_events(
     for name in computed:
         if name in table.column_names:
             _ = vectors.from_arrow(table.column(name), unit, name).values  # may raise
-    columns = {
-        name: _values(table.column(name), name, exact=name in computed)
-        for name in table.column_names
-    }
+    columns = {name: _values(table.column(name), name, exact=name in computed) for name in table.column_names}
     events = []
     for row in range(table.num_rows):
         values = {name: column[row] for name, column in columns.items()}
@@ -143,11 +129,7 @@ class RepeatTracker:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._applied = [
-            a
-            for a in iterate_operator_calls(query.pattern)
-            if a.operator.over is OperatorInputs.REPEAT
-        ]
+        self._applied = [a for a in iterate_operator_calls(query.pattern) if a.operator.over is OperatorInputs.REPEAT]
         self._last: dict[tuple[str, str], Any] = {}  # by variable and partition
         self._fired: dict[str, dict[int, Event]] = {a.variable: {} for a in self._applied}
 
@@ -187,9 +169,7 @@ class RepeatTracker:
     def restore(self, saved: dict[str, Any] | None, held: Iterable[Event]) -> None:
         if saved is None:
             return
-        names = {
-            a.variable: create_record_class("Last", list_last_fields(a)) for a in self._applied
-        }
+        names = {a.variable: create_record_class("Last", list_last_fields(a)) for a in self._applied}
         self._last = {(v, key): seen and names[v](*seen) for v, key, seen in saved["last"]}
         events = {event.position: event for event in held}
         for applied in self._applied:
@@ -231,11 +211,7 @@ class AbsenceIntervals:
         return None if until is None or until < members(binding)[-1].end else until
 
     def held(
-        self,
-        events: Sequence[Event],
-        needed: Sequence[Event],
-        time: float | None,
-        waiting: Iterable[Binding],
+        self, events: Sequence[Event], needed: Sequence[Event], time: float | None, waiting: Iterable[Binding]
     ) -> tuple[Event, ...]:
         """The events that the window or an interval needs, in order."""
         if not self._types or len(needed) == len(events):

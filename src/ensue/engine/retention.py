@@ -13,9 +13,7 @@ from ensue.schema import accepts_type
 Key = tuple[object, ...]
 
 
-def create_retention_window(
-    query: Query, events: Sequence[Event], time: float | None
-) -> "RetentionWindow":
+def create_retention_window(query: Query, events: Sequence[Event], time: float | None) -> "RetentionWindow":
     """Create the window of a query over events; all events that end before `time` have arrived."""
     match query.within:
         case None:
@@ -99,9 +97,7 @@ class _Counted:
     def needed(self) -> list[Event]:
         # the next event of the partition is the last one of the window
         needed = [
-            event
-            for events in self.partitions.values()
-            for event in events[max(0, len(events) - self.count + 1) :]
+            event for events in self.partitions.values() for event in events[max(0, len(events) - self.count + 1) :]
         ]
         return sorted(needed, key=lambda event: event.position)
 

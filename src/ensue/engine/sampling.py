@@ -59,12 +59,7 @@ class EventCounts:
 
 
 def sample_statistics(
-    prepared: PlannedQuery,
-    events: pa.Table,
-    *,
-    sample: int = 10_000,
-    seed: int = 0,
-    counted: EventCounts | None = None,
+    prepared: PlannedQuery, events: pa.Table, *, sample: int = 10_000, seed: int = 0, counted: EventCounts | None = None
 ) -> Statistics:
     """Estimate the statistics of a table of events for a query.
 
@@ -140,9 +135,7 @@ class _Whole:
 class _Sample:
     """The sampled events, on which conditions are evaluated."""
 
-    def __init__(
-        self, prepared: PlannedQuery, events: pa.Table, key: Rows, dice: np.random.Generator
-    ) -> None:
+    def __init__(self, prepared: PlannedQuery, events: pa.Table, key: Rows, dice: np.random.Generator) -> None:
         self.prepared = prepared
         self.events = events
         self.dice = dice
@@ -169,9 +162,7 @@ class _Sample:
                 alone.add(condition)
                 if not get_variables(condition):
                     continue
-                holds = self._holds(
-                    condition, {_slot(r): rows for r in iterate_references(condition)}
-                )
+                holds = self._holds(condition, {_slot(r): rows for r in iterate_references(condition)})
                 if len(rows):
                     self.chances[format_condition(condition)] = float(holds.mean())
                 if condition in role.conditions:
@@ -206,9 +197,7 @@ class _Sample:
         names = [role.variable for role in self.prepared.plan.roles]
         return names.index(variable), not (earlier or first), nth
 
-    def _combinations(
-        self, slots: list["Slot"], playing: dict[str, Rows]
-    ) -> "dict[Slot, Rows] | None":
+    def _combinations(self, slots: list["Slot"], playing: dict[str, Rows]) -> "dict[Slot, Rows] | None":
         """Random events for each slot that could be in one match."""
         first = playing[slots[0][0]]
         if not len(first):

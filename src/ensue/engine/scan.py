@@ -15,14 +15,7 @@ from ensue.kernels.arena import clear_bit, set_bits
 from ensue.kernels.hashing import find_names
 from ensue.schema import ANY, ValueKind, get_type_names
 from ensue.vector import evaluation as vectors
-from ensue.vector.arrow_numpy import (
-    as_read_only,
-    decode_text,
-    get_indices,
-    text_parts,
-    to_single_array,
-    validity,
-)
+from ensue.vector.arrow_numpy import as_read_only, decode_text, get_indices, text_parts, to_single_array, validity
 from ensue.vector.arrow_types import kind_of_arrow
 from ensue.vector.column_values import Vector
 from ensue.vector.key_codes import KeyCodes
@@ -48,12 +41,9 @@ class ScannedBatch:
         """A slice of the batch."""
         where = slice(begin, end)
         features = tuple(
-            Vector(f.kind, f.values[where], None if f.valid is None else f.valid[where])
-            for f in self.features
+            Vector(f.kind, f.values[where], None if f.valid is None else f.valid[where]) for f in self.features
         )
-        return ScannedBatch(
-            self.mask[where], self.key[where], self.starts[where], self.ends[where], features
-        )
+        return ScannedBatch(self.mask[where], self.key[where], self.starts[where], self.ends[where], features)
 
     def arrays(self, nullable: bool) -> list[Array]:
         """The event arrays in the order of the kernel's parameters."""
@@ -82,9 +72,7 @@ class Scan:
         self.keys = KeyCodes()
         self.strings = KeyCodes()
         self.roles = tuple(r for r in program.plan.roles if r.inner is None)
-        self.types = list(
-            dict.fromkeys(name for r in self.roles for name in get_type_names(r.type))
-        )
+        self.types = list(dict.fromkeys(name for r in self.roles for name in get_type_names(r.type)))
         self.seen = 0  # bits of the roles whose types have occurred
         self.counts = ScanCounts()  # of a counting program
         self._names = tuple(map(as_read_only, text_parts(pa.array(self.types, pa.string()))))
@@ -144,9 +132,7 @@ class Scan:
         def judged(condition: Expr) -> npt.NDArray[np.bool_]:
             plain = self._plain[condition]
             if plain not in known:
-                known[plain] = vectors.truth(
-                    vectors.evaluate(condition, lookup, count, program.unit)
-                )
+                known[plain] = vectors.truth(vectors.evaluate(condition, lookup, count, program.unit))
             return known[plain]
 
         for role in self.roles:
@@ -172,9 +158,7 @@ class Scan:
         bits, frame = np.zeros(len(self.types) + 1, np.int64), self.program.frame
         for role in self.roles:
             every = role.type == ANY
-            places = (
-                slice(None) if every else [self.types.index(n) for n in get_type_names(role.type)]
-            )
+            places = slice(None) if every else [self.types.index(n) for n in get_type_names(role.type)]
             bits[places] |= 1 << frame.bit(role.variable)
             if role.first:
                 bits[places] |= 1 << frame.bit(role.variable, first=True)
@@ -184,9 +168,7 @@ class Scan:
         """The number of events with a bit, if the program counts."""
         return int(np.count_nonzero(mask & (1 << bit))) if self.program.counted else 0
 
-    def _count(
-        self, variable: str, condition: Expr, mask: npt.NDArray[np.int64], before: int, bit: int
-    ) -> int:
+    def _count(self, variable: str, condition: Expr, mask: npt.NDArray[np.int64], before: int, bit: int) -> int:
         """Count the events that pass a condition and return how many remain."""
         remaining = self._playing(mask, bit)
         if self.program.counted:
@@ -204,9 +186,7 @@ class Scan:
             t
             for t in self.types
             if not any(
-                self.seen >> self.program.frame.bit(r.variable) & 1
-                for r in self.roles
-                if t in get_type_names(r.type)
+                self.seen >> self.program.frame.bit(r.variable) & 1 for r in self.roles if t in get_type_names(r.type)
             )
         ]
 
@@ -217,9 +197,7 @@ class Scan:
             array = array.cast(pa.string())
         if pa.types.is_dictionary(array.type):
             known = self._name_codes(decode_text(array.dictionary))
-            positions = (
-                known[get_indices(array)] if len(known) else np.full(len(array), -1, np.int32)
-            )
+            positions = known[get_indices(array)] if len(known) else np.full(len(array), -1, np.int32)
         else:
             positions = self._name_codes(decode_text(array))
         valid = validity(array)
@@ -251,9 +229,7 @@ def encode_feature(vector: Vector, feature: Feature, count: int, strings: KeyCod
         assert isinstance(vector.values, pa.Array)
         coded = strings.encode([vector.values])
         known = coded >= 0
-        return Vector(
-            ValueKind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known
-        )
+        return Vector(ValueKind.INTEGER, coded.astype(np.int64), None if bool(known.all()) else known)
     dtype = np.int64 if feature.integral else np.float64
     if vector.kind is ValueKind.NULL:
         return Vector(ValueKind.INTEGER, np.zeros(count, dtype), np.zeros(count, np.bool_))

@@ -8,13 +8,7 @@ import numpy.typing as npt
 
 from ensue.codegen.counters import TABLE
 from ensue.engine.program import Program
-from ensue.engine.state_format import (
-    Arrays,
-    check_signature,
-    make_signature,
-    pack_state,
-    unpack_state,
-)
+from ensue.engine.state_format import Arrays, check_signature, make_signature, pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.physical.structure import USED, StructureState
 from ensue.planner.negation_pushdown import restrict_pushdown
@@ -110,9 +104,7 @@ def restore_tables(state: StructureState[Any], saved: EngineSnapshot) -> None:
         state.tables[name] = np.ascontiguousarray(table)
 
 
-def _take_up_counts(
-    table: npt.NDArray[np.int64], labels: dict[CounterLabel, int], saved: EngineSnapshot
-) -> None:
+def _take_up_counts(table: npt.NDArray[np.int64], labels: dict[CounterLabel, int], saved: EngineSnapshot) -> None:
     """Restore counters by their labels."""
     if saved.counted is None:
         return

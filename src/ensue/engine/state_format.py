@@ -68,9 +68,7 @@ def unpack_state(data: object) -> tuple[dict[str, Any], Arrays, dict[str, bytes]
     """Read what `pack_state` wrote, or raise StateError with the reason."""
     if not isinstance(data, bytes | bytearray | memoryview):
         kind = "None" if data is None else f"a value of type {type(data).__name__}"
-        raise StateError(
-            f"a saved state is bytes, not {kind}\n  hint: pass what save() has returned"
-        )
+        raise StateError(f"a saved state is bytes, not {kind}\n  hint: pass what save() has returned")
     content, start = bytes(data), len(MAGIC) + 2
     if content[: len(MAGIC)] != MAGIC or len(content) < start + 12:
         raise StateError("this is not a saved state of Ensue")
@@ -109,9 +107,7 @@ def make_signature(plan: PhysicalPlan, schema: Schema, unit: Unit) -> dict[str, 
     return {"query": hashlib.sha256(meaning.encode()).hexdigest(), "text": VERSION_MEANING}
 
 
-def check_signature(
-    header: Mapping[str, Any], plan: PhysicalPlan, schema: Schema, unit: Unit
-) -> None:
+def check_signature(header: Mapping[str, Any], plan: PhysicalPlan, schema: Schema, unit: Unit) -> None:
     """Raise StateError unless the same query on events of the same schema saved the state."""
     check_signature_version(header)
     if header["query"] != make_signature(plan, schema, unit)["query"]:

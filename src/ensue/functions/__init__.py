@@ -9,16 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pkgutil import resolve_name
 
-from ensue.functions.record import (
-    AT_TIME_ZONE,
-    CIRCLE,
-    EARTH,
-    EARTH_LOCATION,
-    LOCATION,
-    SPACES,
-    WKT,
-    ScalarFunction,
-)
+from ensue.functions.record import AT_TIME_ZONE, CIRCLE, EARTH, EARTH_LOCATION, LOCATION, SPACES, WKT, ScalarFunction
 
 __all__ = [
     "AT_TIME_ZONE",

@@ -103,15 +103,9 @@ CASTS = (
     define(
         "to_integer|to_bigint(simple) -> integer",
         _to_integer,
-        NumpyForm(
-            f"np.where({_INSIDE}, np.trunc(x), 0)",
-            null=f"(x.dtype != np.int64) & ~{_INSIDE}",
-            whole="x",
-        ),
+        NumpyForm(f"np.where({_INSIDE}, np.trunc(x), 0)", null=f"(x.dtype != np.int64) & ~{_INSIDE}", whole="x"),
     ),
-    define(
-        "to_float|to_double(simple) -> float", _to_float, NumpyForm("x"), InlineForm("float({x})")
-    ),
+    define("to_float|to_double(simple) -> float", _to_float, NumpyForm("x"), InlineForm("float({x})")),
     define("to_string|to_varchar|to_text(printed) -> string", _to_string),
     define("to_boolean(simple) -> boolean", _to_boolean, NumpyForm("x != 0", null="x != x")),
     define("to_timestamp(moment) -> timestamp", _to_timestamp),

@@ -2,15 +2,7 @@
 
 from itertools import pairwise
 
-from ensue.functions.record import (
-    CASE,
-    CaseForm,
-    FoldForm,
-    RewriteForm,
-    RoutineForm,
-    ScalarFunction,
-    define,
-)
+from ensue.functions.record import CASE, CaseForm, FoldForm, RewriteForm, RoutineForm, ScalarFunction, define
 from ensue.ir.expression import Binary, Expr, FunctionCall, IsNull, Literal, Unary
 from ensue.ir.values import compare_equal, is_preferred
 
@@ -74,18 +66,11 @@ CHOICES = (
         sees_null=True,
     ),
     define(
-        f"{CASE}|if|iff(condition, any) -> shared",
-        _case,
-        RoutineForm(CASE),
-        CaseForm(),
-        in_pairs=True,
-        sees_null=True,
+        f"{CASE}|if|iff(condition, any) -> shared", _case, RoutineForm(CASE), CaseForm(), in_pairs=True, sees_null=True
     ),
     define(
         "is_distinct(any, any) -> boolean",
-        lambda left, right: (
-            (left is None) != (right is None) or compare_equal(left, right) is False
-        ),
+        lambda left, right: (left is None) != (right is None) or compare_equal(left, right) is False,
         RewriteForm(_distinct),
         RewriteForm(_distinct),
         sees_null=True,

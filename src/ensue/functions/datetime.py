@@ -30,9 +30,7 @@ _UNITS = {
     "microsecond": "us", "millisecond": "ms", "second": "sec", "minute": "min", "hour": "hr",
     "day": "dd", "week": "isoweek", "month": "mon", "quarter": "qtr", "year": "yr",
 }  # fmt: skip
-UNITS = {
-    name: unit for unit, short in _UNITS.items() for name in (unit, f"{unit}s", short, f"{short}s")
-}
+UNITS = {name: unit for unit, short in _UNITS.items() for name in (unit, f"{unit}s", short, f"{short}s")}
 
 BELOW_A_DAY = ("microsecond", "millisecond", "second", "minute", "hour")
 LENGTHS = {unit: timedelta(**{f"{unit}s": 1}) for unit in (*BELOW_A_DAY, "day")}
@@ -72,9 +70,7 @@ def _date_trunc(name: object, value: object) -> datetime | None:
         if unit in MONTHS:
             years, month = divmod(count * MONTHS[unit], 12)
             return EPOCH.replace(year=1970 + years, month=month + 1)
-        return (
-            _MONDAY + timedelta(weeks=count) if unit == "week" else EPOCH + count * LENGTHS[unit]
-        )
+        return _MONDAY + timedelta(weeks=count) if unit == "week" else EPOCH + count * LENGTHS[unit]
     except OverflowError:  # the Monday before the year 1
         return None
 
@@ -92,17 +88,12 @@ def _add_months(value: object, count: object) -> datetime | None:
     years, month = divmod(time.year * 12 + time.month - 1 + months, 12)
     if not 1 <= years <= 9999:
         return None
-    return time.replace(
-        year=years, month=month + 1, day=min(time.day, monthrange(years, month + 1)[1])
-    )
+    return time.replace(year=years, month=month + 1, day=min(time.day, monthrange(years, month + 1)[1]))
 
 
 def _part(name: str, meaning: Callable[[datetime], int], vector: str) -> ScalarFunction:
     return define(
-        f"{name}(time) -> integer",
-        lambda value: meaning(to_instant(value)),
-        DatetimeForm(vector),
-        clock=True,
+        f"{name}(time) -> integer", lambda value: meaning(to_instant(value)), DatetimeForm(vector), clock=True
     )
 
 
@@ -113,9 +104,7 @@ TIMES = (
     _part("year", lambda t: t.year, "ticks(clock, 'Y') + 1970"),
     _part("quarter", lambda t: (t.month + 2) // 3, "since(clock, 'M', 'Y') // 3 + 1"),
     _part("month", lambda t: t.month, "since(clock, 'M', 'Y') + 1"),
-    _part(
-        "week|weekofyear", lambda t: t.isocalendar().week, f"since({_THURSDAY}, 'D', 'Y') // 7 + 1"
-    ),
+    _part("week|weekofyear", lambda t: t.isocalendar().week, f"since({_THURSDAY}, 'D', 'Y') // 7 + 1"),
     _part("isoyear", lambda t: t.isocalendar().year, f"ticks({_THURSDAY}, 'Y') + 1970"),
     _part("day|dayofmonth", lambda t: t.day, "since(clock, 'D', 'M') + 1"),
     _part("dayofyear|doy", lambda t: t.timetuple().tm_yday, "since(clock, 'D', 'Y') + 1"),
@@ -124,25 +113,14 @@ TIMES = (
     _part("hour", lambda t: t.hour, "since(clock, 'h', 'D')"),
     _part("minute", lambda t: t.minute, "since(clock, 'm', 'h')"),
     _part("second", lambda t: t.second, "since(clock, 's', 'm')"),
-    _part(
-        "millisecond",
-        lambda t: t.second * 1_000 + t.microsecond // 1_000,
-        "since(clock, 'ms', 'm')",
-    ),
-    _part(
-        "microsecond", lambda t: t.second * 1_000_000 + t.microsecond, "since(clock, 'us', 'm')"
-    ),
+    _part("millisecond", lambda t: t.second * 1_000 + t.microsecond // 1_000, "since(clock, 'ms', 'm')"),
+    _part("microsecond", lambda t: t.second * 1_000_000 + t.microsecond, "since(clock, 'us', 'm')"),
     define(
         "epoch(time) -> float",
         lambda value: count_units("microsecond", to_instant(value)) / 1e6,
         DatetimeForm("ticks(clock, 'us') / 1e6"),
     ),
-    define(
-        "date_trunc(unit, time) -> timestamp",
-        _date_trunc,
-        DatetimeForm("truncated(unit, clock)"),
-        clock=True,
-    ),
+    define("date_trunc(unit, time) -> timestamp", _date_trunc, DatetimeForm("truncated(unit, clock)"), clock=True),
     define(
         "date_diff|datediff(unit, time, time) -> integer",
         _date_diff,
@@ -340,9 +318,7 @@ CALENDAR = (
     ),
     define("last_day(time) -> timestamp", _last_day, RewriteForm(_as_last_day), clock=True),
     define("make_date(whole, whole, whole) -> date", _make_date),
-    define(
-        "make_timestamp(whole, whole, whole, whole, whole, number) -> timestamp", _make_timestamp
-    ),
+    define("make_timestamp(whole, whole, whole, whole, whole, number) -> timestamp", _make_timestamp),
     define("strftime(time, text) -> string", _strftime, clock=True),
     define("strptime(text, text) -> timestamp", _strptime),
 )
@@ -429,14 +405,8 @@ def _to_instant(value: object, name: object) -> datetime | None:
 ZONES = (
     *(
         # the analyzer replaces AT TIME ZONE by one of the others, depending on the type of x
-        define(
-            f"{name}(time, zone) -> timestamp", _to_clock, DatetimeForm("on_clocks(unit, clock)")
-        )
+        define(f"{name}(time, zone) -> timestamp", _to_clock, DatetimeForm("on_clocks(unit, clock)"))
         for name in (AT_TIME_ZONE, TO_CLOCK)
     ),
-    define(
-        f"{TO_INSTANT}(time, zone) -> timestamp",
-        _to_instant,
-        DatetimeForm("instants(unit, clock)"),
-    ),
+    define(f"{TO_INSTANT}(time, zone) -> timestamp", _to_instant, DatetimeForm("instants(unit, clock)")),
 )

@@ -70,8 +70,7 @@ def evaluate(expr: Expr, lookup: Lookup) -> object:
         case Between(operand=operand, low=low, high=high, negated=negated):
             value = evaluate(operand, lookup)
             inside = evaluate_and(
-                compare(">=", value, evaluate(low, lookup)),
-                compare("<=", value, evaluate(high, lookup)),
+                compare(">=", value, evaluate(low, lookup)), compare("<=", value, evaluate(high, lookup))
             )
             return _negated(inside) if negated else inside
         case Like(operand=operand, pattern=pattern, negated=negated):
@@ -200,9 +199,7 @@ def compile_like(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def compute_aggregate(
-    function: str, values: Sequence[object], parameter: float | str | None = None
-) -> object:
+def compute_aggregate(function: str, values: Sequence[object], parameter: float | str | None = None) -> object:
     """Computes an aggregate of values in the order of their events.
 
     NULLs are skipped, except by `first` and `last`. Sums add from the left in double precision, so
@@ -230,9 +227,7 @@ def compute_aggregate(
         case "percentile":
             assert isinstance(parameter, int | float)
             if isinstance(known[0], timedelta):
-                return to_duration(
-                    compute_percentile([float(to_microseconds(v)) for v in known], parameter)
-                )
+                return to_duration(compute_percentile([float(to_microseconds(v)) for v in known], parameter))
             return compute_percentile([float(to_number(value)) for value in known], parameter)
         case "stddev" | "stddev_pop" | "variance" | "var_pop":
             numbers = [float(to_number(value)) for value in known]

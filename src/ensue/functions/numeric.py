@@ -126,20 +126,10 @@ NUMBERS = (
     ),
     define("round(number, whole?) -> computed", _round, RoutineForm("round")),
     *(
-        define(
-            f"{names}(number) -> computed",
-            _round_by(getattr(math, name)),
-            NumpyForm(f"np.{name}(x)", whole="x"),
-        )
-        for name, names in (
-            ("floor", "floor"),
-            ("ceil", "ceil|ceiling"),
-            ("trunc", "trunc|truncate"),
-        )
+        define(f"{names}(number) -> computed", _round_by(getattr(math, name)), NumpyForm(f"np.{name}(x)", whole="x"))
+        for name, names in (("floor", "floor"), ("ceil", "ceil|ceiling"), ("trunc", "trunc|truncate"))
     ),
-    define(
-        "sqrt(number) -> float", _over_floats(math.sqrt), NumpyForm("np.sqrt(x)", null="x < 0")
-    ),
+    define("sqrt(number) -> float", _over_floats(math.sqrt), NumpyForm("np.sqrt(x)", null="x < 0")),
     define("exp(number) -> float", _exp, NumpyForm("arrow(pc.exp, x)")),
     define(
         "log(number, number?) -> float",
@@ -150,18 +140,10 @@ NUMBERS = (
         ),
     ),
     *(
-        define(
-            f"{name}(number) -> float",
-            _over_floats(function),
-            NumpyForm(f"arrow(pc.{name}, x)", null="x <= 0"),
-        )
+        define(f"{name}(number) -> float", _over_floats(function), NumpyForm(f"arrow(pc.{name}, x)", null="x <= 0"))
         for name, function in (("ln", math.log), ("log2", math.log2), ("log10", math.log10))
     ),
-    define(
-        "power|pow(number, number) -> float",
-        _power,
-        NumpyForm("arrow(pc.power, x, y)", null=_NO_POWER),
-    ),
+    define("power|pow(number, number) -> float", _power, NumpyForm("arrow(pc.power, x, y)", null=_NO_POWER)),
     *(
         define(
             f"{name}(number) -> boolean",
@@ -187,18 +169,12 @@ NUMBERS = (
     ),
     define("sign|signum(number) -> computed", _sign, NumpyForm("np.sign(x)")),
     define("cbrt(number) -> float", _over_floats(math.cbrt), NumpyForm("np.cbrt(x)")),
-    define(
-        "mod(number, number) -> number",
-        lambda x, y: evaluate_binary("%", x, y),
-        _MODULO,
-        _MODULO,
-    ),
+    define("mod(number, number) -> number", lambda x, y: evaluate_binary("%", x, y), _MODULO, _MODULO),
     define(
         "pmod(number, number) -> number",
         _pmod,
         NumpyForm(
-            "(lambda r: np.where(r < 0, np.where(y < 0, r - y, r + y), r))"
-            "(np.fmod(x, np.where(y == 0, 1, y)))",
+            "(lambda r: np.where(r < 0, np.where(y < 0, r - y, r + y), r))(np.fmod(x, np.where(y == 0, 1, y)))",
             null="y == 0",
         ),
     ),
@@ -209,10 +185,7 @@ NUMBERS = (
             "(x - np.fmod(x, np.where(y == 0, 1, y))) // np.where(y == 0, 1, y)",
             null="(y == 0) | (x == -(2**63)) & (y == -1)",
         ),
-        InlineForm(
-            "(({x} - remainder({x}, {y})) // {y})",
-            known="{y} != 0 and not ({x} == LEAST and {y} == -1)",
-        ),
+        InlineForm("(({x} - remainder({x}, {y})) // {y})", known="{y} != 0 and not ({x} == LEAST and {y} == -1)"),
     ),
 )
 
@@ -221,9 +194,7 @@ _BEYOND_ONE = "np.abs(x) > 1"
 
 ANGLES = (
     *(
-        define(
-            f"{name}(number) -> float", _over_floats(getattr(math, name)), NumpyForm(form, null)
-        )
+        define(f"{name}(number) -> float", _over_floats(getattr(math, name)), NumpyForm(form, null))
         for name, form, null in (
             ("degrees", "np.degrees(x)", None),
             ("radians", "np.radians(x)", None),
@@ -235,11 +206,7 @@ ANGLES = (
             ("atan", "arrow(pc.atan, x)", None),
         )
     ),
-    define(
-        "atan2(number, number) -> float",
-        _over_floats(math.atan2),
-        NumpyForm("arrow(pc.atan2, x, y)"),
-    ),
+    define("atan2(number, number) -> float", _over_floats(math.atan2), NumpyForm("arrow(pc.atan2, x, y)")),
 )
 
 # --- functions of the 64 bits of integers; the highest one is the sign
@@ -278,19 +245,13 @@ BITS = (
             ("bitxor|xor", "^", operator.xor),
         )
     ),
-    define(
-        "bitnot(whole) -> integer", lambda x: ~_whole(x), NumpyForm("~x"), InlineForm("(~{x})")
-    ),
+    define("bitnot(whole) -> integer", lambda x: ~_whole(x), NumpyForm("~x"), InlineForm("(~{x})")),
     define(
         "shiftleft(whole, whole) -> integer",
         _shift_left,
         NumpyForm(f"x << {_SHIFT}", null=f"{_NO_SHIFT} | ((found >> {_SHIFT}) != x)"),
     ),
-    define(
-        "shiftright(whole, whole) -> integer",
-        _shift_right,
-        NumpyForm(f"x >> {_SHIFT}", null=_NO_SHIFT),
-    ),
+    define("shiftright(whole, whole) -> integer", _shift_right, NumpyForm(f"x >> {_SHIFT}", null=_NO_SHIFT)),
     define(
         "bit_count(whole) -> integer",
         lambda x: (_whole(x) & (2**64 - 1)).bit_count(),

@@ -34,12 +34,7 @@ class ArgumentType(Enum):
     MOMENT = "a time, a string, or seconds since 1970", ValueKind.STRING, *_TIMES, *_NUMBERS
     PRINTED = "a number, a string, a boolean or a time", *_SIMPLE, *_TIMES
     PLACE = "a place", ValueKind.PLACE
-    WRITTEN = (
-        "a coordinate, or a place as WKT or WKB",
-        ValueKind.STRING,
-        ValueKind.OTHER,
-        *_NUMBERS,
-    )
+    WRITTEN = ("a coordinate, or a place as WKT or WKB", ValueKind.STRING, ValueKind.OTHER, *_NUMBERS)
     ANY = (
         "a value that compares with the others",
         *(kind for kind in ValueKind if kind not in (ValueKind.OTHER, ValueKind.PLACE)),
@@ -198,9 +193,7 @@ class ScalarFunction:
     and conditions with calls over several events are evaluated on complete matches.
 
     >>> from ensue.ir.values import to_number
-    >>> half = ScalarFunction(
-    ...     "half", (ArgumentType.NUMBER,), ValueKind.FLOAT, lambda x: float(to_number(x)) / 2
-    ... )
+    >>> half = ScalarFunction("half", (ArgumentType.NUMBER,), ValueKind.FLOAT, lambda x: float(to_number(x)) / 2)
     >>> half([5]), half([None]), half.kind([ValueKind.INTEGER])
     (2.5, None, <ValueKind.FLOAT: 'float'>)
     """
@@ -231,9 +224,7 @@ class ScalarFunction:
             self.kernel is not None and self.takes[:2] == (ArgumentType.PLACE, ArgumentType.PLACE)
         ):
             raise ValueError(f"{self.name}: a form over points takes two locations")
-        if isinstance(self.vector, ArrowStringForm) and not (
-            text and isinstance(self.gives, ValueKind)
-        ):
+        if isinstance(self.vector, ArrowStringForm) and not (text and isinstance(self.gives, ValueKind)):
             raise ValueError(f"{self.name}: a form over strings takes one and returns one kind")
 
     def __call__(self, arguments: Sequence[object]) -> object:

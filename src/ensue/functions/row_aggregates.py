@@ -62,9 +62,7 @@ def _truth(kinds: Sequence[ValueKind]) -> ValueKind | None:
 
 
 def _text(kinds: Sequence[ValueKind]) -> ValueKind | None:
-    return (
-        ValueKind.STRING if all(k in (ValueKind.STRING, ValueKind.NULL) for k in kinds) else None
-    )
+    return ValueKind.STRING if all(k in (ValueKind.STRING, ValueKind.NULL) for k in kinds) else None
 
 
 def _percentile(kinds: Sequence[ValueKind]) -> ValueKind | None:
@@ -113,18 +111,8 @@ ROW_AGGREGATES = (
     RowAggregateFunction("min", 1, _ordered, _plain("min")),
     RowAggregateFunction("max", 1, _ordered, _plain("max")),
     RowAggregateFunction("any_value", 1, _same, _plain("any_value"), ("arbitrary",)),
-    RowAggregateFunction(
-        "array_agg", 1, lambda _: ValueKind.OTHER, _listed, ("collect_list", "list")
-    ),
-    RowAggregateFunction(
-        "string_agg",
-        1,
-        _text,
-        _joined,
-        ("listagg", "group_concat"),
-        optional=1,
-        constants=(1,),
-    ),
+    RowAggregateFunction("array_agg", 1, lambda _: ValueKind.OTHER, _listed, ("collect_list", "list")),
+    RowAggregateFunction("string_agg", 1, _text, _joined, ("listagg", "group_concat"), optional=1, constants=(1,)),
     RowAggregateFunction("max_by", 2, _ordered, _best_by("max"), ("arg_max", "argmax")),
     RowAggregateFunction("min_by", 2, _ordered, _best_by("min"), ("arg_min", "argmin")),
     RowAggregateFunction("stddev", 1, _number, _plain("stddev"), ("stddev_samp",)),
@@ -168,9 +156,7 @@ def compute_row_aggregate(function: str, rows: Rows) -> object:
 Values = tuple[object, ...]
 
 
-def order_and_deduplicate(
-    aggregate: RowAggregate, values: Sequence[Values], keys: Sequence[Values]
-) -> list[Values]:
+def order_and_deduplicate(aggregate: RowAggregate, values: Sequence[Values], keys: Sequence[Values]) -> list[Values]:
     """Sorts the arguments of rows by `keys`, the values of ORDER BY, and applies DISTINCT.
 
     >>> order_and_deduplicate(RowAggregate("sum", distinct=True), [(1,), (2,), (1,)], [(), (), ()])

@@ -108,8 +108,7 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
     def is_valid(p: ConvexHull | Shape | None) -> bool:
         """Whether it is a valid location in this space."""
         return p is not None and (
-            not isinstance(p, ConvexHull)
-            or all(is_valid_point(corner, space) for corner in p.corners)
+            not isinstance(p, ConvexHull) or all(is_valid_point(corner, space) for corner in p.corners)
         )
 
     def to_hull(p: ConvexHull | Shape) -> ConvexHull:
@@ -120,9 +119,7 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
         assert hull is not None
         return hull
 
-    def in_order(
-        p: ConvexHull | Shape, q: ConvexHull | Shape
-    ) -> tuple[ConvexHull | Shape, ConvexHull]:
+    def in_order(p: ConvexHull | Shape, q: ConvexHull | Shape) -> tuple[ConvexHull | Shape, ConvexHull]:
         p, q = unwrap(p), unwrap(q)
         if not isinstance(q, ConvexHull):
             p, q = q, p
@@ -134,16 +131,11 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
         if space == "earth" and known:  # shift longitudes to the revolution nearest to the first
             first = known[0][0][0]
             turns = [360.0 * floor((first - corners[0][0]) / 360.0 + 0.5) for corners in known]
-            known = [
-                tuple((x + turn, y) for x, y in corners)
-                for corners, turn in zip(known, turns, strict=True)
-            ]
+            known = [tuple((x + turn, y) for x, y in corners) for corners, turn in zip(known, turns, strict=True)]
         return build_hull(corner for corners in known for corner in corners)
 
     def centroid_distance(p: ConvexHull | Shape, q: ConvexHull | Shape) -> float:
-        return compute_point_distance(
-            compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space
-        )
+        return compute_point_distance(compute_centroid(unwrap(p), space), compute_centroid(unwrap(q), space), space)
 
     met, within = (
         f"(1 if {space}_points_meet({points}) else 0)"
@@ -152,9 +144,7 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
     far = f"{space}_point_distance({{ax}}, {{ay}}, {{bx}}, {{by}})"
     of_hulls = f"({{a}}, {{b}}, {SPACES.index(space)})"
 
-    def relation(
-        name: str, arguments: str, function: Callable[..., object], one: str, several: str
-    ) -> ScalarFunction:
+    def relation(name: str, arguments: str, function: Callable[..., object], one: str, several: str) -> ScalarFunction:
         """Defines a function of two locations: NULL if one of them is not valid in this space.
 
         `one` and `several` are its kernel forms for points and for hulls of points.
@@ -196,9 +186,7 @@ def _measuring(space: str) -> tuple[ScalarFunction, ...]:
             f"(1 if {far} < {{x}} else 0)",
             f"(1 if points_apart{of_hulls} < {{x}} else 0)",
         ),
-        define(
-            f"{prefix}hull(place...) -> place", hull, RoutineForm(f"{prefix}hull"), sees_null=True
-        ),
+        define(f"{prefix}hull(place...) -> place", hull, RoutineForm(f"{prefix}hull"), sees_null=True),
     )
 
 

@@ -26,8 +26,7 @@ def _trimming(name: str, strip: Callable[[str, str], str], arrow: str) -> Scalar
         f"{name}(text, text?) -> string",
         lambda text, characters=" ": strip(str(text), str(characters)) if characters else text,
         ArrowStringForm(
-            f"{arrow}(texts, characters=y) if y else "
-            f"({arrow}(texts, characters=' ') if y is None else texts)"
+            f"{arrow}(texts, characters=y) if y else ({arrow}(texts, characters=' ') if y is None else texts)"
         ),
     )
 
@@ -99,8 +98,7 @@ def _digest(name: str) -> ScalarFunction:
     """Defines a hash function of the UTF-8 bytes, in hexadecimal."""
     hash_function = getattr(hashlib, name)
     return define(
-        f"{name}(text) -> string",
-        lambda text: hash_function(str(text).encode(), usedforsecurity=False).hexdigest(),
+        f"{name}(text) -> string", lambda text: hash_function(str(text).encode(), usedforsecurity=False).hexdigest()
     )
 
 
@@ -123,10 +121,7 @@ def _initcap(text: object) -> str:
     return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), str(text))
 
 
-_SLICE = (
-    "pc.utf8_slice_codeunits(texts, start=max(y - 1, 0),"
-    " stop=None if z is None else max(y - 1 + max(z, 0), 0))"
-)
+_SLICE = "pc.utf8_slice_codeunits(texts, start=max(y - 1, 0), stop=None if z is None else max(y - 1 + max(z, 0), 0))"
 
 TEXTS = (
     define(
@@ -148,12 +143,8 @@ TEXTS = (
     _trimming("trim|btrim", str.strip, "pc.utf8_trim"),
     _trimming("ltrim", str.lstrip, "pc.utf8_ltrim"),
     _trimming("rtrim", str.rstrip, "pc.utf8_rtrim"),
-    define(
-        "substring|substr|mid(text, whole, whole?) -> string", _substring, ArrowStringForm(_SLICE)
-    ),
-    define(
-        "concat(text...) -> string", lambda *texts: "".join(map(str, texts)), RoutineForm("concat")
-    ),
+    define("substring|substr|mid(text, whole, whole?) -> string", _substring, ArrowStringForm(_SLICE)),
+    define("concat(text...) -> string", lambda *texts: "".join(map(str, texts)), RoutineForm("concat")),
     define(
         "starts_with|startswith(text, text) -> boolean",
         lambda text, prefix: str(text).startswith(str(prefix)),
@@ -169,10 +160,7 @@ TEXTS = (
         lambda text, inner: str(inner) in str(text),
         ArrowStringForm("pc.match_substring(texts, pattern=y)"),
     ),
-    define(
-        "position|strpos|instr(text, text) -> integer",
-        lambda text, inner: str(text).find(str(inner)) + 1,
-    ),
+    define("position|strpos|instr(text, text) -> integer", lambda text, inner: str(text).find(str(inner)) + 1),
     define("replace(text, text, text) -> string", _replace),
     define("reverse(text) -> string", lambda text: str(text)[::-1]),
     define("left(text, whole) -> string", lambda text, count: str(text)[: int(to_number(count))]),
@@ -189,8 +177,7 @@ TEXTS = (
     define("initcap(text) -> string", _initcap),
     define("ascii|ord|unicode(text) -> integer", lambda text: ord(str(text)[0]) if text else 0),
     define(
-        "chr|char(whole) -> string",
-        lambda code: chr(code) if 0 < code < 0xD800 or 0xE000 <= code <= 0x10FFFF else None,
+        "chr|char(whole) -> string", lambda code: chr(code) if 0 < code < 0xD800 or 0xE000 <= code <= 0x10FFFF else None
     ),
 )
 
@@ -303,8 +290,6 @@ REGEXPS = (
         "regexp_count(text, regexp) -> integer",
         _over_expression(lambda text, expression: sum(1 for _ in _matches(expression, text))),
     ),
-    define(
-        "regexp_extract|regexp_substr(text, regexp, whole?) -> string", _over_expression(_extract)
-    ),
+    define("regexp_extract|regexp_substr(text, regexp, whole?) -> string", _over_expression(_extract)),
     define("regexp_replace(text, regexp, text) -> string", _over_expression(_replace_regexps)),
 )

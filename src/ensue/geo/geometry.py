@@ -156,11 +156,7 @@ def parse_region(text: str, space: str = PLANE) -> Shape:
     geometry = read_wkt(text)
     if isinstance(geometry, Points):
         raise ValueError(f"a region has an area: {text}")
-    return (
-        unwrap_polygons(geometry)
-        if space == EARTH and isinstance(geometry, Polygons)
-        else geometry
-    )
+    return unwrap_polygons(geometry) if space == EARTH and isinstance(geometry, Polygons) else geometry
 
 
 def locate_event(points: tuple[Point, ...], space: str = PLANE) -> ConvexHull | None:
@@ -416,12 +412,7 @@ def evaluate_relation(
         case SpatialRelation.OVERLAP:
             return do_overlap(p, q, space)
         case SpatialRelation.SAME:
-            return (
-                compute_point_distance(
-                    compute_centroid(p, space), compute_centroid(q, space), space
-                )
-                < number
-            )
+            return compute_point_distance(compute_centroid(p, space), compute_centroid(q, space), space) < number
         case SpatialRelation.DISTANCE:
             length = compute_distance(p, q, space)
             if comparison == "=":
@@ -492,10 +483,7 @@ def _turned(q: ConvexHull, p: Solid, space: str) -> list[ConvexHull]:
         west, east = _width(p)
         there = 0.5 * (west + east)
     nearest = 360 * floor((there - q.corners[0][0]) / 360 + 0.5)
-    return [
-        ConvexHull(tuple((x + turn, y) for x, y in q.corners))
-        for turn in (nearest, nearest - 360, nearest + 360)
-    ]
+    return [ConvexHull(tuple((x + turn, y) for x, y in q.corners)) for turn in (nearest, nearest - 360, nearest + 360)]
 
 
 def _cut(q: ConvexHull, west: float) -> list[ConvexHull]:

@@ -124,9 +124,7 @@ def check_geometry(geometry: Geometry) -> Sequence[Point]:
         )
     for x, y in corners:
         if not (abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE):
-            raise QueryError(
-                f"the corner ({x:g} {y:g}) is not a number, or too far away", hint=HINT
-            )
+            raise QueryError(f"the corner ({x:g} {y:g}) is not a number, or too far away", hint=HINT)
     return corners
 
 

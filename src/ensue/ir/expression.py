@@ -152,6 +152,4 @@ class FunctionCall:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Expr = (
-    Literal | FieldRef | Aggregate | Unary | Binary | IsNull | In | Between | Like | FunctionCall
-)
+Expr = Literal | FieldRef | Aggregate | Unary | Binary | IsNull | In | Between | Like | FunctionCall

@@ -107,16 +107,10 @@ def get_layer_name(label: str) -> str:
 
 def get_pattern_types(query: Query) -> tuple[str, ...]:
     """Returns the event types of a query's pattern, each once."""
-    return tuple(
-        dict.fromkeys(
-            name for atom in iterate_atoms(query.pattern) for name in get_type_names(atom.type)
-        )
-    )
+    return tuple(dict.fromkeys(name for atom in iterate_atoms(query.pattern) for name in get_type_names(atom.type)))
 
 
-def build_hierarchy(
-    definitions: Sequence[Definition], query: Query, emit: Sequence[str] = ()
-) -> Hierarchy:
+def build_hierarchy(definitions: Sequence[Definition], query: Query, emit: Sequence[str] = ()) -> Hierarchy:
     """Sorts definitions topologically, otherwise in their given order, and drops unused ones.
 
     Raises a QueryError for circular, duplicate or unsupported definitions.

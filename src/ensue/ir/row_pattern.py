@@ -90,14 +90,7 @@ class Exclusion:
 
 
 RowTerm = (
-    RowVariable
-    | EmptyRowPattern
-    | PartitionAnchor
-    | Concatenation
-    | Alternation
-    | Repetition
-    | Permutation
-    | Exclusion
+    RowVariable | EmptyRowPattern | PartitionAnchor | Concatenation | Alternation | Repetition | Permutation | Exclusion
 )
 
 
@@ -125,9 +118,7 @@ def collect_variables(term: RowTerm) -> tuple[str, ...]:
     >>> collect_variables(Concatenation((RowVariable("A"), RowVariable("B"), RowVariable("A"))))
     ('A', 'B')
     """
-    return tuple(
-        dict.fromkeys(t.variable for t in iterate_terms(term) if isinstance(t, RowVariable))
-    )
+    return tuple(dict.fromkeys(t.variable for t in iterate_terms(term) if isinstance(t, RowVariable)))
 
 
 def is_nullable(term: RowTerm) -> bool:

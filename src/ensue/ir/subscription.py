@@ -163,15 +163,7 @@ class Disjunction:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-Expression = (
-    EventAtom
-    | VariableUse
-    | TemporalCondition
-    | Concurrent
-    | SpatialCondition
-    | Conjunction
-    | Disjunction
-)
+Expression = EventAtom | VariableUse | TemporalCondition | Concurrent | SpatialCondition | Conjunction | Disjunction
 
 
 class Select(Enum):
@@ -225,9 +217,7 @@ def _bases(interval: SubscriptionInterval) -> tuple[Expression, ...]:
     return () if isinstance(interval.base, TimePoint) else (interval.base,)
 
 
-def flatten_parts(
-    parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]
-) -> Iterator[Expression]:
+def flatten_parts(parts: Iterable[Expression], kind: type[Conjunction] | type[Disjunction]) -> Iterator[Expression]:
     """Yields the operands of `A && (B && C)`, with those of inner groups of the same kind."""
     for part in parts:
         if isinstance(part, Conjunction | Disjunction) and type(part) is kind:
@@ -269,8 +259,5 @@ def is_selective(test: EventTest, type_field: str | None) -> bool:
     """
     types = {"type", type_field}
     by_field = any(p.operator != "!=" and p.name not in types for p in test.predicates)
-    by_region = any(
-        place.where is not SpatialRelation.DISTANCE or place.comparison != ">"
-        for place in test.places
-    )
+    by_region = any(place.where is not SpatialRelation.DISTANCE or place.comparison != ">" for place in test.places)
     return by_field or by_region

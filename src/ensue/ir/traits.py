@@ -9,19 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ensue.errors import Span
-from ensue.ir.pattern import (
-    And,
-    Atom,
-    Kleene,
-    Maybe,
-    Not,
-    OperatorCall,
-    Or,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import And, Atom, Kleene, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -116,9 +104,7 @@ def replace_parts(pattern: Pattern, new: tuple[Pattern, ...]) -> Pattern:
             return replace(pattern, inputs=new)
 
 
-def build_group(
-    kind: type[Seq] | type[And] | type[Or], inside: Iterable[Pattern], span: Span | None = None
-) -> Pattern:
+def build_group(kind: type[Seq] | type[And] | type[Or], inside: Iterable[Pattern], span: Span | None = None) -> Pattern:
     """Builds a group; a direct part of the same type is spliced into it, a single part returned.
 
     >>> a, b, c = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")

@@ -40,9 +40,7 @@ from ensue.ir.traits import (
 Item = TypeVar("Item")
 
 
-def cache_on_node(
-    find: Callable[[Pattern], Iterable[Item]],
-) -> Callable[[Pattern], Iterator[Item]]:
+def cache_on_node(find: Callable[[Pattern], Iterable[Item]]) -> Callable[[Pattern], Iterator[Item]]:
     """Caches the result of a traversal on the node; it is neither compared nor pickled."""
     name = find.__name__
 
@@ -123,8 +121,7 @@ def _iterate_kleenes(pattern: Pattern) -> Iterable[tuple[str, Kleene]]:
     if is_loop(pattern):
         always = () if pattern.least == 0 else {*_iterate_once(pattern.part)}
         inside = {
-            atom.variable: Kleene(atom, int(atom.variable in always), None)
-            for atom in iterate_positive_atoms(pattern)
+            atom.variable: Kleene(atom, int(atom.variable in always), None) for atom in iterate_positive_atoms(pattern)
         }
         first = get_first_atom(pattern)
         if first is not None:
@@ -178,17 +175,14 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
         return True
 
     def is_bound(part: Pattern) -> bool:
-        return any(
-            bound is None or atom.variable in bound for atom in iterate_positive_atoms(part)
-        )
+        return any(bound is None or atom.variable in bound for atom in iterate_positive_atoms(part))
 
     if get_form(pattern) is not NodeForm.SEQUENCE:
         inner = get_parts(pattern)
         if get_form(pattern) is NodeForm.CHOICE and any(map(is_bound, inner)):
             inner = tuple(filter(is_bound, inner))
         return any(
-            (is_bound(part) or is_optional(part) or is_repetition(part))
-            and ends_greedily(part, bound)
+            (is_bound(part) or is_optional(part) or is_repetition(part)) and ends_greedily(part, bound)
             for part in inner
         )
     for part in reversed(get_parts(pattern)):
@@ -356,9 +350,7 @@ def replace_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
 
 def rewrite_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Applies `change` to every node, the inner ones first."""
-    return change(
-        replace_operands(expr, tuple(rewrite_expr(e, change) for e in get_operands(expr)))
-    )
+    return change(replace_operands(expr, tuple(rewrite_expr(e, change) for e in get_operands(expr))))
 
 
 def iterate_nodes(expr: Expr) -> Iterator[Expr]:

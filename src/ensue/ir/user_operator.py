@@ -32,9 +32,7 @@ def collect_names(function: Function) -> frozenset[str]:
     >>> sorted(collect_names(lambda a, b: a.price < b.price))
     ['price']
     """
-    return frozenset(
-        name for called in _iterate_called(function) for name in _iterate_names(called.__code__)
-    )
+    return frozenset(name for called in _iterate_called(function) for name in _iterate_names(called.__code__))
 
 
 def find_parameter_attributes(function: Function) -> tuple[tuple[str, ...], ...]:
@@ -248,9 +246,7 @@ def operator(
 ) -> UserOperator:
     """Creates an operator from its functions, or raises an OperatorError.
 
-    >>> dedup = operator(
-    ...     "dedup", q=lambda last, e, period: e.start - last.start >= period, over="repeat"
-    ... )
+    >>> dedup = operator("dedup", q=lambda last, e, period: e.start - last.start >= period, over="repeat")
     >>> dedup.parameters
     ('period',)
     """
@@ -262,9 +258,7 @@ def operator(
     kind = OperatorInputs(over)
     q, f = unwrap_function(q), unwrap_function(f)
     if q is None and kind is OperatorInputs.REPEAT:
-        raise OperatorError(
-            f"operator {name}: a repeat needs q(last, e), which decides when it fires again"
-        )
+        raise OperatorError(f"operator {name}: a repeat needs q(last, e), which decides when it fires again")
     parameters, required = _get_parameters(name, "q", q, 1 if kind is OperatorInputs.EACH else 2)
     own, own_required = _get_parameters(name, "f", f, kind.inputs)
     if q is None:
@@ -275,9 +269,7 @@ def operator(
             f"{_format_names(own)}\n  hint: f takes the same parameters as q, or none"
         )
     if not cost > 0 or not 0 < passes <= 1:
-        raise OperatorError(
-            f"operator {name}: cost must be positive, and passes above 0 and at most 1"
-        )
+        raise OperatorError(f"operator {name}: cost must be positive, and passes above 0 and at most 1")
     ordered = order == "sequence" or kind is not OperatorInputs.PAIR
     keeps = (True, True) if f is None else (False, False)
     if f is not None and ordered:
@@ -285,9 +277,7 @@ def operator(
     functions = [function for function in (q, f) if function is not None]
     attributes = _read_attributes(name, z or {}, f)
     field_names = (reads,) if isinstance(reads, str) else tuple(reads)
-    code = compute_code_fingerprint(
-        name, over, order, [(n, k.value) for n, k in attributes], *functions
-    )
+    code = compute_code_fingerprint(name, over, order, [(n, k.value) for n, k in attributes], *functions)
     return UserOperator(
         name, kind, q, f, attributes, parameters, required, bool(own), keeps,
         order == "sequence", cost, passes,
@@ -295,9 +285,7 @@ def operator(
     )  # fmt: skip
 
 
-def _find_reads(
-    over: OperatorInputs, q: Function | None, f: Function | None
-) -> tuple[frozenset[str], ...]:
+def _find_reads(over: OperatorInputs, q: Function | None, f: Function | None) -> tuple[frozenset[str], ...]:
     """Returns, by input, the attributes that the functions read directly."""
     of_q = find_parameter_attributes(q) if q is not None else ()
     of_f = find_parameter_attributes(f) if f is not None else ()
@@ -311,14 +299,10 @@ def _find_reads(
 
 def _check_name(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or name.upper() in (*GROUPS, "NOT"):
-        raise OperatorError(
-            f"{name!r} cannot be the name of an operator: patterns use it as name(A a, B b)"
-        )
+        raise OperatorError(f"{name!r} cannot be the name of an operator: patterns use it as name(A a, B b)")
 
 
-def _get_parameters(
-    name: str, which: str, function: Function | None, events: int
-) -> tuple[tuple[str, ...], int]:
+def _get_parameters(name: str, which: str, function: Function | None, events: int) -> tuple[tuple[str, ...], int]:
     """Returns the parameters after the events, and how many of them have no default."""
     if function is None:
         return (), 0
@@ -327,8 +311,7 @@ def _get_parameters(
     except (TypeError, ValueError) as error:
         raise OperatorError(f"operator {name}: {which} is not a function: {error}") from None
     plain = all(
-        p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for p in parameters
+        p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters
     )
     if len(parameters) < events or not plain:
         wanted = "one event" if events == 1 else "two events"
@@ -345,19 +328,14 @@ def _format_names(names: tuple[str, ...]) -> str:
     return f"({', '.join(names)})"
 
 
-def _read_attributes(
-    name: str, z: Mapping[str, str], f: Function | None
-) -> tuple[tuple[str, ValueKind], ...]:
+def _read_attributes(name: str, z: Mapping[str, str], f: Function | None) -> tuple[tuple[str, ValueKind], ...]:
     attributes = []
     for attribute, kind in z.items():
         if attribute in TIME_ATTRIBUTES:
-            raise OperatorError(
-                f"operator {name}: every result has '{attribute}', leave it out of z"
-            )
+            raise OperatorError(f"operator {name}: every result has '{attribute}', leave it out of z")
         if kind not in ATTRIBUTE_KINDS:
             raise OperatorError(
-                f"operator {name}: z[{attribute!r}] is {kind!r}\n"
-                f"  hint: {did_you_mean(str(kind), ATTRIBUTE_KINDS)}"
+                f"operator {name}: z[{attribute!r}] is {kind!r}\n  hint: {did_you_mean(str(kind), ATTRIBUTE_KINDS)}"
             )
         attributes.append((attribute, ATTRIBUTE_KINDS[kind]))
     if attributes and f is None:

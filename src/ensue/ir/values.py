@@ -217,8 +217,7 @@ def format_duration(length: int) -> str:
     ('90 seconds', '-1 microsecond')
     """
     size, name = next(
-        ((size, names[0]) for size, names in _UNITS if length and length % size == 0),
-        (1_000_000_000, "second"),
+        ((size, names[0]) for size, names in _UNITS if length and length % size == 0), (1_000_000_000, "second")
     )
     count = length // size
     return f"{count} {name}" if abs(count) == 1 else f"{count} {name}s"

@@ -13,9 +13,7 @@ PREVIOUS, RIP, ROW, KEY = 0, 1, 2, 3  # columns of an instance
 
 
 @kernel()
-def keep_instances(
-    whole: Table, real: Table, tops: Table, links: Table, alive: Table, to_older: bool
-) -> int:
+def keep_instances(whole: Table, real: Table, tops: Table, links: Table, alive: Table, to_older: bool) -> int:
     """Move the live instances to the front and update the links; return the new top.
 
     `alive` marks the live ones, `links` are the columns with links. A link to a dead instance
@@ -65,9 +63,7 @@ def drop_unreached(whole: Table, tops: Table, alive: Table) -> None:
 
 
 @kernel()
-def keep_nodes(
-    nodes: Table, reals: Table, head: Table, nxt: Table, runs: Table, columns: Table
-) -> int:
+def keep_nodes(nodes: Table, reals: Table, head: Table, nxt: Table, runs: Table, columns: Table) -> int:
     """Drop the Kleene events that no run holds; return their number.
 
     `columns` are the columns of a run with its newest events.
@@ -107,9 +103,7 @@ def keep_nodes(
 
 
 @kernel()
-def write_lists(
-    nodes: Table, link: int, row: int, heads: Table, counts: Table, offsets: Table, rows: Table
-) -> None:
+def write_lists(nodes: Table, link: int, row: int, heads: Table, counts: Table, offsets: Table, rows: Table) -> None:
     """Write out the events of Kleene variables, oldest first.
 
     `link` and `row` are the columns of a node with its predecessor and its row.
@@ -159,9 +153,7 @@ def pack_runs(head: Table, nxt: Table, origin: Table, following: Table) -> int:
 
 
 @kernel()
-def has_missed_events(
-    lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, bit: int
-) -> bool:
+def has_missed_events(lists: Table, nxt: Table, last: Table, newest: Table, passed: Table, bit: int) -> bool:
     """Whether a run without a bit in `passed` has missed its partition's newest event."""
     for key in range(lists.shape[0]):
         for place in range(lists.shape[1]):
@@ -174,9 +166,7 @@ def has_missed_events(
 
 
 @kernel()
-def drop_runs(
-    head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int
-) -> tuple[int, int]:
+def drop_runs(head: Table, live: Table, nxt: Table, last: Table, newest: Table, free: int) -> tuple[int, int]:
     """Drop the runs that have missed an event that they had to take.
 
     `last` is the last event of each run and `newest` that of each partition. Runs that wait for
@@ -241,9 +231,7 @@ def find_oldest_rows(
 
 
 @kernel()
-def find_run_ends(
-    head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, out: Table
-) -> int:
+def find_run_ends(head: Table, nxt: Table, runs: Table, rows: Table, lists: Table, nodes: Table, out: Table) -> int:
     """Write the number, key, first row, last row and list of each run; return their count.
 
     `rows` are the row columns of a run, `lists` those of its Kleene variables' newest events.

@@ -80,8 +80,7 @@ def _running() -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(paths), "ENSUE_CACHE": str(folder.parent)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "ENSUE_CACHE": str(folder.parent)},
             start_new_session=True,  # Ctrl-C is for the parent only
             pipesize=1 << 20,  # requests never block
         )

@@ -40,9 +40,7 @@ def _slope(px: float, py: float, ax: float, ay: float, bx: float, by: float, at:
 
 
 @kernel()
-def edge_extreme(
-    px: float, py: float, ax: float, ay: float, bx: float, by: float, sign: float
-) -> float:
+def edge_extreme(px: float, py: float, ax: float, ay: float, bx: float, by: float, sign: float) -> float:
     """The least (sign 1) or greatest (sign -1) distance from p to an edge."""
     first = haversine(px, py, ax, ay)
     last = haversine(px, py, bx, by)
@@ -82,9 +80,7 @@ def edge_extreme(
 
 
 @kernel()
-def edge_distance(
-    ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
-) -> float:
+def edge_distance(ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float) -> float:
     """The least distance of two edges that do not cross; both nearest points may be interior."""
     pieces = math.ceil(max(abs(bx - ax), abs(by - ay)) / PIECE)
     if pieces == 0:
@@ -107,22 +103,16 @@ def edge_distance(
         if at_first < at_second:
             high, second, at_second = second, first, at_first
             first = high - GOLDEN * (high - low)
-            at_first = edge_extreme(
-                ax + first * (bx - ax), ay + first * (by - ay), cx, cy, dx, dy, 1.0
-            )
+            at_first = edge_extreme(ax + first * (bx - ax), ay + first * (by - ay), cx, cy, dx, dy, 1.0)
         else:
             low, first, at_first = first, second, at_second
             second = low + GOLDEN * (high - low)
-            at_second = edge_extreme(
-                ax + second * (bx - ax), ay + second * (by - ay), cx, cy, dx, dy, 1.0
-            )
+            at_second = edge_extreme(ax + second * (bx - ax), ay + second * (by - ay), cx, cy, dx, dy, 1.0)
     return min(best, at_first, at_second)
 
 
 @kernel()
-def box_distance(
-    ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float
-) -> float:
+def box_distance(ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float) -> float:
     """A cheap lower bound of the distance of the edges ab and cd."""
     low, high = min(ay, by), max(ay, by)
     below, above = min(cy, dy), max(cy, dy)

@@ -79,19 +79,14 @@ def _sort_points(x: Floats, y: Floats, n: int) -> None:
 
 
 @kernel()
-def _extend_chain(
-    x: Floats, y: Floats, chain: Any, base: int, start: int, stop: int, step: int
-) -> int:
+def _extend_chain(x: Floats, y: Floats, chain: Any, base: int, start: int, stop: int, step: int) -> int:
     """Andrew's monotone chain: keep only left turns after `base`; return the length."""
     m = base
     for k in range(start, stop, step):
         if m > base and x[chain[m - 1]] == x[k] and y[chain[m - 1]] == y[k]:
             continue
         while m - base >= 2 and (
-            orientation(
-                x[chain[m - 2]], y[chain[m - 2]], x[chain[m - 1]], y[chain[m - 1]], x[k], y[k]
-            )
-            <= 0
+            orientation(x[chain[m - 2]], y[chain[m - 2]], x[chain[m - 1]], y[chain[m - 1]], x[k], y[k]) <= 0
         ):
             m -= 1
         chain[m] = k
@@ -150,9 +145,7 @@ def point_distance(x0: float, y0: float, x1: float, y1: float, space: int) -> fl
 
 
 @kernel()
-def segment_distance(
-    px: float, py: float, ax: float, ay: float, bx: float, by: float, space: int
-) -> float:
+def segment_distance(px: float, py: float, ax: float, ay: float, bx: float, by: float, space: int) -> float:
     """The distance of a point and a segment."""
     if space == EARTH:
         return edge_extreme(px, py, ax, ay, bx, by, 1.0)
@@ -175,9 +168,7 @@ def find_nearest_turn(here: float, there: float, space: int) -> float:
 
 
 @kernel()
-def _separated(
-    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool
-) -> bool:
+def _separated(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float, swap: bool) -> bool:
     """Whether the line of an edge of a separates all of b from a.
 
     `turn` shifts b, or, with `swap`, a.
@@ -192,9 +183,7 @@ def _separated(
             continue
         apart = True
         for k in range(1, bn):
-            if first != orientation(
-                ax[i] + a_turn, ay[i], ax[j] + a_turn, ay[j], bx[k] + b_turn, by[k]
-            ):
+            if first != orientation(ax[i] + a_turn, ay[i], ax[j] + a_turn, ay[j], bx[k] + b_turn, by[k]):
                 apart = False
                 break
         if apart:
@@ -203,9 +192,7 @@ def _separated(
 
 
 @kernel()
-def _boxes_meet(
-    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float
-) -> bool:
+def _boxes_meet(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, turn: float) -> bool:
     left, below, right, above = math.inf, math.inf, -math.inf, -math.inf
     for k in range(an):
         left, right = min(left, ax[k]), max(right, ax[k])
@@ -218,9 +205,7 @@ def _boxes_meet(
 
 
 @kernel()
-def convex_overlap(
-    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
-) -> bool:
+def convex_overlap(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int) -> bool:
     """Whether two places share a point."""
     if an == 0 or bn == 0:
         return False
@@ -240,9 +225,7 @@ def convex_overlap(
 
 
 @kernel()
-def convex_inside(
-    qx: Floats, qy: Floats, qn: int, px: Floats, py: Floats, pn: int, space: int
-) -> bool:
+def convex_inside(qx: Floats, qy: Floats, qn: int, px: Floats, py: Floats, pn: int, space: int) -> bool:
     """Whether every point of q is in p or on its border."""
     if qn == 0 or pn == 0:
         return False
@@ -252,9 +235,7 @@ def convex_inside(
         within = True
         for k in range(qn):
             x, y = qx[k : k + 1], qy[k : k + 1]
-            if not _boxes_meet(px, py, pn, x, y, 1, at) or _separated(
-                px, py, pn, x, y, 1, at, False
-            ):
+            if not _boxes_meet(px, py, pn, x, y, 1, at) or _separated(px, py, pn, x, y, 1, at, False):
                 within = False
                 break
         if within:
@@ -266,9 +247,7 @@ def convex_inside(
 
 
 @kernel()
-def convex_distance(
-    ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int
-) -> float:
+def convex_distance(ax: Floats, ay: Floats, an: int, bx: Floats, by: Floats, bn: int, space: int) -> float:
     """The least distance of two places; 0.0 if they share a point, inf if one is empty."""
     if an == 0 or bn == 0:
         return math.inf
@@ -287,16 +266,7 @@ def convex_distance(
 
 @kernel()
 def nearer_edge(
-    best: float,
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    cx: float,
-    cy: float,
-    dx: float,
-    dy: float,
-    space: int,
+    best: float, ax: float, ay: float, bx: float, by: float, cx: float, cy: float, dx: float, dy: float, space: int
 ) -> float:
     """The minimum of `best` and the distance of two edges, or points, that share no point."""
     if space == EARTH:

@@ -48,22 +48,13 @@ def column_distances(
     for row in range(n):
         a, a_end = a_first[row * a_step], a_first[row * a_step + 1]
         b, b_end = b_first[row * b_step], b_first[row * b_step + 1]
-        out[row] = convex_distance(
-            ax[a:a_end], ay[a:a_end], a_end - a, bx[b:b_end], by[b:b_end], b_end - b, space
-        )
+        out[row] = convex_distance(ax[a:a_end], ay[a:a_end], a_end - a, bx[b:b_end], by[b:b_end], b_end - b, space)
     return out
 
 
 @kernel()
 def column_tests(
-    where: int,
-    ax: Floats,
-    ay: Floats,
-    a_first: Ints,
-    bx: Floats,
-    by: Floats,
-    b_first: Ints,
-    space: int,
+    where: int, ax: Floats, ay: Floats, a_first: Ints, bx: Floats, by: Floats, b_first: Ints, space: int
 ) -> Bools:
     """Whether the place b of each row lies inside a, or overlaps it."""
     n, a_step, b_step = _broadcast(a_first, b_first)
@@ -91,9 +82,7 @@ def region_distances(table: RegionTable, x: Floats, y: Floats, first: Ints, spac
 
 
 @kernel()
-def region_tests(
-    table: RegionTable, where: int, x: Floats, y: Floats, first: Ints, space: int
-) -> Bools:
+def region_tests(table: RegionTable, where: int, x: Floats, y: Floats, first: Ints, space: int) -> Bools:
     """Whether each place lies inside the first region, or overlaps it."""
     out = np.empty(len(first) - 1, np.bool_)
     for row in range(len(out)):

@@ -112,12 +112,7 @@ def add_column(
 
 @kernel()
 def add_words(
-    words: Ints,
-    valid: Bools,
-    salt_high: np.uint64,
-    salt_low: np.uint64,
-    total_high: Words,
-    total_low: Words,
+    words: Ints, valid: Bools, salt_high: np.uint64, salt_low: np.uint64, total_high: Words, total_low: Words
 ) -> None:
     """Hash a column of 64-bit words and add it like `add_column`."""
     every = len(valid) == 0
@@ -129,9 +124,7 @@ def add_words(
 
 
 @kernel()
-def fold_rows(
-    rows: Ints, row_high: Words, row_low: Words, salt: np.uint64, high: Words, low: Words
-) -> None:
+def fold_rows(rows: Ints, row_high: Words, row_low: Words, salt: np.uint64, high: Words, low: Words) -> None:
     """Fold one event of each match, or none (-1), into the matches' hashes."""
     for k in range(len(rows)):
         a, b = _ZERO, salt
@@ -143,13 +136,7 @@ def fold_rows(
 
 @kernel()
 def fold_lists(
-    offsets: Ints,
-    rows: Ints,
-    row_high: Words,
-    row_low: Words,
-    salt: np.uint64,
-    high: Words,
-    low: Words,
+    offsets: Ints, rows: Ints, row_high: Words, row_low: Words, salt: np.uint64, high: Words, low: Words
 ) -> None:
     """Fold a list of events of each match into the matches' hashes."""
     for k in range(len(offsets) - 1):
@@ -203,13 +190,7 @@ def format_hex(high: Words, low: Words, digits: Bytes) -> Bytes:
 
 @kernel()
 def encode_integers(
-    keys: Ints,
-    valid: Bools,
-    slot_keys: Ints,
-    slot_codes: Codes,
-    state: Ints,
-    out: Codes,
-    start: int,
+    keys: Ints, valid: Bools, slot_keys: Ints, slot_codes: Codes, state: Ints, out: Codes, start: int
 ) -> int:
     """Encode integers from row `start`; return the row that needs a larger table.
 
@@ -351,11 +332,7 @@ def compact_texts(offsets: Ints, data: Bytes, codes: Codes, moved: Codes) -> int
 
 @kernel()
 def find_names(
-    offsets: npt.NDArray[Any],
-    data: Bytes,
-    name_offsets: npt.NDArray[Any],
-    name_data: Bytes,
-    codes: Codes,
+    offsets: npt.NDArray[Any], data: Bytes, name_offsets: npt.NDArray[Any], name_data: Bytes, codes: Codes
 ) -> None:
     """For each string the number of the equal name, or -1."""
     names = name_offsets.shape[0] - 1

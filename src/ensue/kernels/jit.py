@@ -366,6 +366,4 @@ def using_numba() -> Iterator[None]:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release
-    )
+    os.register_at_fork(before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release)

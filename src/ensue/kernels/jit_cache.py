@@ -83,9 +83,7 @@ class MachineCodeCache(NullCache):  # type: ignore[misc]
             return CompileResult._rebuild(target_context, *payload) if saved == sig else None
         except Exception as error:  # noqa: BLE001  pickle and LLVM raise anything
             path = Path(self.cache_path or "", name)
-            private_files.warn_of_rebuild(
-                path, f"cannot be loaded ({type(error).__name__}: {error})"
-            )
+            private_files.warn_of_rebuild(path, f"cannot be loaded ({type(error).__name__}: {error})")
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -107,12 +105,7 @@ class MachineCodeCache(NullCache):  # type: ignore[misc]
 
 
 def compile_cached(
-    function: Callable[..., Any],
-    source: str,
-    signature: object = None,
-    *,
-    place: Path | None = None,
-    **options: Any,
+    function: Callable[..., Any], source: str, signature: object = None, *, place: Path | None = None, **options: Any
 ) -> Callable[..., Any]:
     """Compile a function for a signature (or lazily, for None), using the cache.
 

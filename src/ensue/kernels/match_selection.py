@@ -71,9 +71,7 @@ def order_by_ends(last: Table, first: Table) -> Table:
 
 
 @kernel()
-def skip_matches(
-    order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table
-) -> None:
+def skip_matches(order: Table, keys: Table, first: Table, target: Table, earliest: Table, kept: Table) -> None:
     """Select the matches that begin where the earlier selected ones allow.
 
     The target is the row to which a match skips; -1: it skips nothing.
@@ -117,9 +115,7 @@ def order_by_members(groups: Table, offsets: Table, steps: Table) -> Table:
                 middle, high = min(low + width, end), min(low + 2 * width, end)
                 i, j = low, middle
                 for place in range(low, high):
-                    if j >= high or (
-                        i < middle and not is_before(order[j], order[i], offsets, steps)
-                    ):
+                    if j >= high or (i < middle and not is_before(order[j], order[i], offsets, steps)):
                         merged[place] = order[i]
                         i += 1
                     else:
@@ -151,19 +147,14 @@ def skip_ordered_matches(
     run, count = 0, run_keys.shape[0]
     for k in order:
         key = keys[k]
-        while run < count and (
-            run_keys[run] < key or (run_keys[run] == key and run_first[run] < earliest[key])
-        ):
+        while run < count and (run_keys[run] < key or (run_keys[run] == key and run_first[run] < earliest[key])):
             run += 1
         if first[k] < earliest[key]:
             fate[k] = 0
         elif (
             run < count
             and run_keys[run] == key
-            and (
-                run_turn[run] < turn[k]
-                or (run_turn[run] == turn[k] and run_later[run] <= later[k])
-            )
+            and (run_turn[run] < turn[k] or (run_turn[run] == turn[k] and run_later[run] <= later[k]))
         ):
             fate[k] = 2
         else:
@@ -174,15 +165,7 @@ def skip_ordered_matches(
 
 @kernel()
 def mark_violations(
-    first: Any,
-    last: Any,
-    starts: Any,
-    ends: Any,
-    rows: Any,
-    after: Any,
-    until: Any,
-    members: Any,
-    violated: Any,
+    first: Any, last: Any, starts: Any, ends: Any, rows: Any, after: Any, until: Any, members: Any, violated: Any
 ) -> None:
     """Mark the matches k with an event completely in (after[k], until[k]].
 

@@ -72,9 +72,7 @@ def grow_array(table: Times, size: int) -> Times:
 
 
 @kernel()
-def add_timer(
-    heap: Ints, heap_times: Times, count: int, instance: int, height: int, due: Any
-) -> None:
+def add_timer(heap: Ints, heap_times: Times, count: int, instance: int, height: int, due: Any) -> None:
     """Add a timer to a heap with spare capacity, ordered by time, then by height."""
     i = count
     while i > 0:
@@ -117,9 +115,7 @@ def pop_timer(heap: Ints, heap_times: Times, count: int) -> None:
 
 
 @kernel()
-def _all_take(
-    nodes: NetworkNodes, node: int, first: int, since: int, barred: int, key_group: int, used: Ints
-) -> bool:
+def _all_take(nodes: NetworkNodes, node: int, first: int, since: int, barred: int, key_group: int, used: Ints) -> bool:
     """Whether every subscriber of a node accepts a value."""
     u = nodes.users[node]
     while u >= 0:
@@ -183,9 +179,7 @@ def run_network(
         if top == 0:
             # ------------------------------------------------------------ end of an instant
             if n > begin:
-                n, tied, keys = select_rows_to_deliver(
-                    nodes.select, used, tied, keys, instances, times, rows, begin, n
-                )
+                n, tied, keys = select_rows_to_deliver(nodes.select, used, tied, keys, instances, times, rows, begin, n)
                 begin = n
             if made > most_held:
                 status = TOO_MANY_HELD
@@ -428,9 +422,7 @@ def run_network(
                             earlier = later = nodes.test_time[t, 1]
                             mask = nodes.test[t, SLOTS_A]
                             if mask != 0:
-                                earlier = times[
-                                    left if mask == 1 else right, nodes.test[t, CODE_A]
-                                ]
+                                earlier = times[left if mask == 1 else right, nodes.test[t, CODE_A]]
                             mask = nodes.test[t, SLOTS_B]
                             if mask != 0:
                                 later = times[left if mask == 1 else right, nodes.test[t, CODE_B]]
@@ -487,8 +479,6 @@ def run_network(
     clock[0] = now
     total[0], total[1] = n, status
     return (
-        NetworkValues(
-            instances, times, cells, heads, heap, heap_times, used, tied, counted, clock
-        ),
+        NetworkValues(instances, times, cells, heads, heap, heap_times, used, tied, counted, clock),
         NetworkOutput(rows, total),
     )

@@ -41,9 +41,7 @@ def _mark(instances: Ints, instance: int, marks: Bytes, stack: Ints) -> Ints:
 
 
 @kernel()
-def mark_needed(
-    nodes: NetworkNodes, held: NetworkValues, marks: Bytes, alive: Bytes
-) -> tuple[int, int]:
+def mark_needed(nodes: NetworkNodes, held: NetworkValues, marks: Bytes, alive: Bytes) -> tuple[int, int]:
     """Mark the waiting values, and unlink expired ones; return the numbers of instances and cells.
 
     `alive` marks the nodes in use.
@@ -81,9 +79,7 @@ def mark_needed(
 
 
 @kernel()
-def copy_marked(
-    held: NetworkValues, marks: Bytes, events: Ints, instances: Ints, times: Any, cells: Any
-) -> int:
+def copy_marked(held: NetworkValues, marks: Bytes, events: Ints, instances: Ints, times: Any, cells: Any) -> int:
     """Copy the marked values to the front of new tables; return the number of timers.
 
     `events` is the new position of each event. Timers of dropped values are dropped.

@@ -3,18 +3,7 @@
 import numpy as np
 
 from ensue.kernels.jit import kernel
-from ensue.kernels.network_tables import (
-    ALL,
-    EVENT,
-    FIRST,
-    LAST,
-    LEFT,
-    ONCE,
-    RIGHT,
-    Bytes,
-    Ints,
-    Times,
-)
+from ensue.kernels.network_tables import ALL, EVENT, FIRST, LAST, LEFT, ONCE, RIGHT, Bytes, Ints, Times
 from ensue.kernels.network_tests import MOST_DEPTH
 
 
@@ -106,9 +95,7 @@ def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tupl
 
 
 @kernel()
-def _follows(
-    instances: Ints, times: Times, batch: Ints, a: int, b: int, age: bool, mine: Ints, other: Ints
-) -> bool:
+def _follows(instances: Ints, times: Times, batch: Ints, a: int, b: int, age: bool, mine: Ints, other: Ints) -> bool:
     """Whether a row follows another: by age, or by subscription, then by last event."""
     if age:
         return compare_age(instances, times, batch[a, 1], batch[b, 1], mine, other) > 0
@@ -140,9 +127,7 @@ def _sort(instances: Ints, times: Times, batch: Ints, age: bool, mine: Ints, oth
         down = at
         while 2 * down + 1 < end:
             below = 2 * down + 1
-            if below + 1 < end and _follows(
-                instances, times, batch, below + 1, below, age, mine, other
-            ):
+            if below + 1 < end and _follows(instances, times, batch, below + 1, below, age, mine, other):
                 below += 1
             if not _follows(instances, times, batch, below, down, age, mine, other):
                 break
@@ -152,15 +137,7 @@ def _sort(instances: Ints, times: Times, batch: Ints, age: bool, mine: Ints, oth
 
 @kernel()
 def select_rows_to_deliver(
-    select: Bytes,
-    used: Ints,
-    tied: Ints,
-    keys: int,
-    instances: Ints,
-    times: Times,
-    rows: Ints,
-    begin: int,
-    end: int,
+    select: Bytes, used: Ints, tied: Ints, keys: int, instances: Ints, times: Times, rows: Ints, begin: int, end: int
 ) -> tuple[int, Ints, int]:
     """Select the rows to deliver among those of one instant, from `begin` on.
 

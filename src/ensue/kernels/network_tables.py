@@ -43,9 +43,7 @@ class NetworkNodes(NamedTuple):
     absence: Ints  # (node, [base, since, until, until_end])
     absence_times: Times  # (node, [length, at])
     height: Small  # of a node: greater than that of its inputs
-    key_groups: npt.NDArray[
-        np.uint64
-    ]  # of a node: the key groups, modulo 64, of its subscriptions
+    key_groups: npt.NDArray[np.uint64]  # of a node: the key groups, modulo 64, of its subscriptions
     edge: Small  # (edge, [next, node, side, first test, tests])
     user: Small  # (place, [next, subscription, slot and field of its key or -1])
     select: Bytes  # of a subscription

@@ -127,9 +127,7 @@ def compute_place(
 
 
 @kernel()
-def compare_fields(
-    operator: int, events: NetworkEvents, e: int, field: int, other: int, other_field: int
-) -> bool:
+def compare_fields(operator: int, events: NetworkEvents, e: int, field: int, other: int, other_field: int) -> bool:
     """Compare fields of two events; NULL fails every test, NaN all but `!=`."""
     a, b = events.known[e, field], events.known[other, other_field]
     if a == 0 or b == 0:
@@ -184,13 +182,9 @@ def _lies(
         return False
     where, comparison = test[CODE_A], test[CODE_B]
     if test[KIND] == REGION:
-        return bool(
-            region_test(regions, a, where, comparison, number, tolerance, qx, qy, q, space)
-        )
+        return bool(region_test(regions, a, where, comparison, number, tolerance, qx, qy, q, space))
     px, py, p = compute_place(a, slots, instances, events, space)
-    return bool(
-        passes_place_test(where, comparison, number, tolerance, px, py, p, qx, qy, q, space)
-    )
+    return bool(passes_place_test(where, comparison, number, tolerance, px, py, p, qx, qy, q, space))
 
 
 @kernel()
@@ -251,9 +245,7 @@ def have_common_event(slots: Ints, middle: int, count: int, instances: Ints) -> 
 
 
 @kernel()
-def has_common_base_event(
-    base: int, slots: Ints, middle: int, count: int, instances: Ints
-) -> bool:
+def has_common_base_event(base: int, slots: Ints, middle: int, count: int, instances: Ints) -> bool:
     """The same for the slots before `middle` that are in the base."""
     for i in range(middle):
         if (base >> i) & 1:

@@ -75,9 +75,7 @@ def add_product(terms: Floats, at: int, a: float, b: float) -> int:
 
 
 @kernel()
-def add_determinant(
-    terms: Floats, at: int, ax: float, ay: float, bx: float, by: float, cx: float, cy: float
-) -> int:
+def add_determinant(terms: Floats, at: int, ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     """Write the determinant of (a, b, c) as twelve terms."""
     at = add_product(terms, at, ax, by)
     at = add_product(terms, at, -ax, cy)
@@ -122,16 +120,7 @@ def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy
 
 @kernel()
 def side_of_mean(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    px: float,
-    py: float,
-    qx: float,
-    qy: float,
-    rx: float,
-    ry: float,
+    ax: float, ay: float, bx: float, by: float, px: float, py: float, qx: float, qy: float, rx: float, ry: float
 ) -> int:
     """The exact orientation of (a, b, the mean of p, q and r)."""
     p = orientation(ax, ay, bx, by, px, py)

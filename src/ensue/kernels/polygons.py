@@ -57,15 +57,7 @@ def locate(corners: Floats, at: int, rings: int, x: float, y: float) -> int:
 
 @kernel()
 def locate_mean(
-    corners: Floats,
-    at: int,
-    rings: int,
-    px: float,
-    py: float,
-    qx: float,
-    qy: float,
-    sx: float,
-    sy: float,
+    corners: Floats, at: int, rings: int, px: float, py: float, qx: float, qy: float, sx: float, sy: float
 ) -> int:
     """Locate the mean of three points, without rounding."""
     inside = False
@@ -92,15 +84,7 @@ def locate_mean(
 
 @kernel()
 def _edge_meets(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    xs: Floats,
-    ys: Floats,
-    n: int,
-    turn: float,
-    interior: bool,
+    ax: float, ay: float, bx: float, by: float, xs: Floats, ys: Floats, n: int, turn: float, interior: bool
 ) -> bool:
     """Whether an edge shares a point with a place; with `interior`, with the inside of a polygon.
 
@@ -137,14 +121,7 @@ def polygon_contains_point(rows: Floats, corners: Floats, r: int, x: float, y: f
 
 @kernel()
 def _far_edge(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    left: float,
-    below: float,
-    right: float,
-    above: float,
+    ax: float, ay: float, bx: float, by: float, left: float, below: float, right: float, above: float
 ) -> bool:
     """Whether an edge's box is disjoint from another box."""
     return (
@@ -166,9 +143,7 @@ def compute_box(xs: Floats, ys: Floats, n: int, turn: float) -> tuple[float, flo
 
 
 @kernel()
-def polygon_inside(
-    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
-) -> bool:
+def polygon_inside(rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float) -> bool:
     """Whether a segment or convex polygon lies in a polygon with holes."""
     left, below, right, above = compute_box(xs, ys, n, turn)
     if left < rows[r, LEFT] or below < rows[r, BELOW]:
@@ -192,18 +167,11 @@ def polygon_inside(
                 return False
         at = end + 1
     # no border crosses it, so it is completely inside or outside
-    return (
-        locate_mean(
-            corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]
-        )
-        > 0
-    )
+    return locate_mean(corners, first, rings, xs[0] + turn, ys[0], xs[1] + turn, ys[1], xs[2] + turn, ys[2]) > 0
 
 
 @kernel()
-def _segment_inside(
-    corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float
-) -> bool:
+def _segment_inside(corners: Floats, first: int, rings: int, px: float, py: float, qx: float, qy: float) -> bool:
     """Whether a segment lies in a polygon: check each part between the corners that it touches."""
     if locate(corners, first, rings, qx, qy) < 0:
         return False
@@ -224,8 +192,7 @@ def _segment_inside(
                         next_x, next_y = ax, ay
                 elif (
                     a * orientation(px, py, qx, qy, bx, by) < 0
-                    and orientation(ax, ay, bx, by, px, py) * orientation(ax, ay, bx, by, qx, qy)
-                    < 0
+                    and orientation(ax, ay, bx, by, px, py) * orientation(ax, ay, bx, by, qx, qy) < 0
                 ):
                     return False
             at = end + 1
@@ -244,9 +211,7 @@ def _between(x: float, y: float, ax: float, ay: float, bx: float, by: float) -> 
 
 
 @kernel()
-def polygon_overlap(
-    rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float
-) -> bool:
+def polygon_overlap(rows: Floats, corners: Floats, r: int, xs: Floats, ys: Floats, n: int, turn: float) -> bool:
     """Whether a segment or convex polygon and a polygon share a point."""
     left, below, right, above = compute_box(xs, ys, n, turn)
     if right < rows[r, LEFT] or above < rows[r, BELOW]:

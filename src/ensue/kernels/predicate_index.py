@@ -61,13 +61,7 @@ class IndexedEvents(NamedTuple):
 
 @kernel(lambda args: args[3].values.size)
 def find_candidates(
-    table: HashTable,
-    atoms: Atoms,
-    space: int,
-    events: IndexedEvents,
-    start: int,
-    most: int,
-    counters: Ints,
+    table: HashTable, atoms: Atoms, space: int, events: IndexedEvents, start: int, most: int, counters: Ints
 ) -> tuple[Ints, int]:
     """The candidate pairs of row and slot (row << 32 | slot), a superset of the matches; next row.
 
@@ -132,9 +126,7 @@ def find_candidates(
                             live += np.int64(maybe)
                             counters[PROBES] += 1
                             if live == _ROOM:
-                                pairs, n = _look_up(
-                                    table, space, events, keys, who, live, pairs, n, counters
-                                )
+                                pairs, n = _look_up(table, space, events, keys, who, live, pairs, n, counters)
                                 live = 0
                 if group == 0:
                     break
@@ -213,9 +205,7 @@ def _look_up(
                     x0, x1 = boxes[e, 0], boxes[e, 2]
                     low, high = reals[place + 2], reals[place + 4]
                     inside = boxes[e, 1] <= reals[place + 5] and boxes[e, 3] >= reals[place + 3]
-                    inside = inside and (
-                        (x0 <= high and x1 >= low) or x0 + turn <= high or x1 - turn >= low
-                    )
+                    inside = inside and ((x0 <= high and x1 >= low) or x0 + turn <= high or x1 - turn >= low)
                 elif what != NOTHING:
                     a, b = numbers[e, what & 0xFFFF], numbers[e, what >> 16]
                     inside = reals[place + 2] <= a and a <= reals[place + 4]
@@ -243,9 +233,7 @@ def _all_under_cells(atoms: Atoms, e: int, pairs: Ints, n: int) -> tuple[Ints, i
 
 
 @kernel()
-def filter_candidates(
-    atoms: Atoms, regions: RegionTable, space: int, events: IndexedEvents, pairs: Ints
-) -> Ints:
+def filter_candidates(atoms: Atoms, regions: RegionTable, space: int, events: IndexedEvents, pairs: Ints) -> Ints:
     """The pairs whose event passes all tests: row << 32 | slot << 1 | has late tests.
 
     It is separate from `find_candidates`, because the geometry takes long to compile.

@@ -243,14 +243,7 @@ def _share_of_box(atoms: Atoms, x0: float, y0: float, x1: float, y1: float) -> f
 
 @kernel()
 def choose_path(
-    atoms: Atoms,
-    regions: RegionTable,
-    space: int,
-    tests: Ints,
-    begin: int,
-    end: int,
-    type_field: int,
-    box: Floats,
+    atoms: Atoms, regions: RegionTable, space: int, tests: Ints, begin: int, end: int, type_field: int, box: Floats
 ) -> tuple[Any, Any, Any]:
     """Choose how to index an atom (EQUAL, GRID, SPAN or ALL), by which test, and its kind of box.
 
@@ -308,14 +301,7 @@ def choose_path(
 
 @kernel()
 def _ranges(
-    atoms: Atoms,
-    tests: Ints,
-    begin: int,
-    end: int,
-    type_field: int,
-    chosen: int,
-    test: int,
-    box: Floats,
+    atoms: Atoms, tests: Ints, begin: int, end: int, type_field: int, chosen: int, test: int, box: Floats
 ) -> Any:
     """Write one or two ranges that the key does not test into the box; return their fields."""
     what, count = np.int64(NOTHING), 0

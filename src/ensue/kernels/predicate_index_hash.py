@@ -126,16 +126,7 @@ def _new_chunk(words: Cells, state: Ints, large: bool) -> int:
 
 
 @kernel()
-def insert(
-    table: HashTable,
-    key: np.uint64,
-    slot: int,
-    what: int,
-    x0: float,
-    y0: float,
-    x1: float,
-    y1: float,
-) -> None:
+def insert(table: HashTable, key: np.uint64, slot: int, what: int, x0: float, y0: float, x1: float, y1: float) -> None:
     """Add an entry; the caller has reserved a key and LARGE units."""
     state, words, reals = table.state, table.words, table.reals
     keys, heads = table.keys, table.heads

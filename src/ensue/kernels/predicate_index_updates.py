@@ -100,9 +100,7 @@ def add_atoms(
         if group < 0:
             continue
         tested_field = type_field if group > 0 else -1
-        chosen, test, what = choose_path(
-            atoms, regions, space, tests, begin, end, tested_field, box
-        )
+        chosen, test, what = choose_path(atoms, regions, space, tests, begin, end, tested_field, box)
         _hang(atoms, slot, group, tests, chosen, test, box, space == 1)
         for w in range(4):
             small[w] = 0
@@ -151,16 +149,7 @@ def _level_of(width: float, far: float) -> int:
 
 
 @kernel()
-def _hang(
-    atoms: Atoms,
-    slot: int,
-    group: int,
-    tests: Ints,
-    chosen: int,
-    test: int,
-    box: Floats,
-    earth: bool,
-) -> None:
+def _hang(atoms: Atoms, slot: int, group: int, tests: Ints, chosen: int, test: int, box: Floats, earth: bool) -> None:
     """Store in `access` how an atom is indexed."""
     access = atoms.access[slot]
     field = np.int64(0)
@@ -204,9 +193,7 @@ def _hang(
 
 
 @kernel()
-def _change_entries(
-    table: HashTable, atoms: Atoms, slot: int, adding: bool, what: int, box: Box
-) -> None:
+def _change_entries(table: HashTable, atoms: Atoms, slot: int, adding: bool, what: int, box: Box) -> None:
     """Insert the entries of an atom into the table, or remove them."""
     access = atoms.access[slot]
     path = access[0] >> 36

@@ -144,9 +144,7 @@ def region_overlap(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, s
 
 
 @kernel()
-def region_distance(
-    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
-) -> float:
+def region_distance(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
     """The least distance of a place and a region; 0.0 if they touch, inf for an empty place."""
     if n == 0:
         return math.inf
@@ -156,9 +154,7 @@ def region_distance(
 
 
 @kernel()
-def _place_to_region(
-    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int
-) -> float:
+def _place_to_region(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, limit: float, space: int) -> float:
     """The least distance, or `limit` if it is greater."""
     rows, corners = table.rows, table.corners
     if rows[r, KIND] == CIRCLE:
@@ -180,9 +176,7 @@ def _place_to_region(
 
 
 @kernel()
-def _point_to_region(
-    rows: Floats, corners: Floats, r: int, x: float, y: float, limit: float, space: int
-) -> float:
+def _point_to_region(rows: Floats, corners: Floats, r: int, x: float, y: float, limit: float, space: int) -> float:
     if rows[r, KIND] == CIRCLE:
         distance = point_distance(rows[r, X], rows[r, Y], x, y, space)
         return max(0.0, distance - rows[r, CIRCLE_RADIUS])
@@ -194,17 +188,13 @@ def _point_to_region(
         end = at + int(corners[at, 0])
         for k in range(at + 1, end):
             ax, ay = corners[k, 0], corners[k, 1]
-            best = nearer_edge(
-                best, x, y, x, y, ax, ay, corners[k + 1, 0], corners[k + 1, 1], space
-            )
+            best = nearer_edge(best, x, y, x, y, ax, ay, corners[k + 1, 0], corners[k + 1, 1], space)
         at = end + 1
     return best
 
 
 @kernel()
-def region_centre_distance(
-    table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int
-) -> float:
+def region_centre_distance(table: RegionTable, r: int, xs: Floats, ys: Floats, n: int, space: int) -> float:
     """The distance of the centres of a place and a region; inf for an empty place."""
     if n == 0:
         return math.inf
@@ -286,13 +276,7 @@ def _box_gap(rows: Floats, r: int, left: float, below: float, right: float, abov
 
 @kernel()
 def region_box(
-    table: RegionTable,
-    r: int,
-    where: int,
-    comparison: int,
-    number: float,
-    tolerance: float,
-    space: int,
+    table: RegionTable, r: int, where: int, comparison: int, number: float, tolerance: float, space: int
 ) -> Box:
     """A box (least x and y, greatest x and y) that meets the box of every place that passes.
 
@@ -312,9 +296,7 @@ def region_box(
 
 
 @kernel()
-def expand_box(
-    left: float, below: float, right: float, above: float, length: float, space: int
-) -> Box:
+def expand_box(left: float, below: float, right: float, above: float, length: float, space: int) -> Box:
     """A box with all points no farther than `length` from another box."""
     length = max(length, 0.0)
     if space == PLANE:

@@ -99,9 +99,7 @@ def propagate_backwards(
 
 
 @kernel()
-def find_nth_rows(
-    labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int
-) -> Ints:
+def find_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int) -> Ints:
     """The nth row of some variables in each match, from its first or last row; -1 if missing."""
     out = np.full(len(starts), -1, np.int64)
     for m in range(len(starts)):
@@ -118,9 +116,7 @@ def find_nth_rows(
 
 
 @kernel()
-def find_running_nth_rows(
-    labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int
-) -> Ints:
+def find_running_nth_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools, first: bool, nth: int) -> Ints:
     """The nth row for each row of each match, among the rows up to it."""
     out = np.full(len(labels), -1, np.int64)
     recent = np.empty(nth + 1, np.int64)
@@ -144,9 +140,7 @@ def find_running_nth_rows(
 
 
 @kernel()
-def select_rows(
-    labels: Labels, offsets: Ints, starts: Ints, wanted: Bools
-) -> tuple[Ints, Ints, Ints]:
+def select_rows(labels: Labels, offsets: Ints, starts: Ints, wanted: Bools) -> tuple[Ints, Ints, Ints]:
     """The rows of some variables by match: offsets, rows, and running counts for all rows."""
     upto = np.empty(len(labels), np.int64)
     total = 0

@@ -128,9 +128,7 @@ def deviations(offsets: Ints, values: Numbers, valid: Bools) -> tuple[Floats, Bo
 
 
 @kernel()
-def percentiles(
-    offsets: Ints, values: Numbers, valid: Bools, percent: float
-) -> tuple[Floats, Bools]:
+def percentiles(offsets: Ints, values: Numbers, valid: Bools, percent: float) -> tuple[Floats, Bools]:
     """The percentile of each segment, interpolated linearly; NaN if a value is."""
     n = len(offsets) - 1
     out = np.zeros(n, np.float64)

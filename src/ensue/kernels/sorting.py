@@ -34,10 +34,7 @@ def stable_order(values: Ints) -> Ints:
     passes = max(1, (bits + _DIGIT - 1) // _DIGIT)
     width = (bits + passes - 1) // passes
     mask = (_ONE << np.uint64(width)) - _ONE
-    keys, places = (
-        np.empty(n, np.uint64),
-        np.empty(n, np.uint32),
-    )  # 32 bits suffice for the rows of a table
+    keys, places = (np.empty(n, np.uint64), np.empty(n, np.uint32))  # 32 bits suffice for the rows of a table
     other_keys, other_places = np.empty(n, np.uint64), np.empty(n, np.uint32)
     begin = np.empty(1 << width, np.int64)
     for p in range(passes):

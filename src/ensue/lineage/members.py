@@ -98,9 +98,7 @@ def _read_row(match: Any) -> dict[str, Any]:
 
 def _build_complex(variable: str, row: Mapping[str, Any], path: tuple[str, ...]) -> MemberNode:
     members = tuple(
-        node
-        for name, value in row["members"].items()
-        for node in _build_members(name, value, (*path, name))
+        node for name, value in row["members"].items() for node in _build_members(name, value, (*path, name))
     )
     fields = {name: value for name, value in row.items() if name not in OWN_COLUMNS}
     return MemberNode(variable, fields, row.get("start"), row.get("end"), members, path=path)
@@ -169,7 +167,5 @@ def _find_extreme(function: Any, events: list[MemberNode], name: str) -> Any:
 def add_types(root: MemberNode, types: Mapping[tuple[str, ...], str]) -> MemberNode:
     """Adds the types of events, by the variables that lead to them."""
     return replace(
-        root,
-        type=types.get(root.path, root.type),
-        members=tuple(add_types(member, types) for member in root.members),
+        root, type=types.get(root.path, root.type), members=tuple(add_types(member, types) for member in root.members)
     )

@@ -94,9 +94,7 @@ class _LineageRow:
         canvas.box(at, width, _BAR, fill=colour, stroke=None, round=4, hint=hint)
         self._draw_dots(canvas, axis, middle + _DOTS, days, colour, middle)
 
-    def _draw_dots(
-        self, canvas: Canvas, axis: TimeAxis, y: float, days: bool, colour: str, bar: float | None
-    ) -> None:
+    def _draw_dots(self, canvas: Canvas, axis: TimeAxis, y: float, days: bool, colour: str, bar: float | None) -> None:
         """Draws dots at their times, below a bar if there is one; with names where they fit."""
         fill, stroke = (colour, colour) if bar is None else (PAPER, INK)
         free = float("-inf")
@@ -214,8 +212,7 @@ def draw_plot(data: PlotData) -> str:
     Returns SVG; dots and bars show fields under the pointer.
     """
     members = [
-        sort_by_time(node for node in match.walk() if not node.complex and node is not match)
-        for match in data.matches
+        sort_by_time(node for node in match.walk() if not node.complex and node is not match) for match in data.matches
     ]
     names, hidden = _select_groups(data, members)
     heights = {name: (number + 0.5) * _GROUP for number, name in enumerate(names)}
@@ -262,9 +259,7 @@ def draw_plot(data: PlotData) -> str:
     return canvas.to_svg("matches over their events")
 
 
-def _select_groups(
-    data: PlotData, members: Sequence[Sequence[MemberNode]]
-) -> tuple[list[str], int]:
+def _select_groups(data: PlotData, members: Sequence[Sequence[MemberNode]]) -> tuple[list[str], int]:
     """Selects the groups of members first, then the largest; and counts the others."""
     in_matches = Counter(data.get_group(member) for events in members for member in events)
     sizes = Counter(event.group for event in data.events)
@@ -294,9 +289,7 @@ def _pack(bars: Sequence[tuple[float, float]]) -> list[int]:
     return rows
 
 
-def _draw_dot(
-    canvas: Canvas, axis: TimeAxis, start: Any, end: Any, y: float, colour: str, hint: str
-) -> None:
+def _draw_dot(canvas: Canvas, axis: TimeAxis, start: Any, end: Any, y: float, colour: str, hint: str) -> None:
     x = axis.locate(start)
     if end is not None and end != start:
         canvas.line((x, y), (axis.locate(end), y), color=colour)

@@ -186,10 +186,7 @@ def format_timeline(root: MemberNode, width: int = TIMELINE_WIDTH) -> str:
     room = min(_MAX_NAME, max(len(name) for name, _ in rows))
     length = max(20, width - room - 2)
     axis = TimeAxis(root.start, root.end, 0, length - 1)
-    lines = [
-        (name, "") if node is None else (cut_text(name, room), _format_bar(node, axis))
-        for name, node in rows
-    ]
+    lines = [(name, "") if node is None else (cut_text(name, room), _format_bar(node, axis)) for name, node in rows]
     lines += [("", line) for line in _format_axis(axis, length)]
     return "\n".join(f"{name:<{room}}  {line}".rstrip() for name, line in lines)
 

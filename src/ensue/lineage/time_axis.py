@@ -92,9 +92,7 @@ def _round_up(length: Decimal) -> Decimal:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= length)
 
 
-def _list_calendar_ticks(
-    first: datetime, last: datetime, limit: int
-) -> Iterator[tuple[datetime, str]]:
+def _list_calendar_ticks(first: datetime, last: datetime, limit: int) -> Iterator[tuple[datetime, str]]:
     """Yields times that are round on the clock of the events' time zone."""
     begin, end = first.replace(tzinfo=None), last.replace(tzinfo=None)
     if first.tzinfo is not None:
@@ -109,9 +107,7 @@ def _list_calendar_ticks(
             yield time, _label_tick(local, step, several_days)
 
 
-def _list_local_times(
-    begin: datetime, end: datetime, shortest: float
-) -> Iterator[tuple[datetime, int]]:
+def _list_local_times(begin: datetime, end: datetime, shortest: float) -> Iterator[tuple[datetime, int]]:
     """Yields round times from `begin` on, and their distance in microseconds."""
     step = next((step for step in _STEPS if step >= shortest), None)
     if step is not None:

@@ -27,14 +27,7 @@ from ensue.ir.selection import (
 from ensue.ir.traits import build_group
 from ensue.ir.traversal import iterate_atoms
 from ensue.notebook_repr import TextRepr
-from ensue.parser.builder_ir import (
-    BuilderStep,
-    LoopSpec,
-    StepCondition,
-    build_pattern,
-    build_until,
-    index_condition,
-)
+from ensue.parser.builder_ir import BuilderStep, LoopSpec, StepCondition, build_pattern, build_until, index_condition
 from ensue.printing.pattern_printer import format_pattern
 
 Length = str | timedelta | int | float
@@ -91,14 +84,7 @@ class PatternBuilder(TextRepr):
         """Requires no such event up to the next part; at the end, up to the end of the window."""
         return self._append("not_followed_by", part, type, None, negated=True)
 
-    def _append(
-        self,
-        call: str,
-        part: "Part",
-        type: str | None,
-        how: Strategy | None,
-        negated: bool = False,
-    ) -> Self:
+    def _append(self, call: str, part: "Part", type: str | None, how: Strategy | None, negated: bool = False) -> Self:
         step, conditions = _step(call, part, type, self._variables())
         steps = (*self.steps, replace(step, how=how, negated=negated))
         return replace(self, steps=steps, conditions=(*self.conditions, *conditions))
@@ -131,9 +117,7 @@ class PatternBuilder(TextRepr):
         """Repeats the part any number of times, or not at all."""
         return self._repeat("zero_or_more", 0, None, within)
 
-    def times(
-        self, least: int, most: int | None = None, /, *, within: Length | None = None
-    ) -> Self:
+    def times(self, least: int, most: int | None = None, /, *, within: Length | None = None) -> Self:
         """Repeats the part exactly `least` times, or from `least` to `most` times."""
         return self._repeat("times", least, least if most is None else most, within)
 
@@ -187,11 +171,7 @@ class PatternBuilder(TextRepr):
     def within_previous(self, length: Length, /) -> Self:
         """Bounds the time since the previous event."""
         if len(self.steps) == 1:
-            raise _error(
-                "within_previous",
-                "there is nothing before the first part",
-                "call it on a later one",
-            )
+            raise _error("within_previous", "there is nothing before the first part", "call it on a later one")
         if self._newest.negated and self._newest.how is not None:
             raise _error(
                 "within_previous",
@@ -203,17 +183,13 @@ class PatternBuilder(TextRepr):
     def _repeat(self, call: str, least: int, most: int | None, within: Length | None) -> Self:
         self._refuse_absence(call)
         if self._newest.loop is not None:
-            raise _error(
-                call, "the number of repetitions is already set", "wrap it in a pattern(...)"
-            )
+            raise _error(call, "the number of repetitions is already set", "wrap it in a pattern(...)")
         counts: tuple[object, ...] = (least, most)
         for count in counts:
             if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
                 raise _error(call, f"{count!r} is not a whole number", "as in .times(2, 5)")
         if least < 0 or (most is not None and (most < least or most == 0)):
-            raise _error(
-                call, f"{least} to {most} times is not a valid range", "as in .times(2, 5)"
-            )
+            raise _error(call, f"{least} to {most} times is not a valid range", "as in .times(2, 5)")
         pause = None if within is None else _pause(call, within)
         return self._replace_newest(loop=LoopSpec(least, most, pause=pause))
 
@@ -232,9 +208,7 @@ class PatternBuilder(TextRepr):
 
     def _refuse_absence(self, call: str) -> None:
         if self._newest.negated:
-            raise _error(
-                call, "the newest part must not occur at all", "call it after a part that does"
-            )
+            raise _error(call, "the newest part must not occur at all", "call it after a part that does")
 
     def _replace_newest(self, **changes: Any) -> Self:
         return replace(self, steps=(*self.steps[:-1], replace(self._newest, **changes)))
@@ -261,9 +235,7 @@ class PatternBuilder(TextRepr):
             )
         most = Literal(convert_length(_pause("within", length)))
         ago = Binary("-", FieldRef(about, "end"), FieldRef(of, "start"))
-        return replace(
-            self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about))
-        )
+        return replace(self, conditions=(*self.conditions, StepCondition(Binary("<=", ago, most), about)))
 
     def partition_by(self, *fields: str) -> Self:
         """Requires the same value in these fields of all events of a match: `[attr]`."""
@@ -272,9 +244,7 @@ class PatternBuilder(TextRepr):
         alike = tuple(Equivalence(_name("partition_by", name)) for name in fields)
         return self._set(equivalence=(*self.clauses.equivalence, *alike))
 
-    def after_match(
-        self, skip: str, variable: str | None = None, /, *, order: str = "end"
-    ) -> Self:
+    def after_match(self, skip: str, variable: str | None = None, /, *, order: str = "end") -> Self:
         """Sets where the next match may begin: "past last event", "to next event", "to first" or
         "to last" of a variable. With `order="start"`, the match that starts first wins.
         """
@@ -477,9 +447,7 @@ def _combine(call: str, kind: type[And] | type[Or], parts: tuple["Part", ...]) -
     return PatternBuilder((BuilderStep(build_group(kind, operands)),), tuple(conditions))
 
 
-def _step(
-    call: str, part: "Part", type: str | None, taken: list[str]
-) -> tuple[BuilderStep, tuple[StepCondition, ...]]:
+def _step(call: str, part: "Part", type: str | None, taken: list[str]) -> tuple[BuilderStep, tuple[StepCondition, ...]]:
     """Converts the part passed to a call: an event with or without a name, or a group."""
     if not isinstance(part, PatternBuilder):
         name = _name(call, part)

@@ -5,31 +5,9 @@ from dataclasses import dataclass, replace
 
 from ensue.errors import QueryError
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef, Literal
-from ensue.ir.pattern import (
-    UNTIL,
-    Atom,
-    Interval,
-    Kleene,
-    LoopExit,
-    MaxGap,
-    Maybe,
-    Not,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import UNTIL, Atom, Interval, Kleene, LoopExit, MaxGap, Maybe, Not, Pattern, Repeat, Seq, Then
 from ensue.ir.selection import Strategy, convert_length
-from ensue.ir.traits import (
-    NodeForm,
-    build_group,
-    get_form,
-    get_parts,
-    is_event,
-    is_negation,
-    is_optional,
-    is_sequence,
-)
+from ensue.ir.traits import NodeForm, build_group, get_form, get_parts, is_event, is_negation, is_optional, is_sequence
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_operands,
@@ -128,13 +106,10 @@ def _build_absence(step: BuilderStep, before: Sequence[BuilderStep]) -> Pattern:
     previous = next((earlier for earlier in reversed(before) if not earlier.negated), None)
     if previous is None or previous.about is None:
         raise QueryError(
-            ".within_previous(...) of an absence counts from the event before it, but that is a "
-            "group here",
+            ".within_previous(...) of an absence counts from the event before it, but that is a group here",
             hint="give the times in the text of the query: !X x FROM b.end TO b.end + 5 minutes",
         )
-    since = FieldRef(
-        previous.about, "end", EventPosition.ONLY if previous.loop is None else EventPosition.LAST
-    )
+    since = FieldRef(previous.about, "end", EventPosition.ONLY if previous.loop is None else EventPosition.LAST)
     until = Binary("+", since, Literal(convert_length(step.pause)))
     return Not(step.part, interval=Interval(since, until))
 
@@ -161,9 +136,7 @@ def build_until(part: Pattern, stop: Expr) -> tuple[Not, Expr]:
             return replace(field, variable=variable + UNTIL)
         return field
 
-    return Not(Atom(atoms_by_name[variable].type, variable + UNTIL)), _replace_fields(
-        stop, renamed
-    )
+    return Not(Atom(atoms_by_name[variable].type, variable + UNTIL)), _replace_fields(stop, renamed)
 
 
 def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
@@ -187,9 +160,7 @@ def index_condition(condition: StepCondition, pattern: Pattern) -> Expr:
 def _find_aligned(variable: str, pattern: Pattern) -> frozenset[str]:
     """Returns the variables that each round of the innermost loop around a variable binds once."""
     variables: frozenset[str] = frozenset()
-    for loop, names in zip(
-        iterate_loops(pattern), iterate_aligned_variables(pattern), strict=True
-    ):
+    for loop, names in zip(iterate_loops(pattern), iterate_aligned_variables(pattern), strict=True):
         if variable in {atom.variable for atom in iterate_atoms(loop)}:
             negated = variable not in {atom.variable for atom in iterate_positive_atoms(loop)}
             variables = names if negated or variable in names else frozenset()

@@ -83,9 +83,7 @@ def _count_if(arguments: Arguments, span: Span) -> Expr:
 
 _FRACTIONS = ("quantile", "quantile_cont", "percentile_cont")
 _DERIVED: dict[str, Builder] = {
-    "median": lambda arguments, span: _aggregate(
-        "percentile", (*arguments, Literal(50, span)), span
-    ),
+    "median": lambda arguments, span: _aggregate("percentile", (*arguments, Literal(50, span)), span),
     "range": _range,
     "count_if": _count_if,
     "countif": _count_if,
@@ -109,9 +107,7 @@ def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
     if function == "percentile":
         if len(arguments) != 2:
             raise QueryError(
-                "percentile takes an expression and a percentage",
-                hint="as in percentile(a.price, 90)",
-                span=span,
+                "percentile takes an expression and a percentage", hint="as in percentile(a.price, 90)", span=span
             )
         parameter = float(_read_number(arguments[1], "percentile", 100, "percentile(a.price, 90)"))
     elif function == "string_agg" and len(arguments) in (1, 2):
@@ -128,9 +124,7 @@ def _aggregate(function: str, arguments: Arguments, span: Span) -> Aggregate:
     if isinstance(argument, FieldRef) and argument.name is None:
         if function != "count":
             raise QueryError(
-                f"{function} needs a field of {variable}",
-                hint=f"as in {function}({variable}.price)",
-                span=span,
+                f"{function} needs a field of {variable}", hint=f"as in {function}({variable}.price)", span=span
             )
         return Aggregate(function, variable, None, at, None, span)
     return Aggregate(function, variable, argument, at, parameter, span)
@@ -140,20 +134,14 @@ def _read_number(expr: Expr, name: str, most: int, example: str) -> int | float:
     if isinstance(expr, Literal) and isinstance(expr.value, int | float):
         return expr.value
     raise QueryError(
-        f"the second argument of {name} is a number from 0 to {most}",
-        hint=f"as in {example}",
-        span=expr.span,
+        f"the second argument of {name} is a number from 0 to {most}", hint=f"as in {example}", span=expr.span
     )
 
 
 def _separator(expr: Expr) -> str:
     if isinstance(expr, Literal) and isinstance(expr.value, str):
         return expr.value
-    raise QueryError(
-        "the separator must be a string",
-        hint="as in string_agg(a.name, ', ')",
-        span=expr.span,
-    )
+    raise QueryError("the separator must be a string", hint="as in string_agg(a.name, ', ')", span=expr.span)
 
 
 def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosition]:
@@ -177,8 +165,7 @@ def _subject(function: str, argument: Expr, span: Span) -> tuple[str, EventPosit
     for other in fields[1:]:
         if other.variable != first.variable:
             raise QueryError(
-                f"{function} works over the events of one variable, not of "
-                f"{first.variable} and {other.variable}",
+                f"{function} works over the events of one variable, not of {first.variable} and {other.variable}",
                 hint="aggregate each variable on its own",
                 span=span,
             )
@@ -215,9 +202,7 @@ def build_cast(operand: Expr, kind: Tree[Token], span: Span) -> Expr:
     *words, precision, scale = kind.children
     name = str(words[0]).lower()
     if name not in CAST_FUNCTIONS:
-        raise QueryError(
-            f"unknown type '{words[0]}'", hint=did_you_mean(name, list(CAST_FUNCTIONS)), span=span
-        )
+        raise QueryError(f"unknown type '{words[0]}'", hint=did_you_mean(name, list(CAST_FUNCTIONS)), span=span)
     converted = FunctionCall(CAST_FUNCTIONS[name], (operand,), span)
     if name not in DECIMAL_TYPES or precision is None:
         return converted
@@ -298,9 +283,7 @@ def _unit(expr: Expr) -> str | None:
 
 def _reorder(name: str, *places: int) -> Builder:
     """Calls a function with its arguments in another order."""
-    return lambda arguments, span: FunctionCall(
-        name, tuple(arguments[place] for place in places), span
-    )
+    return lambda arguments, span: FunctionCall(name, tuple(arguments[place] for place in places), span)
 
 
 def _days(sign: str) -> Builder:

@@ -104,23 +104,18 @@ def collect_clauses(nodes: Iterable[Node]) -> dict[str, Node]:
         if clause in clauses:
             word = _WORDS.get(clause, clause.upper())
             hint = "join both conditions with 'and'" if clause in _CONDITIONS else None
-            raise QueryError(
-                f"a second {word}", hint=hint or "leave one of them out", span=span_of(node)
-            )
+            raise QueryError(f"a second {word}", hint=hint or "leave one of them out", span=span_of(node))
         if clause == "having" and "grouping" in clauses:
             raise QueryError(
                 "HAVING after GROUP BY",
-                hint="HAVING filters matches, and stands before GROUP BY; "
-                "filter groups in the result",
+                hint="HAVING filters matches, and stands before GROUP BY; filter groups in the result",
                 span=span_of(node),
             )
         clauses[clause] = node
     return clauses
 
 
-def build_match_query(
-    shape: Pattern, clauses: Mapping[str, Node], text: str, inline: Sequence[Expr] = ()
-) -> Query:
+def build_match_query(shape: Pattern, clauses: Mapping[str, Node], text: str, inline: Sequence[Expr] = ()) -> Query:
     """Builds a query of a pattern with USING, WHERE, WITHIN and AFTER MATCH.
 
     `inline` are the conditions written inside the pattern.
@@ -160,16 +155,12 @@ def _expect_all(members: Sequence[Node], pattern: Pattern, clause: Span) -> None
         if variable not in expected:
             negated = variable in [atom.variable for atom in iterate_atoms(pattern)]
             raise QueryError(
-                f"'{variable}' is negated: no event of it is selected"
-                if negated
-                else f"unknown variable '{variable}'",
+                f"'{variable}' is negated: no event of it is selected" if negated else f"unknown variable '{variable}'",
                 hint="leave it out of the list" if negated else did_you_mean(variable, expected),
                 span=span_of(member),
             )
         if variable in seen:
-            raise QueryError(
-                f"'{variable}' is listed twice", hint="list it once", span=span_of(member)
-            )
+            raise QueryError(f"'{variable}' is listed twice", hint="list it once", span=span_of(member))
         seen.add(variable)
     missing = [variable for variable in expected if variable not in seen]
     if missing:
@@ -205,9 +196,7 @@ def build_column(node: Node, *, grouped: bool = False) -> ReturnItem:
         column = ReturnItem(expr, "", over=over, span=span_of(node))
         return replace(column, name=unquote_name(alias) if alias else format_return_item(column))
     expr = build_expression(expression)
-    return ReturnItem(
-        expr, unquote_name(alias) if alias else get_default_name(expr), span=span_of(node)
-    )
+    return ReturnItem(expr, unquote_name(alias) if alias else get_default_name(expr), span=span_of(node))
 
 
 def build_choose(node: Node) -> Choose | None:
@@ -223,9 +212,7 @@ def build_limit(node: Node) -> Limit:
     return Limit(-count if sign else count, span_of(node))
 
 
-def build_archive_join(
-    node: Node, shape: Pattern, text: str, inline: Sequence[Expr] = ()
-) -> ArchiveJoin:
+def build_archive_join(node: Node, shape: Pattern, text: str, inline: Sequence[Expr] = ()) -> ArchiveJoin:
     """Builds a JOIN ARCHIVE with the pattern `shape` and the `inline` conditions of its parts."""
     keyword, name, _, selections, range_, latest, on = get_children(node)
     archive, span = unquote_name(name), span_of(name)
@@ -254,10 +241,7 @@ def build_archive_join(
 def _build_range(node: Node) -> LookbackRange:
     far, *near, anchor = get_children(node)
     return LookbackRange(
-        _build_length(far),
-        RangeAnchor(anchor.upper()),
-        _build_length(near[0]) if near else None,
-        span_of(node),
+        _build_length(far), RangeAnchor(anchor.upper()), _build_length(near[0]) if near else None, span_of(node)
     )
 
 
@@ -288,11 +272,7 @@ def split_return(returning: Node | None) -> tuple[list[Node], Token | None, Toke
 
 
 def build_whole_result(
-    returns: Sequence[ReturnItem],
-    total: Token | None,
-    grouping: Node | None,
-    ordering: Node | None,
-    limit: Node | None,
+    returns: Sequence[ReturnItem], total: Token | None, grouping: Node | None, ordering: Node | None, limit: Node | None
 ) -> ResultModifiers | None:
     """Builds GROUP BY, TOTAL, ORDER BY and FETCH FIRST; None if the query has none of them."""
     if total is not None and grouping is not None:

@@ -111,20 +111,14 @@ def add_definitions(query: Query, definitions: Iterable[Definition] = ()) -> Que
     return build_hierarchy(list(external.values()), query)
 
 
-def _require_no_definitions(
-    archive_join: ArchiveJoinQuery, external: Mapping[str, Definition]
-) -> None:
+def _require_no_definitions(archive_join: ArchiveJoinQuery, external: Mapping[str, Definition]) -> None:
     for query in (archive_join.live, *(join.query for join in archive_join.joins)):
         for atom in iterate_atoms(query.pattern):
             if atom.type in external and atom.type != archive_join.name:
-                raise _refuse_definitions(
-                    archive_join, atom.span, f"'{atom.type}' is a defined event, and "
-                )
+                raise _refuse_definitions(archive_join, atom.span, f"'{atom.type}' is a defined event, and ")
 
 
-def _refuse_definitions(
-    archive_join: ArchiveJoinQuery, span: Span | None, why: str = ""
-) -> QueryError:
+def _refuse_definitions(archive_join: ArchiveJoinQuery, span: Span | None, why: str = "") -> QueryError:
     return QueryError(
         f"{why}JOIN ARCHIVE together with definitions is not supported yet",
         hint="match the raw events, or write the matches of the definitions to a table first",
@@ -154,9 +148,7 @@ class _Reader:
     parameters: Parameters
     imported: set[Path] = field(default_factory=set)
 
-    def hierarchy(
-        self, text: str, positions: list[Span], external: Mapping[str, Definition]
-    ) -> Hierarchy:
+    def hierarchy(self, text: str, positions: list[Span], external: Mapping[str, Definition]) -> Hierarchy:
         parsed, emit = self.definitions(text, positions, file=None, folder=self.folder)
         if not parsed or parsed[-1].file is not None:
             raise QueryError(
@@ -187,9 +179,7 @@ class _Reader:
             word = _BEGINS.match(text, position.start)
             if word is None:
                 query = _parse_statement(text, position, self.operators, self.parameters)
-                parsed.append(
-                    Definition(query.name or "", query, file, _name_position(text, position))
-                )
+                parsed.append(Definition(query.name or "", query, file, _name_position(text, position)))
             elif word["word"].upper() == "IMPORT":
                 parsed += self._import(text, position, folder)
             else:
@@ -216,20 +206,15 @@ class _Reader:
             suggestion = find_nearest_file(path) if isinstance(error, FileNotFoundError) else None
             raise QueryError(
                 f"{match_['file']} cannot be imported: {reason}",
-                hint=f"it was looked for in {path.parent}"
-                + (f"; did you mean '{suggestion}'?" if suggestion else ""),
+                hint=f"it was looked for in {path.parent}" + (f"; did you mean '{suggestion}'?" if suggestion else ""),
                 span=position,
                 text=text,
             ) from None
         name = match_["file"][1:-1]
         try:
-            definitions, emit = self.definitions(
-                content, list(_statements(content)), file=name, folder=path.parent
-            )
+            definitions, emit = self.definitions(content, list(_statements(content)), file=name, folder=path.parent)
         except QueryError as error:
-            raise QueryError(
-                f"in {name}: {error.problem}", hint=error.hint, span=error.span, text=error.text
-            ) from None
+            raise QueryError(f"in {name}: {error.problem}", hint=error.hint, span=error.span, text=error.text) from None
         unnamed = next((d for d in definitions if not d.name), None)
         if emit or unnamed is not None:
             raise QueryError(
@@ -241,9 +226,7 @@ class _Reader:
         return definitions
 
 
-def _parse_statement(
-    text: str, position: Span, operators: tuple[UserOperator, ...], parameters: Parameters
-) -> Query:
+def _parse_statement(text: str, position: Span, operators: tuple[UserOperator, ...], parameters: Parameters) -> Query:
     """Parses one statement at its position in the text."""
     before = re.sub(r"[^\n]", " ", text[: position.start])
     try:
@@ -269,9 +252,6 @@ def _parse_emit(text: str, position: Span) -> list[str]:
     match_ = _EMIT.match(position.over(text))
     if match_ is None:
         raise QueryError(
-            "EMIT is followed by names of defined events",
-            hint="as in EMIT Incident, Outage;",
-            span=position,
-            text=text,
+            "EMIT is followed by names of defined events", hint="as in EMIT Incident, Outage;", span=position, text=text
         )
     return [name.strip() for name in match_["names"].split(",")]

@@ -112,9 +112,7 @@ def build_expression(node: Node) -> Expr:
             text = _unquote(pattern)
             return calls.build_ilike(build_expression(operand), negated is not None, text, span)
         case "rlike", [operand, negated, pattern]:
-            matches = FunctionCall(
-                "regexp_matches", (build_expression(operand), build_expression(pattern)), span
-            )
+            matches = FunctionCall("regexp_matches", (build_expression(operand), build_expression(pattern)), span)
             return Unary("not", matches, span) if negated is not None else matches
         case "cases", [*parts, _]:
             return FunctionCall(CASE, tuple(_build_cases(parts)), span)
@@ -147,9 +145,7 @@ def build_expression(node: Node) -> Expr:
             inside = tuple(build_expression(argument) for argument in arguments)
             return calls.build_distinct_count(unquote_name(function).lower(), inside, span)
         case "extract", [part, operand]:
-            return calls.build_extract(
-                Literal(str(part), span_of(part)), build_expression(operand), span
-            )
+            return calls.build_extract(Literal(str(part), span_of(part)), build_expression(operand), span)
         case "wkt", [_, text]:
             return FunctionCall(functions.WKT, (Literal(_unquote(text), span_of(text)),), span)
         case _:
@@ -166,9 +162,7 @@ def _build_or(node: Node) -> Expr:
     return build_chain("or", [build_expression(alternative) for alternative in get_children(node)])
 
 
-def _build_constant(
-    node: Node, span: Span
-) -> bool | int | float | str | datetime | timedelta | None:
+def _build_constant(node: Node, span: Span) -> bool | int | float | str | datetime | timedelta | None:
     match node.data, get_children(node):
         case "true", _:
             return True
@@ -225,9 +219,7 @@ def _require_finite(value: float, span: Span | None) -> float:
 def _build_duration(length: int, span: Span) -> timedelta:
     if length % 1000:
         raise QueryError(
-            "durations in conditions must be whole microseconds",
-            hint="round it to microseconds: 1 us",
-            span=span,
+            "durations in conditions must be whole microseconds", hint="round it to microseconds: 1 us", span=span
         )
     return timedelta(microseconds=length // 1000)
 
@@ -241,9 +233,7 @@ def parse_timestamp(day_only: bool, text: str, span: Span | None) -> datetime:
     except ValueError:
         form = "DATE '2026-01-31'" if day_only else "TIMESTAMP '2026-01-31 10:00:00'"
         raise QueryError(
-            f"'{text}' is not a {'date' if day_only else 'timestamp'}",
-            hint=f"write it as {form}",
-            span=span,
+            f"'{text}' is not a {'date' if day_only else 'timestamp'}", hint=f"write it as {form}", span=span
         ) from None
 
 
@@ -283,9 +273,7 @@ def _build_position(index: Node, variable: str) -> tuple[EventPosition, int]:
             )
         case _:
             raise QueryError(
-                "this is not a position in a Kleene variable",
-                hint=f"positions are {POSITIONS}",
-                span=span,
+                "this is not a position in a Kleene variable", hint=f"positions are {POSITIONS}", span=span
             )
 
 
@@ -319,9 +307,7 @@ def _format_member(index: Node, variable: str) -> str:
 def _parse_position(digits: Token, variable: str) -> int:
     span = span_of(digits)
     if not digits.isdigit() or len(digits) > 9:
-        raise QueryError(
-            "a position must be a whole number", hint=f"as in {variable}[1]", span=span
-        )
+        raise QueryError("a position must be a whole number", hint=f"as in {variable}[1]", span=span)
     if int(digits) == 0:
         hint = f"the first event is {variable}[1]"
         raise QueryError("positions count from 1", hint=hint, span=span)

@@ -36,9 +36,7 @@ class FragmentNames:
         return [name for name in self.values if name not in self.used]
 
 
-def read_condition(
-    text: str, names: FragmentNames
-) -> tuple[tuple[Expr, ...], tuple[Equivalence, ...]]:
+def read_condition(text: str, names: FragmentNames) -> tuple[tuple[Expr, ...], tuple[Equivalence, ...]]:
     """Parses the conjuncts of a text, and its `[attr]`s.
 
     >>> found, _ = read_condition("price > low and [k]", FragmentNames({"low": 3}, about="b"))
@@ -66,9 +64,7 @@ def read_group_column(text: str, names: FragmentNames) -> ReturnItem:
         raise QueryError("EXISTS is no aggregate over matches", hint="as in COUNT(*)")
     column = build_column(node, grouped=True)
     if column.over is None:
-        raise QueryError(
-            "this is no aggregate over matches", hint="as in COUNT(*), or avg(b.price - a.price)"
-        )
+        raise QueryError("this is no aggregate over matches", hint="as in COUNT(*), or avg(b.price - a.price)")
     return column
 
 
@@ -124,9 +120,7 @@ def _resolve(node: Node, names: FragmentNames) -> list[Node]:
 
 
 def _list_error() -> QueryError:
-    return QueryError(
-        "there are several values where one is expected", hint="as in b.kind in (kinds)"
-    )
+    return QueryError("there are several values where one is expected", hint="as in b.kind in (kinds)")
 
 
 def _resolve_name(node: Node, token: Token, names: FragmentNames) -> list[Node]:
@@ -134,8 +128,7 @@ def _resolve_name(node: Node, token: Token, names: FragmentNames) -> list[Node]:
     if name in names.values:
         if name in names.variables:
             raise QueryError(
-                f"'{name}' is both an event of the pattern and a value",
-                hint="give the value another name",
+                f"'{name}' is both an event of the pattern and a value", hint="give the value another name"
             )
         names.used.add(name)
         value = names.values[name]

@@ -38,9 +38,7 @@ def load_grammar(package: str, name: str, **options: Any) -> Lark:
             return Lark.load(BytesIO(tables))
         except _UNREADABLE as error:
             reason = f"{type(error).__name__}: {error}"
-            cache_files.warn_once(
-                "grammar", f"the cached parser tables of {name} are rebuilt ({reason})"
-            )
+            cache_files.warn_once("grammar", f"the cached parser tables of {name} are rebuilt ({reason})")
     parser = Lark(text, **options)
     buffer = BytesIO()
     parser.save(buffer)

@@ -13,9 +13,7 @@ from typing import Any
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.expression import Constant
 
-_KINDS = (
-    "a number, a text, a truth value, a date, a datetime, a timedelta, None, or a list of them"
-)
+_KINDS = "a number, a text, a truth value, a date, a datetime, a timedelta, None, or a list of them"
 _LISTS = (list, tuple, set, frozenset, range)
 _LIST_METHODS = ("tolist", "to_pylist", "to_list")  # of NumPy and pandas, of Arrow, of Polars
 _NUMPY_TIMES = {"datetime64": "datetime64[us]", "timedelta64": "timedelta64[us]"}
@@ -50,9 +48,7 @@ class Parameters:
         if items is None:
             return self._constant(name, value, span)
         if not items:
-            raise QueryError(
-                f":{name} is an empty list", hint="leave the condition out", span=span
-            )
+            raise QueryError(f":{name} is an empty list", hint="leave the condition out", span=span)
         return [self._constant(name, item, span) for item in items]
 
     def plain(self, name: str, span: Span | None = None) -> object:
@@ -89,9 +85,7 @@ def build_parameters(params: object) -> Parameters:
     if isinstance(params, Parameters):
         return params
     if not isinstance(params, Mapping):
-        raise QueryError(
-            f"params= is a {type(params).__name__}", hint='values by name: params={"gap": 5}'
-        )
+        raise QueryError(f"params= is a {type(params).__name__}", hint='values by name: params={"gap": 5}')
     for name in params:
         if not isinstance(name, str) or not name.isidentifier():
             hint = f"write {name[1:]!r}" if isinstance(name, str) and name[:1] == ":" else None
@@ -156,9 +150,7 @@ def to_constant(value: object) -> Constant:
             _whole_microseconds(value, "nanoseconds")
             return timedelta(value.days, value.seconds, value.microseconds)
         case _:
-            raise ValueError(
-                f"is of the type {type(value).__name__}, which cannot be used as a constant"
-            )
+            raise ValueError(f"is of the type {type(value).__name__}, which cannot be used as a constant")
 
 
 def _plain(value: Any) -> object:

@@ -25,12 +25,7 @@ from ensue.parser.clauses import (
 from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
 from ensue.parser.grammar import ParameterPostLex, load_grammar, parse_tree
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.pattern_transformer import (
-    collect_variables,
-    name_variables,
-    resolve_until_types,
-    transform_pattern,
-)
+from ensue.parser.pattern_transformer import collect_variables, name_variables, resolve_until_types, transform_pattern
 from ensue.parser.syntax_errors import explain_syntax_error
 
 _DEEPEST = 200  # levels of syntax, since later passes recurse
@@ -57,9 +52,7 @@ def parse(text: str, operators: Iterable[UserOperator] = ()) -> Query:
 
 
 def parse_statement(
-    text: str,
-    operators: Iterable[UserOperator] = (),
-    parameters: Parameters = NO_PARAMETERS,
+    text: str, operators: Iterable[UserOperator] = (), parameters: Parameters = NO_PARAMETERS
 ) -> Query | ArchiveJoinQuery:
     """Parses a query, also one with JOIN ARCHIVE; `parameters` hold the values of its `:names`.
 
@@ -85,9 +78,7 @@ def _read_cached(
     return _read(text, operators, NO_PARAMETERS)
 
 
-def _read(
-    text: str, operators: tuple[UserOperator, ...], parameters: Parameters
-) -> Query | ArchiveJoinQuery:
+def _read(text: str, operators: tuple[UserOperator, ...], parameters: Parameters) -> Query | ArchiveJoinQuery:
     try:
         tree = parse_tree(_grammar(), text, "start", parameters)
         check_depth(tree)
@@ -105,9 +96,7 @@ def _grammar() -> Lark:
 
 def load_pattern_grammar(*rules: str) -> Lark:
     """Loads the grammar of the language, or the part that these rules need."""
-    return load_grammar(
-        "ensue.parser", "patterns.lark", start=list(rules), postlex=ParameterPostLex()
-    )
+    return load_grammar("ensue.parser", "patterns.lark", start=list(rules), postlex=ParameterPostLex())
 
 
 def check_depth(tree: Node) -> None:
@@ -126,9 +115,7 @@ def check_depth(tree: Node) -> None:
         pending += [(child, child_depth) for child in node.children if isinstance(child, Tree)]
 
 
-def _statement(
-    tree: Node, text: str, operators: tuple[UserOperator, ...]
-) -> Query | ArchiveJoinQuery:
+def _statement(tree: Node, text: str, operators: tuple[UserOperator, ...]) -> Query | ArchiveJoinQuery:
     *name, body = get_children(tree)
     pattern, *clause_nodes = get_children(body)
     joins = [clause for clause in clause_nodes if clause.data == "join"]
@@ -137,31 +124,23 @@ def _statement(
     inline: list[list[Expr]] = [[] for _ in (pattern, *joins)]
     pattern_nodes = (pattern, *(get_children(join)[2] for join in joins))
     shapes = [
-        transform_pattern(node, operators, conditions)
-        for node, conditions in zip(pattern_nodes, inline, strict=True)
+        transform_pattern(node, operators, conditions) for node, conditions in zip(pattern_nodes, inline, strict=True)
     ]
     names = set().union(*map(collect_variables, shapes))
     live, *archived = [
         resolve_until_types(name_variables(shape, names), conditions)
         for shape, conditions in zip(shapes, inline, strict=True)
     ]
-    query = replace(
-        build_match_query(live, clauses, text, inline[0]),
-        name=unquote_name(name[0]) if name else None,
-    )
+    query = replace(build_match_query(live, clauses, text, inline[0]), name=unquote_name(name[0]) if name else None)
     columns, total, all_events = split_return(clauses.get("returning"))
     grouped = total is not None or grouping is not None
     exists = [column for column in columns if column.data == "exists"]
-    returns = tuple(
-        build_column(column, grouped=grouped) for column in columns if column.data != "exists"
-    )
+    returns = tuple(build_column(column, grouped=grouped) for column in columns if column.data != "exists")
     having = build_expression(get_children(clauses["having"])[0]) if "having" in clauses else None
     whole = build_whole_result(returns, total, grouping, clauses.get("ordering"), limit)
     match_limit = build_limit(limit) if limit and (whole is None or whole.first is None) else None
     if not joins:
-        query = replace(
-            query, returns=returns, having=having, limit=match_limit, exists=bool(exists)
-        )
+        query = replace(query, returns=returns, having=having, limit=match_limit, exists=bool(exists))
         query = replace(query, choose=build_choose(choose) if choose else None)
         return check_structure(replace(query, all_events=all_events is not None, whole=whole))
     from ensue.analyzer.join_checks import build_no_summary_error, check_archive_join_structure
@@ -179,11 +158,7 @@ def _statement(
             hint="leave it out; LAST 1 keeps the latest archived match for each live one",
             span=span_of(choose),
         )
-    for negation, _ in (
-        conditions
-        for shape in (live, *archived)
-        for conditions in iterate_interval_negations(shape)
-    ):
+    for negation, _ in (conditions for shape in (live, *archived) for conditions in iterate_interval_negations(shape)):
         raise QueryError(
             "an absence with an explicit interval cannot be combined with JOIN ARCHIVE",
             hint="name the events between which nothing happens: SEQ(A a, !C c, B b)",

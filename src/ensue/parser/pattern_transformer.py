@@ -27,22 +27,8 @@ from ensue.ir.pattern import (
     Then,
 )
 from ensue.ir.selection import Strategy, convert_length
-from ensue.ir.traits import (
-    NodeForm,
-    build_group,
-    get_form,
-    is_event,
-    is_input,
-    is_list,
-    is_repetition,
-)
-from ensue.ir.traversal import (
-    iterate_atoms,
-    iterate_operator_calls,
-    iterate_references,
-    rewrite_expr,
-    rewrite_pattern,
-)
+from ensue.ir.traits import NodeForm, build_group, get_form, is_event, is_input, is_list, is_repetition
+from ensue.ir.traversal import iterate_atoms, iterate_operator_calls, iterate_references, rewrite_expr, rewrite_pattern
 from ensue.ir.user_operator import UserOperator, find_operator
 from ensue.parser.clauses import build_duration, parse_whole_number
 from ensue.parser.expressions import Node, build_expression, get_children, span_of, unquote_name
@@ -53,9 +39,7 @@ _LIKE = "like "  # marks the type of a variable that is resolved later
 _CONSTANTS = ("number", "percent", "duration", "interval", "string", "minus")
 
 
-def transform_pattern(
-    node: Node, operators: tuple[UserOperator, ...], conditions: list[Expr]
-) -> Pattern:
+def transform_pattern(node: Node, operators: tuple[UserOperator, ...], conditions: list[Expr]) -> Pattern:
     """Builds the pattern of a syntax tree; variables without a name are empty.
 
     Conditions written inside the pattern are added to `conditions`.
@@ -103,9 +87,7 @@ def transform_pattern(
         case "applied", [name, *arguments, variable]:
             operator = find_operator(unquote_name(name), operators, span_of(name))
             inputs = [inner(argument) for argument in arguments if argument.data not in _CONSTANTS]
-            constants = [
-                _constant(argument) for argument in arguments if argument.data in _CONSTANTS
-            ]
+            constants = [_constant(argument) for argument in arguments if argument.data in _CONSTANTS]
             result_name = unquote_name(variable) if variable else ""
             return OperatorCall(operator, tuple(inputs), tuple(constants), result_name, span=span)
         case "atom" | "one_of" as kind, [type_node, quantifier, variable, until, reach]:
@@ -145,9 +127,7 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
         return part
     if not is_repetition(part):
         raise QueryError(
-            "UNTIL ends a loop, and this is not one",
-            hint="repeat it: B+ b[] UNTIL C c",
-            span=span_of(until),
+            "UNTIL ends a loop, and this is not one", hint="repeat it: B+ b[] UNTIL C c", span=span_of(until)
         )
     span = span_of(until)
     if until.data != "until_condition":
@@ -162,8 +142,7 @@ def _add_until(part: Pattern, until: Node | None, conditions: list[Expr]) -> Pat
     if len({r.variable for r in referenced}) != 1:
         raise QueryError(
             "UNTIL with a condition needs one event: it is not clear which one",
-            hint="as in B+ b[] UNTIL b.price > 3; for another event: B+ b[] UNTIL C c, and what "
-            "c must be in WHERE",
+            hint="as in B+ b[] UNTIL b.price > 3; for another event: B+ b[] UNTIL C c, and what c must be in WHERE",
             span=span,
         )
     variable = referenced[0].variable

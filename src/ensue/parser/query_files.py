@@ -35,11 +35,7 @@ def find_nearest_file(path: Path) -> str | None:
     """Returns the query file in the same folder with the most similar name."""
     names = _list_query_files(path.parent)
     candidates = (path.name, f"{path.stem}{SUFFIXES[0]}")
-    near = (
-        name
-        for wanted_name in candidates
-        for name in get_close_matches(wanted_name, names, n=1, cutoff=0.6)
-    )
+    near = (name for wanted_name in candidates for name in get_close_matches(wanted_name, names, n=1, cutoff=0.6))
     return next(near, None)
 
 

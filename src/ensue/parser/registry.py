@@ -91,17 +91,13 @@ def claims_match_recognize(text: str) -> bool:
     return _MATCH_RECOGNIZE.match(text) is not None
 
 
-def _parse_opsl(
-    text: str, _folder: Path | None = None, regions: Mapping[str, str] = NO_REGIONS
-) -> Subscription:
+def _parse_opsl(text: str, _folder: Path | None = None, regions: Mapping[str, str] = NO_REGIONS) -> Subscription:
     from ensue.parser.opsl.opsl_parser import parse_subscription
 
     return parse_subscription(text, regions)
 
 
-def _parse_clause(
-    text: str, _folder: Path | None = None, parameters: Parameters = NO_PARAMETERS
-) -> RowPatternQuery:
+def _parse_clause(text: str, _folder: Path | None = None, parameters: Parameters = NO_PARAMETERS) -> RowPatternQuery:
     from ensue.parser.row_pattern.clause import read_clause_text
 
     return read_clause_text(text, parameters)
@@ -113,9 +109,7 @@ def _show_pattern(query: AnyQuery) -> str:
 
         return translate_subscription(query)
     if isinstance(query, RowPatternQuery):
-        raise QueryError(
-            "MATCH_RECOGNIZE cannot be converted to a pattern", hint='show it with language="sql"'
-        )
+        raise QueryError("MATCH_RECOGNIZE cannot be converted to a pattern", hint='show it with language="sql"')
     return format_query(query)
 
 
@@ -126,8 +120,7 @@ def _show_opsl(query: AnyQuery) -> str:
         return format_subscription(query)
     language = "sql" if isinstance(query, RowPatternQuery) else "patterns"
     raise QueryError(
-        "this query is a pattern, and patterns cannot be converted to OPSL",
-        hint=f'show it with language="{language}"',
+        "this query is a pattern, and patterns cannot be converted to OPSL", hint=f'show it with language="{language}"'
     )
 
 
@@ -143,11 +136,7 @@ def _show_clause(query: AnyQuery) -> str:
 
 
 PATTERNS = Language(
-    "patterns",
-    lambda _: True,
-    parse_pattern_text,
-    _show_pattern,
-    ("definitions", "operators", "parameters"),
+    "patterns", lambda _: True, parse_pattern_text, _show_pattern, ("definitions", "operators", "parameters")
 )
 OPSL = Language("opsl", claims_opsl, _parse_opsl, _show_opsl, ("regions",))
 SQL = Language("sql", claims_match_recognize, _parse_clause, _show_clause, ("parameters",))
@@ -167,9 +156,7 @@ def detect_language(text: str) -> Language:
 def get_language(name: str) -> Language:
     """Returns a language by its name, or raises a QueryError with the known names."""
     if name not in LANGUAGES:
-        raise QueryError(
-            f"there is no query language '{name}'", hint=did_you_mean(name, LANGUAGES)
-        )
+        raise QueryError(f"there is no query language '{name}'", hint=did_you_mean(name, LANGUAGES))
     return LANGUAGES[name]
 
 
@@ -185,11 +172,7 @@ def parse(
 ) -> AnyQuery:
     """Parses a text in the language of this name, or in the one detected."""
     parser = detect_language(text) if language is None else get_language(language)
-    arguments: dict[str, Any] = {
-        "definitions": tuple(definitions),
-        "operators": tuple(operators),
-        "regions": regions,
-    }
+    arguments: dict[str, Any] = {"definitions": tuple(definitions), "operators": tuple(operators), "regions": regions}
     for name, values in arguments.items():
         if values and name not in parser.takes:
             other = next(other.name for other in LANGUAGES.values() if name in other.takes)

@@ -22,9 +22,7 @@ def parse_subscribed_query(text: str) -> Query:
     """
     size = len(text.encode())
     if size > MAX_TEXT_BYTES:
-        raise QueryError(
-            f"the text has {size} bytes, and a subscription may have at most {MAX_TEXT_BYTES}"
-        )
+        raise QueryError(f"the text has {size} bytes, and a subscription may have at most {MAX_TEXT_BYTES}")
     # Checked before parsing: untrusted texts must not name files.
     query = parse_pattern_text(text) if is_single_query(text) else None
     if not isinstance(query, Query):
@@ -53,15 +51,12 @@ def parse_subscribed_query(text: str) -> Query:
         )
     for call in iterate_operator_calls(query.pattern):
         raise QueryError(
-            "a set of subscriptions does not support user-defined operators such as "
-            f"{call.operator.name}",
+            f"a set of subscriptions does not support user-defined operators such as {call.operator.name}",
             hint="match this query by itself: ensue.match(events, query)",
             span=call.span,
             text=text,
         )
     count = sum(1 for _ in iterate_atoms(query.pattern))
     if count > MAX_ATOMS:
-        raise QueryError(
-            f"the pattern has {count} events, and a subscription may have at most {MAX_ATOMS}"
-        )
+        raise QueryError(f"the pattern has {count} events, and a subscription may have at most {MAX_ATOMS}")
     return query

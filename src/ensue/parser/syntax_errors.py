@@ -18,8 +18,7 @@ TerminalGroups = tuple[tuple[str, set[str], set[str]], ...]  # common name, sign
 
 _WORD_HINTS = {
     "PARTITION": "partition by a field in brackets, among the conditions: WHERE [id]",
-    "SELECT": "a query is a pattern, SEQ(A a, B b) WHERE ... RETURN a.price; SQL with "
-    "MATCH_RECOGNIZE is for ensue.sql",
+    "SELECT": "a query is a pattern, SEQ(A a, B b) WHERE ... RETURN a.price; SQL with MATCH_RECOGNIZE is for ensue.sql",
     "DEFINE": "this looks like MATCH_RECOGNIZE (PATTERN ... DEFINE ...), which stands in SQL, for "
     "ensue.sql; here it is SEQ(A a, B+ b[]) WHERE b[i].price > 3",
     "EVERY": "leave out EVERY: all matches are found anyway",
@@ -134,10 +133,7 @@ def _pattern_hints(place: SyntaxErrorContext) -> Iterator[str]:
     if found == "." or _COMPARES.match(found) or re.match(r"\w+\s*\.\s*\w+\s*[=<>!]", place.rest):
         yield _CONDITIONS
     if found.upper() in ("AND", "OR") and not place.in_brackets:
-        yield (
-            "AND(A a, B b) is both in any order, OR(A a, B b) one of them, and SEQ(A a, B b) one "
-            "after the other"
-        )
+        yield ("AND(A a, B b) is both in any order, OR(A a, B b) one of them, and SEQ(A a, B b) one after the other")
     if "_SEQ" in place.expected and found == "," and before.endswith(","):
         yield "there is a comma too many"
     if "_SEQ" in place.expected and found == ")" and before.endswith("("):
@@ -268,14 +264,10 @@ _SIGN_HINTS = {
 }
 
 
-def explain_syntax_error(
-    error: UnexpectedInput, text: str, parameters: Parameters = NO_PARAMETERS
-) -> QueryError:
+def explain_syntax_error(error: UnexpectedInput, text: str, parameters: Parameters = NO_PARAMETERS) -> QueryError:
     """Converts an error of the parser to one that names the problem and a fix."""
     if _COMMENTS_AND_BLANKS.fullmatch(text):
-        return QueryError(
-            "the query is empty", hint="write a pattern, as in SEQ(A a, B b) WITHIN 5 minutes"
-        )
+        return QueryError("the query is empty", hint="write a pattern, as in SEQ(A a, B b) WITHIN 5 minutes")
     assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
     expected: set[str] = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
     span = _error_span(error, text)
@@ -311,9 +303,7 @@ def _error_span(error: UnexpectedInput, text: str) -> Span:
     return Span(start, run.end())
 
 
-def _parameter_error(
-    name: str, expected: set[str], span: Span, text: str, parameters: Parameters
-) -> QueryError:
+def _parameter_error(name: str, expected: set[str], span: Span, text: str, parameters: Parameters) -> QueryError:
     """Reports a parameter whose value is not allowed here."""
     value = parameters.constants(name, span)
     described = "a list" if isinstance(value, list) else describe_constant(value)
@@ -411,10 +401,7 @@ def _archive_hints(before: str, found: str, expected: set[str]) -> Iterator[str]
     joins = list(re.finditer(r"(?i)\bjoin\s+archive\b", before))
     join = before[joins[-1].start() :] if joins else ""
     if found in _JOINS and "JOIN_ARCHIVE" in expected:
-        yield (
-            "a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... "
-            "or ANTI JOIN ARCHIVE ..."
-        )
+        yield ("a join is written JOIN ARCHIVE name pattern ..., LEFT JOIN ARCHIVE ... or ANTI JOIN ARCHIVE ...")
     if found == "RANGE" and not join:
         yield "RANGE belongs to JOIN ARCHIVE name pattern: it says where its matches lie"
     if not join:
@@ -449,10 +436,7 @@ def _misspelled_hints(found: str, expected: set[str]) -> Iterator[str]:
 def _misspelled_before_hints(before: str, word: str) -> Iterator[str]:
     """Yields hints for an opening bracket after an unknown word."""
     first = re.search(r"\w+", before)
-    for typed, keywords in (
-        (word, GROUPS),
-        (first[0].upper() if first else "", ("PATTERN", "EVENT")),
-    ):
+    for typed, keywords in ((word, GROUPS), (first[0].upper() if first else "", ("PATTERN", "EVENT"))):
         near = get_close_matches(typed, keywords, n=1, cutoff=0.6)
         if near and typed not in keywords:
             yield f"did you mean {near[0]}?"

@@ -145,9 +145,7 @@ class _StackWriter:
             return f"{name}, the last: every match that ends here, backwards along the stacks"
         if place == 0:
             return f"{name}, the first: on its stack"
-        return (
-            f"{name}: on its stack, with the current newest {format_name(self.order[place - 1])}"
-        )
+        return f"{name}: on its stack, with the current newest {format_name(self.order[place - 1])}"
 
     def _top(self, place: int) -> str:
         return self.instances.top(self.order[place])
@@ -180,10 +178,7 @@ class _StackWriter:
             at = format_stack_place(self.order[place])
             out(*self.tally.tried(at))
             tests: list[tuple[str, CounterLabel | None]] = [
-                (
-                    self.frame.writer.condition(c.condition, self.access),
-                    make_check_label(at, c.condition),
-                )
+                (self.frame.writer.condition(c.condition, self.access), make_check_label(at, c.condition))
                 for c in self.stacks.checks[place]
             ]
             if far is not None and not self.frame.plan.prune and place == 0:
@@ -202,9 +197,7 @@ class _StackWriter:
                 with out.when(flag):
                     out("sequences += 1")
             for absence in absences:
-                self.tally.around(
-                    out, "go", make_absence_label(at, absence), partial(self._absent, out, absence)
-                )
+                self.tally.around(out, "go", make_absence_label(at, absence), partial(self._absent, out, absence))
             with out.when(flag):
                 if place:
                     self._construct(out, place - 1, self.instances.get("rip", node))

@@ -93,11 +93,7 @@ class InstanceState(StructureState[S]):
         self.expire_instances(request.now)
         size = len(self.tables["A"])
         # in a small table, growing is cheaper than dropping dead entries
-        if (
-            request.again
-            or size < YOUNG * tables.INITIAL_ROWS
-            or self.meta[INSTANCE_TOP] * 2 > size
-        ):
+        if request.again or size < YOUNG * tables.INITIAL_ROWS or self.meta[INSTANCE_TOP] * 2 > size:
             room.grow("A", "AF")
 
     def expire(self, now: float | None, rows: int) -> None:  # noqa: ARG002
@@ -125,9 +121,7 @@ class InstanceState(StructureState[S]):
         """A time of each instance."""
         return self.read_times(self.source.instances.columns, name)[: len(self.entries)]
 
-    def keep_instances(
-        self, alive: npt.NDArray[np.bool_], links: Sequence[int], *, to_older: bool = True
-    ) -> None:
+    def keep_instances(self, alive: npt.NDArray[np.bool_], links: Sequence[int], *, to_older: bool = True) -> None:
         """Drops the other instances; `links` are the columns that refer to instances."""
         tables, columns = self.tables, np.array(links, np.int64)
         self.meta[INSTANCE_TOP] = arena.keep_instances(

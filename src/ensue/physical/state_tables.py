@@ -53,15 +53,10 @@ class TableShape:
         return np.full((count, *width), fresh, self.dtype)
 
 
-def make_named_shapes(
-    columns: StateColumns, rows: KeyedRows | FilledRows
-) -> tuple[TableShape, TableShape]:
+def make_named_shapes(columns: StateColumns, rows: KeyedRows | FilledRows) -> tuple[TableShape, TableShape]:
     """The two tables of named columns: of integers, and of floats."""
     wholes, reals = columns.widths()
-    return (
-        TableShape(columns.whole, rows, wholes),
-        TableShape(columns.real, rows, reals, np.float64),
-    )
+    return (TableShape(columns.whole, rows, wholes), TableShape(columns.real, rows, reals, np.float64))
 
 
 class StateTables:
@@ -71,9 +66,7 @@ class StateTables:
         self._adopt(shapes)
         self.tables: dict[str, Table] = {"meta": np.zeros(META_SIZE, np.int64)}
         for name, shape in self.shapes.items():
-            self.tables[name] = shape.filled(
-                1 if isinstance(shape.rows, KeyedRows) else INITIAL_ROWS
-            )
+            self.tables[name] = shape.filled(1 if isinstance(shape.rows, KeyedRows) else INITIAL_ROWS)
         for name in frame.tally.tables:
             self.tables[name] = np.zeros((max(1, len(frame.tally.labels)), 2), np.int64)
         self.tables["O"] = np.zeros((4 * INITIAL_ROWS, max(1, output)), np.int64)
@@ -83,9 +76,7 @@ class StateTables:
         every = self.shapes.values()
         self.by_key = [shape for shape in every if isinstance(shape.rows, KeyedRows)]
         # tables whose rows belong to live entries
-        self.listed = {
-            shape.name: shape.rows for shape in every if isinstance(shape.rows, FilledRows)
-        }
+        self.listed = {shape.name: shape.rows for shape in every if isinstance(shape.rows, FilledRows)}
         # one table for each set of rows, except scratch
         self._sized = {rows: name for name, rows in self.listed.items() if not rows.scratch}
 
@@ -153,10 +144,7 @@ class StateTables:
                 self.meta[rows.top] = 0
 
     def take_shape(
-        self,
-        shapes: Iterable[TableShape],
-        before: Sequence[StateColumns],
-        after: Sequence[StateColumns],
+        self, shapes: Iterable[TableShape], before: Sequence[StateColumns], after: Sequence[StateColumns]
     ) -> None:
         """Changes the columns and keeps the content; values without a null flag are not null."""
         self._adopt(shapes)
@@ -190,11 +178,7 @@ class StateTables:
         """The tables without free room and output."""
         sizes = {shape.name: max(1, keys) for shape in self.by_key}
         sizes |= {name: int(self.meta[rows.top]) for name, rows in self.listed.items()}
-        return {
-            name: table[: sizes.get(name, len(table))]
-            for name, table in self.tables.items()
-            if name != "O"
-        }
+        return {name: table[: sizes.get(name, len(table))] for name, table in self.tables.items() if name != "O"}
 
     def saved_size(self, keys: int) -> int:
         """The approximate size of `used_parts` in bytes, with `keys` keys and without gaps."""

@@ -171,9 +171,7 @@ def choose_access_path(
         reasons.setdefault("eager", much)
         reasons.setdefault("archive_first", much)
     candidates = tuple(
-        AccessCandidate(name, 0.0, impossible=reasons[name])
-        if name in reasons
-        else model.candidate(name)
+        AccessCandidate(name, 0.0, impossible=reasons[name]) if name in reasons else model.candidate(name)
         for name in ACCESSES
     )
     if wanted is not None:
@@ -189,9 +187,7 @@ ORDER = ("grouped", "eager", "archive_first", "lazy")  # preference at equal cos
 class _AccessCosts:
     """The costs of the access paths of one query."""
 
-    def __init__(
-        self, live: LiveStatistics, pasts: tuple[ArchiveStatistics, ...], costs: ArchiveCosts
-    ) -> None:
+    def __init__(self, live: LiveStatistics, pasts: tuple[ArchiveStatistics, ...], costs: ArchiveCosts) -> None:
         self.live, self.pasts, self.costs = live, pasts, costs
         self.count = max(1.0, live.events)
         self.matches = live.matches * self.count  # m
@@ -240,9 +236,7 @@ class _AccessCosts:
             lookups = min(lookups, max(1.0, self.duration / self.live.latency))
         return max(1.0, lookups * _some(self.matches / lookups)) if self.matches else 0.0
 
-    def _read(
-        self, past: ArchiveStatistics, keys: float | None, length: float, events: float
-    ) -> float:
+    def _read(self, past: ArchiveStatistics, keys: float | None, length: float, events: float) -> float:
         """One read of a time range, of all keys (None) or some, that returns `events`."""
         reading = self.costs.stored if past.files else self.costs.memory
         files, rows = self.touched(past, keys, length)
@@ -253,9 +247,7 @@ class _AccessCosts:
         cost += rows * reading.picked + listed * reading.listed
         return cost + events * reading.keyed + keys * reading.piece
 
-    def touched(
-        self, past: ArchiveStatistics, keys: float | None, length: float
-    ) -> tuple[float, float]:
+    def touched(self, past: ArchiveStatistics, keys: float | None, length: float) -> tuple[float, float]:
         """The opened files, and the scanned rows."""
         inside = past.inside(length)
         if not past.files:  # an index lists the events of a key
@@ -355,9 +347,7 @@ class _AccessCosts:
         return cost, f"{_many(groups * len(self.pasts), 'read', 'reads')} for groups of them"
 
 
-def describe_unclustered(
-    past: ArchiveStatistics, decision: AccessDecision, costs: ArchiveCosts = COSTS
-) -> str | None:
+def describe_unclustered(past: ArchiveStatistics, decision: AccessDecision, costs: ArchiveCosts = COSTS) -> str | None:
     """A warning if reads by key are expensive as events of a key are not stored together."""
     clustered = past.clustered and past.keyed
     if clustered or not past.files or decision.access not in ("lazy", "grouped"):

@@ -5,30 +5,9 @@ A new node enters plans here; the structures compile the nodes they support by t
 
 from collections.abc import Iterator
 
-from ensue.ir.pattern import (
-    And,
-    Atom,
-    Kleene,
-    LoopExit,
-    Maybe,
-    Not,
-    OperatorCall,
-    Or,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import And, Atom, Kleene, LoopExit, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_input,
-    is_list,
-    is_optional,
-)
+from ensue.ir.traits import NodeForm, get_form, get_parts, get_positive_parts, is_input, is_list, is_optional
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.printing.pattern_printer import format_head
 
@@ -66,11 +45,7 @@ def find_unsupported(pattern: Pattern, structure: str) -> Pattern | None:
 def why_unsupported(pattern: Pattern, structure: str) -> str | None:
     """Why a structure cannot run a pattern, if it does not support one of its nodes."""
     node = find_unsupported(pattern, structure)
-    return (
-        None
-        if node is None
-        else f"{format_head(node)}: not supported by {_PLURAL.get(structure, structure)}"
-    )
+    return None if node is None else f"{format_head(node)}: not supported by {_PLURAL.get(structure, structure)}"
 
 
 def _nodes(pattern: Pattern) -> Iterator[Pattern]:

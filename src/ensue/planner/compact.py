@@ -14,14 +14,7 @@ from ensue.ir.traits import get_parts, is_event, is_negation, is_sequence
 from ensue.ir.traversal import get_kleene_variables, iterate_negations
 from ensue.planner.capabilities import COMPACT, why_unsupported
 from ensue.planner.nfa import TooManyStates, build_automaton
-from ensue.planner.physical_plan import (
-    CompactOutput,
-    CompactPlan,
-    CompactStep,
-    Nfa,
-    NfaEdge,
-    NfaState,
-)
+from ensue.planner.physical_plan import CompactOutput, CompactPlan, CompactStep, Nfa, NfaEdge, NfaState
 from ensue.schema import Schema
 
 MOST_STATES = 16  # counting stores numbers for pairs of states
@@ -86,11 +79,7 @@ def _build(query: Query, answer: CompactOutput) -> CompactPlan | None:
         plain = build_automaton(query.pattern, (), ())
     except TooManyStates:
         return None
-    counted = {
-        v: k
-        for v, k in get_kleene_variables(query.pattern).items()
-        if k.least > 1 or k.most is not None
-    }
+    counted = {v: k for v, k in get_kleene_variables(query.pattern).items() if k.least > 1 or k.most is not None}
     start: Key = (0, ())
     known, todo = {start}, [start]
     transitions: list[tuple[Key, NfaEdge, Key]] = []
@@ -158,9 +147,6 @@ def to_automaton(compact: CompactPlan) -> Nfa:
         reached = before.get(step.source, frozenset()) | {step.variable}
         before[step.target] = before.get(step.target, frozenset()) | reached
     states = tuple(
-        NfaState(n, before.get(n, frozenset()), frozenset(), n in compact.accepting)
-        for n in range(compact.states)
+        NfaState(n, before.get(n, frozenset()), frozenset(), n in compact.accepting) for n in range(compact.states)
     )
-    return Nfa(
-        states, tuple(NfaEdge(s.source, s.target, s.variable, s.first) for s in compact.steps)
-    )
+    return Nfa(states, tuple(NfaEdge(s.source, s.target, s.variable, s.first) for s in compact.steps))

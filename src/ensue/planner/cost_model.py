@@ -72,9 +72,7 @@ def compute_condition_cost(expr: Expr) -> float:
 
 def estimate_predicate(condition: Expr, statistics: Statistics) -> PredicateCost:
     """Cost and selectivity of a condition."""
-    return PredicateCost(
-        max(compute_condition_cost(condition), COMPARE), statistics.get_selectivity(condition)
-    )
+    return PredicateCost(max(compute_condition_cost(condition), COMPARE), statistics.get_selectivity(condition))
 
 
 def combine_costs(tests: Iterable[PredicateCost]) -> PredicateCost:
@@ -86,9 +84,7 @@ def combine_costs(tests: Iterable[PredicateCost]) -> PredicateCost:
     return PredicateCost(cost, chance)
 
 
-def order_by_rank(
-    items: Sequence[Item], test: Callable[[Item], PredicateCost]
-) -> tuple[Item, ...]:
+def order_by_rank(items: Sequence[Item], test: Callable[[Item], PredicateCost]) -> tuple[Item, ...]:
     """The cheapest order (rule 1): by ascending (P - 1) / C; ties keep the order as written."""
     return tuple(sorted(items, key=lambda item: test(item).rank))
 

@@ -24,15 +24,7 @@ from ensue.analyzer.derivatives import (
 from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import LoopExit, Not, Pattern
 from ensue.ir.selection import CONTIGUOUS, Strategy
-from ensue.ir.traits import (
-    forbids_next_event,
-    get_parts,
-    is_list,
-    is_loop,
-    is_negation,
-    is_optional,
-    replace_parts,
-)
+from ensue.ir.traits import forbids_next_event, get_parts, is_list, is_loop, is_negation, is_optional, replace_parts
 from ensue.ir.traversal import (
     get_first_atom,
     iterate_aligned_variables,
@@ -101,9 +93,7 @@ class NfaTransition:
 def get_start(pattern: Pattern, strategy: Strategy) -> RunProgress:
     """The progress of a new run."""
     skips = Strategy.NEXT in (strategy, *iterate_strategies(pattern))
-    return RunProgress(
-        (_counted_by_runs(pattern, skips),), (remove_loop_bounds(pattern),), frozenset()
-    )
+    return RunProgress((_counted_by_runs(pattern, skips),), (remove_loop_bounds(pattern),), frozenset())
 
 
 def _counted_by_runs(pattern: Pattern, skips: bool) -> Pattern:
@@ -136,9 +126,7 @@ def build_transitions(start: RunProgress, strategy: Strategy) -> list[NfaTransit
     return transitions
 
 
-def _transitions(
-    place: RunProgress, strategy: Strategy, looped: Collection[Not]
-) -> Iterator[NfaTransition]:
+def _transitions(place: RunProgress, strategy: Strategy, looped: Collection[Not]) -> Iterator[NfaTransition]:
     by_rest = [_possible(rest, place) for rest in place.rests]
     every = [step for possible in by_rest for step in possible]
     skips = any(step.how is None and strategy is Strategy.NEXT for step in every)
@@ -168,14 +156,10 @@ def _transitions(
         if len(gaps) > 1:
             raise NoLoops(f"{variable}, which may follow in several ways")
         rests = tuple(dict.fromkeys(s.rest for s in candidates))
-        if len(preferences) > 1 or (
-            len(rests) > 1 and preferences != {(frozenset(), frozenset())}
-        ):
+        if len(preferences) > 1 or (len(rests) > 1 and preferences != {(frozenset(), frozenset())}):
             raise NoLoops("loops that can end in several ways")
         ((longer, sooner),) = preferences
-        after = (
-            s.rest for rest in place.open for s in derive_steps(rest) if s.variable == variable
-        )
+        after = (s.rest for rest in place.open for s in derive_steps(rest) if s.variable == variable)
         first = candidates[0]
         yield NfaTransition(
             place,
@@ -190,9 +174,7 @@ def _transitions(
         )
 
 
-def _rivals(
-    step: PatternStep, every: Iterable[PatternStep]
-) -> tuple[frozenset[str], frozenset[str]]:
+def _rivals(step: PatternStep, every: Iterable[PatternStep]) -> tuple[frozenset[str], frozenset[str]]:
     """The variables that, unlike the step, continue a greedy loop or end a reluctant one."""
     return (
         frozenset(s.variable for s in every if continues_greedy_loop(s, step)),
@@ -202,9 +184,7 @@ def _rivals(
 
 def _guards(step: PatternStep, looped: Collection[Not]) -> tuple[NegationGuard, ...]:
     """Negations that guard a step; edges evaluate those inside loops only."""
-    return tuple(
-        g for g in step.guards if g.where is not GuardScope.BETWEEN or g.negation in looped
-    )
+    return tuple(g for g in step.guards if g.where is not GuardScope.BETWEEN or g.negation in looped)
 
 
 def _leading(step: PatternStep, looped: Collection[Not]) -> list[Not]:
@@ -230,10 +210,7 @@ def find_leading_negations(
         after_guarded = _reachable({t.target for t in guarded}, transitions)
         after_others = _reachable({t.target for t in first if t not in guarded}, transitions)
         before = frozenset(
-            v
-            for t in transitions
-            for v in t.source.bound
-            if t.source in after_others and t.variable in names
+            v for t in transitions for v in t.source.bound if t.source in after_others and t.variable in names
         )
         if not names & _bound_in(after_others):
             yield negation, frozenset(), names
@@ -278,9 +255,7 @@ def _required_late(place: RunProgress, strategy: Strategy, skips: bool) -> list[
         remaining = [s for s in possible if s not in closed]
         continuing = {loop for step in remaining for loop in step.inside}
         # a loop that can no longer continue has ended
-        required += get_mandatory_steps(
-            remaining, [loop for loop in find_open_loops(rest) if loop in continuing]
-        )
+        required += get_mandatory_steps(remaining, [loop for loop in find_open_loops(rest) if loop in continuing])
     return required
 
 
@@ -359,12 +334,8 @@ def align_check(condition: Expr, pattern: Pattern) -> ConditionCheck:
     names = {r.variable for r in moving}
     assert any(names <= group for group in iterate_aligned_variables(pattern))
     order = [a.variable for a in iterate_positive_atoms(pattern) if a.variable in names]
-    current = [
-        v for v in order if any(r.variable == v and r.at is EventPosition.CURRENT for r in moving)
-    ]
-    if not current or any(
-        r.at not in (EventPosition.CURRENT, EventPosition.PREVIOUS) for r in moving
-    ):
+    current = [v for v in order if any(r.variable == v and r.at is EventPosition.CURRENT for r in moving)]
+    if not current or any(r.at not in (EventPosition.CURRENT, EventPosition.PREVIOUS) for r in moving):
         raise NoLoops(f"{format_condition(condition)}, which compiled code cannot evaluate")
     last = current[-1]
 
@@ -386,6 +357,5 @@ def align_checks(
     return tuple(
         check
         for condition, check in checks
-        if check.moving == variable
-        and (variable in bound or not needs_previous_element(condition))
+        if check.moving == variable and (variable in bound or not needs_previous_element(condition))
     )

@@ -64,9 +64,7 @@ def _ends_in_absence(pattern: Pattern) -> bool:
     if is_sequence(pattern):
         inner = get_parts(pattern)
         for k, part in reversed([*enumerate(inner)]):
-            if forbids_next_event(part) or (
-                is_positional_negation(part) and not precedes_then(inner[k + 1 :])
-            ):
+            if forbids_next_event(part) or (is_positional_negation(part) and not precedes_then(inner[k + 1 :])):
                 return True
             if not is_optional(part):
                 break

@@ -61,9 +61,7 @@ def find_event_ref(expr: Expr) -> EventRef | None:
 def to_feature(expr: Expr) -> Expr:
     """Rewrites an expression so that it is the same for every variable.
 
-    >>> to_feature(FieldRef("a", "price", EventPosition.LAST)) == to_feature(
-    ...     FieldRef("b", "price")
-    ... )
+    >>> to_feature(FieldRef("a", "price", EventPosition.LAST)) == to_feature(FieldRef("b", "price"))
     True
     """
 

@@ -132,8 +132,6 @@ def _nodes(shape: Shape) -> Iterator[frozenset[str]]:
     yield from (*left, *right)
 
 
-def find_enclosing_modules(
-    modules: Sequence[HierarchyModule], names: frozenset[str]
-) -> tuple[HierarchyModule, ...]:
+def find_enclosing_modules(modules: Sequence[HierarchyModule], names: frozenset[str]) -> tuple[HierarchyModule, ...]:
     """The modules that contain a node with these variables, or whose root it is."""
     return tuple(m for m in modules if names <= set(m.variables))

@@ -144,8 +144,7 @@ def _builds(applied: OperatorCall, number: int, python: bool) -> OperatorFunctio
         "        end = high",
     ]
     values = [
-        _to_stored(kind, f"made[{position}]", applied.tick)
-        for position, (_, kind) in enumerate(applied.operator.z, 2)
+        _to_stored(kind, f"made[{position}]", applied.tick) for position, (_, kind) in enumerate(applied.operator.z, 2)
     ]
     lines.append(f"    return ({', '.join(['start', 'end', *values])},)")
     ends = (OperatorArgument(WHOLE, "start"), OperatorArgument(WHOLE, "end"))
@@ -165,8 +164,7 @@ def _sides(applied: OperatorCall) -> list[list[InputValue]]:
 
     times: list[InputValue] = [(name, name, applied.time) for name in TIME_ATTRIBUTES]
     return [
-        times
-        + [(r.field, r.field if r.field in attributes(part) else r.column, r.kind) for r in reads]
+        times + [(r.field, r.field if r.field in attributes(part) else r.column, r.kind) for r in reads]
         for part, reads in zip(applied.inputs, applied.reads, strict=True)
         if is_input(part)
     ]
@@ -200,12 +198,7 @@ class _Call:
     """A call of a user's function, with the definitions it needs."""
 
     def __init__(
-        self,
-        name: str,
-        applied: OperatorCall,
-        which: str,
-        sides: Sequence[Sequence[InputValue]],
-        python: bool,
+        self, name: str, applied: OperatorCall, which: str, sides: Sequence[Sequence[InputValue]], python: bool
     ) -> None:
         self.name = name
         self.applied = applied
@@ -216,17 +209,14 @@ class _Call:
 
     def arguments(self) -> tuple[OperatorArgument, ...]:
         return tuple(
-            OperatorArgument(side, place)
-            for side, seen in enumerate(self.sides, self.first)
-            for _, place, _ in seen
+            OperatorArgument(side, place) for side, seen in enumerate(self.sides, self.first) for _, place, _ in seen
         )
 
     def text(self) -> str:
         records = []
         for side, seen in enumerate(self.sides):
             values = [
-                _from_stored(kind, self._value(side, k), self.applied.tick)
-                for k, (_, _, kind) in enumerate(seen)
+                _from_stored(kind, self._value(side, k), self.applied.tick) for k, (_, _, kind) in enumerate(seen)
             ]
             records.append(f"{self.name}_{side}({', '.join(values)})")
         constants = [repr(value) for value in self._constants()]

@@ -17,19 +17,8 @@ from ensue.ir.expression import Expr
 from ensue.ir.pattern import OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
-from ensue.ir.traits import (
-    get_parts,
-    get_positive_parts,
-    is_negation,
-    is_operator_call,
-    is_sequence,
-)
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_variables,
-    iterate_operator_calls,
-    iterate_positive_atoms,
-)
+from ensue.ir.traits import get_parts, get_positive_parts, is_negation, is_operator_call, is_sequence
+from ensue.ir.traversal import get_kleene_variables, get_variables, iterate_operator_calls, iterate_positive_atoms
 from ensue.ir.user_operator import OperatorInputs
 from ensue.planner.capabilities import get_leaf_variable, is_leaf
 from ensue.planner.cost_model import (
@@ -94,13 +83,9 @@ class Cardinalities:
 
 def _shares(statistics: Statistics, types: set[Types]) -> dict[Types, float]:
     """The share of events of each type, or of several types."""
-    by_name = _shares_of_names(
-        statistics, {name for type_ in types for name in get_type_names(type_)}
-    )
+    by_name = _shares_of_names(statistics, {name for type_ in types for name in get_type_names(type_)})
     return {
-        type_: 1.0
-        if type_ == ANY
-        else min(1.0, sum(by_name[name] for name in get_type_names(type_)))
+        type_: 1.0 if type_ == ANY else min(1.0, sum(by_name[name] for name in get_type_names(type_)))
         for type_ in types
     }
 
@@ -434,9 +419,7 @@ def require_possible(planning: PlannerOptions, possible: Mapping[str, object], w
         )
 
 
-def describe_shape_decision(
-    tree: JoinTree, joins: JoinCosts, planning: PlannerOptions
-) -> PlanDecision:
+def describe_shape_decision(tree: JoinTree, joins: JoinCosts, planning: PlannerOptions) -> PlanDecision:
     """The join order of a tree, next to the two linear ones."""
     chosen = get_shape(tree.root)
     names = get_leaves(chosen)

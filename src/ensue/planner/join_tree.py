@@ -33,15 +33,7 @@ from ensue.ir.traversal import (
 )
 from ensue.planner.capabilities import BY_START, TREE, get_leaf_variable, is_leaf, why_unsupported
 from ensue.planner.join_operators import CONJUNCTION, SEQUENCE, JoinOperator, describe_operator
-from ensue.planner.physical_plan import (
-    ApplyNode,
-    ConditionCheck,
-    JoinNode,
-    JoinTree,
-    LeafNode,
-    NegationCheck,
-    TreeNode,
-)
+from ensue.planner.physical_plan import ApplyNode, ConditionCheck, JoinNode, JoinTree, LeafNode, NegationCheck, TreeNode
 from ensue.planner.planner_options import Shape
 from ensue.printing.expression_printer import format_name
 from ensue.printing.pattern_printer import format_pattern
@@ -140,9 +132,7 @@ def build_tree(
     """
     if why_no_tree(query, between, absent) is not None:
         return None
-    negated = frozenset(
-        a.variable for n in iterate_negations(query.pattern) for a in iterate_atoms(n)
-    )
+    negated = frozenset(a.variable for n in iterate_negations(query.pattern) for a in iterate_atoms(n))
     positive = build_left_deep(query) if shape is None else _without(shape, negated)
     if positive is None:
         raise _misfit(shape, query.pattern)
@@ -181,9 +171,7 @@ def _build(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern) -> Tr
     return LeafNode(str(shape))
 
 
-def _build_user_operator(
-    shape: Shape, users: dict[str, JoinOperator], applied: OperatorCall
-) -> TreeNode:
+def _build_user_operator(shape: Shape, users: dict[str, JoinOperator], applied: OperatorCall) -> TreeNode:
     operator, name = users[applied.variable], applied.variable
     match applied.inputs:
         case (part,):
@@ -195,9 +183,7 @@ def _build_user_operator(
             raise _misfit(shape, applied)
 
 
-def _build_joins(
-    shape: Shape, users: dict[str, JoinOperator], pattern: Pattern, parts: list[Pattern]
-) -> TreeNode:
+def _build_joins(shape: Shape, users: dict[str, JoinOperator], pattern: Pattern, parts: list[Pattern]) -> TreeNode:
     if len(parts) == 1:
         return _build(shape, users, parts[0])
     in_order = is_sequence(pattern)
@@ -242,9 +228,7 @@ def walk_joins(node: TreeNode) -> Iterator[JoinNode | ApplyNode]:
         yield from walk_joins(child)
 
 
-def rewrite_joins(
-    node: TreeNode, rewrite: Callable[[JoinNode | ApplyNode], JoinNode | ApplyNode]
-) -> TreeNode:
+def rewrite_joins(node: TreeNode, rewrite: Callable[[JoinNode | ApplyNode], JoinNode | ApplyNode]) -> TreeNode:
     """Rewrites the inner nodes, from the leaves upwards."""
     match node:
         case LeafNode():
@@ -281,11 +265,7 @@ def get_operator_symbol(node: JoinNode | ApplyNode) -> str:
 
 
 def _attach(
-    node: TreeNode,
-    names: frozenset[str],
-    *,
-    check: ConditionCheck | None = None,
-    absence: NegationCheck | None = None,
+    node: TreeNode, names: frozenset[str], *, check: ConditionCheck | None = None, absence: NegationCheck | None = None
 ) -> TreeNode:
     """Adds a check or a negation at the lowest node that has all of these variables."""
     assert not isinstance(node, LeafNode)
@@ -348,10 +328,7 @@ def find_predecessors(pattern: Pattern) -> dict[str, list[str]]:
         if is_loop(node):  # all events it has taken so far
             inside = [a.variable for a in iterate_positive_atoms(node)]
             for variable in inside:
-                earlier[variable] = [
-                    *inside,
-                    *(v for v in earlier[variable] if v not in inside),
-                ]
+                earlier[variable] = [*inside, *(v for v in earlier[variable] if v not in inside)]
             return
         if is_sequence(node):
             previous: list[str] = []

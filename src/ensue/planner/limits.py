@@ -48,9 +48,7 @@ class MatcherLimits:
                 raise EventError(f"{name}={count!r} must be a positive whole number")
         size, share = _memory(memory)
         if evict is not None and evict not in EVICTION_POLICIES:
-            raise EventError(
-                f"evict={evict!r} is not an eviction policy\n  hint: {', '.join(EVICTION_POLICIES)}"
-            )
+            raise EventError(f"evict={evict!r} is not an eviction policy\n  hint: {', '.join(EVICTION_POLICIES)}")
         return cls(max_matches, max_partial_matches, size, share, per_core, evict, _shed_ms(shed))
 
     @property
@@ -60,9 +58,7 @@ class MatcherLimits:
         Keys are spilled if a call limits the memory or allows eviction or shedding; otherwise
         exceeding the memory is an error.
         """
-        limited = (
-            self.share != DEFAULT_SHARE if self.memory is None else not math.isinf(self.memory)
-        )
+        limited = self.share != DEFAULT_SHARE if self.memory is None else not math.isinf(self.memory)
         return limited or self.evict is not None or self.shed_ms is not None
 
     def compute_memory_bound(self, machine: float, cores: int) -> float:
@@ -79,9 +75,7 @@ def _shed_ms(shed: Any) -> int | None:
     if shed is None:
         return None
     if not isinstance(shed, str):
-        raise EventError(
-            f"shed={shed!r} is not a length of time\n  hint: write it like shed='30 seconds'"
-        )
+        raise EventError(f"shed={shed!r} is not a length of time\n  hint: write it like shed='30 seconds'")
     length = parse_duration(shed) // 1_000_000
     if length <= 0:
         raise EventError(f"shed={shed!r} is too short\n  hint: at least a millisecond")

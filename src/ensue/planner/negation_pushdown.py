@@ -22,11 +22,7 @@ IN_CONSTRUCTION = "negation_in_construction"
 
 
 def push_negation(
-    stacks: InstanceStacks,
-    *,
-    intervals: bool,
-    complex_: Collection[str] = (),
-    off: Collection[str] = (),
+    stacks: InstanceStacks, *, intervals: bool, complex_: Collection[str] = (), off: Collection[str] = ()
 ) -> InstanceStacks:
     """Pushes negations into instance stacks where possible: a negated event empties a stack.
 
@@ -51,9 +47,7 @@ def push_negation(
                 way = f"looked up: {why or f'{PUSH} is off'}"
                 looked_up[place].append(replace(absence, newest=single, way=way))
     return replace(
-        stacks,
-        absences=tuple(map(tuple, looked_up)),
-        pushed=tuple(map(tuple, pushed)) if any(pushed) else (),
+        stacks, absences=tuple(map(tuple, looked_up)), pushed=tuple(map(tuple, pushed)) if any(pushed) else ()
     )
 
 
@@ -91,9 +85,7 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
             for place, group in enumerate(structure.pushed):
                 still_pushed.append(tuple(a for a in group if a.variable in pushed))
                 absences[place] += [a for a in group if a.variable not in pushed]
-            return replace(
-                structure, absences=tuple(map(tuple, absences)), pushed=tuple(still_pushed)
-            )
+            return replace(structure, absences=tuple(map(tuple, absences)), pushed=tuple(still_pushed))
         case JoinTree() | CompactPlan() | ReferencePlan():  # they push nothing
             return structure
 
@@ -102,11 +94,7 @@ def restrict_pushdown(structure: Structure, pushed: Collection[str]) -> Structur
 
 
 def push_into_runs(
-    automaton: Nfa,
-    negations: Collection[Negation],
-    *,
-    intervals: bool,
-    off: Collection[str] = (),
+    automaton: Nfa, negations: Collection[Negation], *, intervals: bool, off: Collection[str] = ()
 ) -> Nfa:
     """Pushes negations into an automaton where possible.
 
@@ -121,9 +109,7 @@ def push_into_runs(
         barred_states = _barred(automaton, negation)
         if why is None and PUSH in off:
             why = f"{PUSH} is off"
-        if why is None and not (
-            barred_states and _all_decided(automaton, negation, barred_states)
-        ):
+        if why is None and not (barred_states and _all_decided(automaton, negation, barred_states)):
             why = "events before it may still arrive, or no run is barred"
         ways[negation.variable] = "pushed" if why is None else f"looked up: {why}"
         for number in barred_states if why is None else ():
@@ -135,8 +121,7 @@ def push_into_runs(
     return replace(
         automaton,
         states=tuple(
-            replace(s, absences=annotate(s.absences), barred=tuple(barred.get(s.number, ())))
-            for s in automaton.states
+            replace(s, absences=annotate(s.absences), barred=tuple(barred.get(s.number, ()))) for s in automaton.states
         ),
         edges=tuple(replace(e, absences=annotate(e.absences)) for e in automaton.edges),
     )
@@ -176,10 +161,7 @@ def _barred(automaton: Nfa, negation: Negation) -> set[int]:
     return _largest_closed_set(
         automaton,
         negation,
-        lambda edge, good: (
-            _forbids(edge, negation)
-            or (edge.variable not in negation.front and edge.target in good)
-        ),
+        lambda edge, good: _forbids(edge, negation) or (edge.variable not in negation.front and edge.target in good),
     )
 
 
@@ -188,19 +170,12 @@ def _all_decided(automaton: Nfa, negation: Negation, barred: set[int]) -> bool:
     harmless = _largest_closed_set(
         automaton,
         negation,
-        lambda edge, good: (
-            edge.variable in negation.front
-            or (not _forbids(edge, negation) and edge.target in good)
-        ),
+        lambda edge, good: edge.variable in negation.front or (not _forbids(edge, negation) and edge.target in good),
     )
-    return all(
-        s.number in barred or s.number in harmless for s in automaton.states if _open(s, negation)
-    )
+    return all(s.number in barred or s.number in harmless for s in automaton.states if _open(s, negation))
 
 
-def _largest_closed_set(
-    automaton: Nfa, negation: Negation, fits: Callable[[NfaEdge, set[int]], bool]
-) -> set[int]:
+def _largest_closed_set(automaton: Nfa, negation: Negation, fits: Callable[[NfaEdge, set[int]], bool]) -> set[int]:
     """The largest set of open states all of whose edges satisfy the predicate."""
     good = {s.number for s in automaton.states if _open(s, negation)}
     while bad := {n for n in good if not all(fits(e, good) for e in automaton.out_of(n))}:

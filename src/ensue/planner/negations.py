@@ -71,11 +71,7 @@ class Negation:
         if not all(is_decided(c, shown, kleene) for c in self.conditions):
             return False
         if self.whole:
-            return (
-                early
-                and bool(moment.bound & set(self.front))
-                and not (moment.waiting & set(self.front))
-            )
+            return early and bool(moment.bound & set(self.front)) and not (moment.waiting & set(self.front))
         return bool(moment.bound & set(self.front) and moment.bound & set(self.behind))
 
     def waits(self, moment: BindingState) -> bool:
@@ -103,10 +99,7 @@ def find_negations(pattern: Pattern, conditions: tuple[Expr, ...]) -> tuple[Nega
 
     >>> from ensue.ir.pattern import And, Not, Seq
     >>> a, b, n = Atom("A", "a"), Atom("A", "b"), Atom("A", "n")
-    >>> [
-    ...     (x.front, x.behind, x.own)
-    ...     for x in find_negations(And((Seq((a, Not(n), b)), Atom("A", "c"))), ())
-    ... ]
+    >>> [(x.front, x.behind, x.own) for x in find_negations(And((Seq((a, Not(n), b)), Atom("A", "c"))), ())]
     [(('a',), ('b',), ('c',))]
     """
     return tuple(
@@ -115,17 +108,14 @@ def find_negations(pattern: Pattern, conditions: tuple[Expr, ...]) -> tuple[Nega
             conditions=tuple(
                 c
                 for c in conditions
-                if get_variables(c) & _inside(negation.part)
-                and not get_variables(c) <= _inside(negation.part)
+                if get_variables(c) & _inside(negation.part) and not get_variables(c) <= _inside(negation.part)
             ),
         )
         for negation in _walk(pattern, (), ())
     )
 
 
-def _walk(
-    pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]
-) -> Iterator[Negation]:
+def _walk(pattern: Pattern, around: tuple[Atom, ...], beside: tuple[Atom, ...]) -> Iterator[Negation]:
     """`around`: the atoms of all enclosing parts; `beside`: those that AND interleaves."""
     inner = get_parts(pattern)
     match get_form(pattern):
@@ -135,9 +125,7 @@ def _walk(
                 front, behind = inner[:k], inner[k + 1 :]
                 others = tuple(a for p in (*front, *behind) for a in iterate_positive_atoms(p))
                 if not is_negation(part):
-                    yield from _walk(
-                        part, (*around, *others), (*beside, *others) if mixed else beside
-                    )
+                    yield from _walk(part, (*around, *others), (*beside, *others) if mixed else beside)
                 elif mixed:
                     names = tuple(a.variable for a in others)
                     own = _own(part.part, (*beside, *others))
@@ -162,9 +150,7 @@ def _walk(
 
 def _own(part: Pattern, others: tuple[Atom, ...]) -> tuple[str, ...]:
     types = [a.type for a in iterate_atoms(part)]
-    return tuple(
-        a.variable for a in others if any(types_overlap(a.type, type_) for type_ in types)
-    )
+    return tuple(a.variable for a in others if any(types_overlap(a.type, type_) for type_ in types))
 
 
 def build_inner_query(query: Query, part: Pattern) -> Query:
@@ -225,8 +211,7 @@ def find_interval_variables(pattern: Pattern) -> set[str]:
 def _has_events(pattern: Pattern) -> bool:
     """Whether every part has events besides its interval negations."""
     return is_interval_negation(pattern) or (
-        any(iterate_positive_atoms(pattern))
-        and all(_has_events(p) for p in get_parts(pattern) if get_parts(p))
+        any(iterate_positive_atoms(pattern)) and all(_has_events(p) for p in get_parts(pattern) if get_parts(p))
     )
 
 

@@ -7,12 +7,7 @@ from ensue.ir.expression import Aggregate, Expr, FieldRef
 from ensue.ir.pattern import Kleene, Not, Pattern
 from ensue.ir.selection import Strategy
 from ensue.ir.traits import is_event, is_optional
-from ensue.ir.traversal import (
-    get_kleene_variables,
-    get_variables,
-    iterate_positive_atoms,
-    iterate_references,
-)
+from ensue.ir.traversal import get_kleene_variables, get_variables, iterate_positive_atoms, iterate_references
 from ensue.planner.cyclic_nfa import (
     NfaTransition,
     NoLoops,
@@ -31,13 +26,7 @@ from ensue.planner.cyclic_nfa import (
 )
 from ensue.planner.negations import Negation, find_negations
 from ensue.planner.physical_plan import EdgeStop, Nfa, NfaEdge, NfaState
-from ensue.planner.predicate_pushdown import (
-    MOVING,
-    BindingState,
-    find_edge_checks,
-    find_end_checks,
-    find_late_checks,
-)
+from ensue.planner.predicate_pushdown import MOVING, BindingState, find_edge_checks, find_end_checks, find_late_checks
 from ensue.printing.expression_printer import format_condition
 
 LIMIT = 4_096  # states; the reference runs larger patterns
@@ -91,8 +80,7 @@ def build_automaton(
     negations = find_negations(pattern, negative)
     checks = _Checks(conditions, late, negations, get_kleene_variables(pattern), early)
     states = tuple(
-        checks.state(n, _moment(key), accepting=is_optional(key[0]) and bool(key[1]))
-        for key, n in numbers.items()
+        checks.state(n, _moment(key), accepting=is_optional(key[0]) and bool(key[1])) for key, n in numbers.items()
     )
     edges = (
         checks.edge((numbers[source], numbers[target]), variable, _moment(source), _moment(target))
@@ -111,9 +99,7 @@ class _Checks:
     counted: dict[str, Kleene]
     early: bool
 
-    def edge(
-        self, ends: tuple[int, int], variable: str, before: BindingState, after: BindingState
-    ) -> NfaEdge:
+    def edge(self, ends: tuple[int, int], variable: str, before: BindingState, after: BindingState) -> NfaEdge:
         kleene = frozenset(self.counted)
         closing = (before.bound & before.waiting & kleene) - after.waiting
         return NfaEdge(
@@ -134,9 +120,7 @@ class _Checks:
         state = NfaState(number, moment.bound, moment.bound & moment.waiting & kleene)
         if not accepting:
             return state
-        undecided = [
-            n for n in self.negations if n.concerns(moment) and not self._is_decided(n, moment)
-        ]
+        undecided = [n for n in self.negations if n.concerns(moment) and not self._is_decided(n, moment)]
         end_checks = find_end_checks(self.conditions, moment, kleene)
         return replace(
             state,
@@ -185,9 +169,7 @@ def _build_cyclic(
         return replace(built, lasting=last)
 
     def edge(transition: NfaTransition) -> NfaEdge:
-        before, after = (
-            BindingState(p.bound, p.waiting) for p in (transition.source, transition.target)
-        )
+        before, after = (BindingState(p.bound, p.waiting) for p in (transition.source, transition.target))
         ends = numbers[transition.source], numbers[transition.target]
         plain = checks.edge(ends, transition.variable, before, after)
         in_step = align_checks(aligned, pattern, transition.variable, before.bound)
@@ -203,9 +185,7 @@ def _build_cyclic(
             longer=transition.longer,
             sooner=transition.sooner,
             pause=step.pause if follows else None,
-            stops=tuple(
-                _stop(g, negative, before, after) for g in step.guards if _stops(g, follows)
-            ),
+            stops=tuple(_stop(g, negative, before, after) for g in step.guards if _stops(g, follows)),
         )
 
     edges = sorted(map(edge, transitions), key=lambda e: (e.source, e.target, e.variable))
@@ -215,9 +195,7 @@ def _build_cyclic(
     return Nfa(tuple(map(state, places)), tuple(edges), loops=True)
 
 
-def _leading(
-    negation: Not, before: frozenset[str], behind: frozenset[str], negative: tuple[Expr, ...]
-) -> Negation:
+def _leading(negation: Not, before: frozenset[str], behind: frozenset[str], negative: tuple[Expr, ...]) -> Negation:
     """A negation at the start of a group, before the first event of a match.
 
     No bound event exists there that a condition could compare it with.
@@ -225,9 +203,7 @@ def _leading(
     atom = negation.part
     if not is_event(atom):
         raise NoLoops("a negation of several events inside a group")
-    refs = [
-        r for c in negative if atom.variable in get_variables(c) for r in iterate_references(c)
-    ]
+    refs = [r for c in negative if atom.variable in get_variables(c) for r in iterate_references(c)]
     if any(before or isinstance(r, Aggregate) for r in refs if r.variable != atom.variable):
         raise NoLoops("conditions on a negation that begins a group")
     return Negation(atom, tuple(sorted(before)), tuple(sorted(behind)), (), (), open=True)
@@ -238,9 +214,7 @@ def _stops(guard: NegationGuard, follows: bool) -> bool:
     return follows or guard.where in (GuardScope.TAKEN, GuardScope.UP_TO)
 
 
-def _stop(
-    guard: NegationGuard, negative: tuple[Expr, ...], before: BindingState, after: BindingState
-) -> EdgeStop:
+def _stop(guard: NegationGuard, negative: tuple[Expr, ...], before: BindingState, after: BindingState) -> EdgeStop:
     atom = guard.negation.part
     if not is_event(atom):
         raise NoLoops("a negation of several events inside a group")

@@ -9,13 +9,7 @@ from ensue.ir.traits import is_event, is_operator_call
 from ensue.ir.traversal import iterate_operator_calls, map_results_to_events, rewrite_expr
 from ensue.ir.user_operator import TIME_ATTRIBUTES
 from ensue.planner.features import KERNEL_KINDS, KindResolver, is_compilable
-from ensue.planner.join_order import (
-    Cardinalities,
-    JoinCosts,
-    choose_structure,
-    find_best_shape,
-    require_possible,
-)
+from ensue.planner.join_order import Cardinalities, JoinCosts, choose_structure, find_best_shape, require_possible
 from ensue.planner.join_tree import build_tree, why_no_tree
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role, Structure
 from ensue.planner.plan_cost import estimate_structure
@@ -58,16 +52,12 @@ def plan_with_operators(
     if shape is None:
         shape = find_best_shape(JoinCosts(query.pattern, tuple(tied), load, ordered))
     push = "predicate_placement" not in planning.off
-    tree: Structure | None = build_tree(
-        query, tuple(tied), (), shape, push=push, python=tuple(python)
-    )
+    tree: Structure | None = build_tree(query, tuple(tied), (), shape, push=push, python=tuple(python))
     assert tree is not None
     require_possible(planning, {"tree": tree}, f"the operator {name} is joined in a tree")
     if ordered:
         tree = order_predicates(tree, statistics)
-    tree, decision = choose_structure(
-        {"tree": (tree, estimate_structure(tree, query, load))}, planning
-    )
+    tree, decision = choose_structure({"tree": (tree, estimate_structure(tree, query, load))}, planning)
     orders = describe_orders(tree, statistics) if ordered else ()
     slow = [f"operator {name} runs as Python: {reason}" for name, reason in python.items()]
     return PhysicalPlan(
@@ -89,10 +79,7 @@ def lower_results(condition: Expr, query: Query) -> Expr:
     The value of an attribute is `first(r.height)`, which reads no event; a field that a result
     inherits from its only event becomes the field of that event.
     """
-    attributes = {
-        a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z))
-        for a in iterate_operator_calls(query.pattern)
-    }
+    attributes = {a.variable: (*TIME_ATTRIBUTES, *dict(a.operator.z)) for a in iterate_operator_calls(query.pattern)}
     sources = map_results_to_events(query.pattern)
 
     def lower(node: Expr) -> Expr:

@@ -91,9 +91,7 @@ def estimate_runs(automaton: Nfa, strategy: Strategy, load: Cardinalities) -> Pl
     return _capped(cost, partial * load.partitions, matches)
 
 
-def _tests(
-    checks: Iterable[ConditionCheck], absences: Iterable[NegationCheck], load: Cardinalities
-) -> PredicateCost:
+def _tests(checks: Iterable[ConditionCheck], absences: Iterable[NegationCheck], load: Cardinalities) -> PredicateCost:
     tests = [_check(check, load) for check in checks]
     return combine_costs([*tests, *(_absence(a, load) for a in absences)])
 
@@ -113,9 +111,7 @@ def _absence(absence: NegationCheck, load: Cardinalities) -> PredicateCost:
     return PredicateCost(COMPARE + VISIT * min(1 + near, MOST), 1 / (1 + forbidden))
 
 
-def _alive(
-    automaton: Nfa, strategy: Strategy, load: Cardinalities, tests: dict[NfaEdge, PredicateCost]
-) -> list[float]:
+def _alive(automaton: Nfa, strategy: Strategy, load: Cardinalities, tests: dict[NfaEdge, PredicateCost]) -> list[float]:
     """The number of runs of one partition that wait in each state."""
     states, edges = automaton.states, [e for e in automaton.edges if e.source]
     started = [0.0] * len(states)
@@ -170,17 +166,13 @@ def _moved(runs: list[float], slope: list[float], by: float) -> list[float]:
     return [min(MOST, n + by * g) for n, g in zip(runs, slope, strict=True)]
 
 
-def _leaving(
-    started: list[float], moved: dict[NfaEdge, float], states: tuple[NfaState, ...]
-) -> list[float]:
+def _leaving(started: list[float], moved: dict[NfaEdge, float], states: tuple[NfaState, ...]) -> list[float]:
     """Runs that the next matching event moves; states are numbered in topological order."""
     arriving, alive = list(started), [0.0] * len(started)
     for state in states[1:]:
         out = {e: rate for e, rate in moved.items() if e.source == state.number}
         away = sum(
-            rate
-            for e, rate in out.items()
-            if e.target != state.number and (not state.open or e.variable in state.open)
+            rate for e, rate in out.items() if e.target != state.number and (not state.open or e.variable in state.open)
         )
         alive[state.number] = arriving[state.number] * (-expm1(-away) / away if away else 1.0)
         for edge, rate in out.items():
@@ -190,10 +182,7 @@ def _leaving(
 
 
 def _adjacent(
-    started: list[float],
-    edges: list[NfaEdge],
-    load: Cardinalities,
-    tests: dict[NfaEdge, PredicateCost],
+    started: list[float], edges: list[NfaEdge], load: Cardinalities, tests: dict[NfaEdge, PredicateCost]
 ) -> list[float]:
     """Runs that the next event must move or discard."""
     total, runs = list(started), started

@@ -9,15 +9,7 @@ from ensue.ir.expression import EventPosition, Expr, FieldRef
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
-from ensue.ir.traits import (
-    NodeForm,
-    get_form,
-    get_parts,
-    get_positive_parts,
-    is_event,
-    is_negation,
-    is_sequence,
-)
+from ensue.ir.traits import NodeForm, get_form, get_parts, get_positive_parts, is_event, is_negation, is_sequence
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_variables,
@@ -27,14 +19,7 @@ from ensue.ir.traversal import (
     iterate_operator_calls,
     iterate_references,
 )
-from ensue.planner.capabilities import (
-    BY_START,
-    RUNS,
-    STACKS,
-    find_always_bound,
-    find_unsupported,
-    why_unsupported,
-)
+from ensue.planner.capabilities import BY_START, RUNS, STACKS, find_always_bound, find_unsupported, why_unsupported
 from ensue.planner.compact import needs_partial_output, plan_compact
 from ensue.planner.cyclic_nfa import NoLoops, is_aligned
 from ensue.planner.evictability import can_wait
@@ -75,12 +60,7 @@ from ensue.planner.physical_plan import (
 from ensue.planner.plan_cost import estimate_structure
 from ensue.planner.planner_options import CHOICES, DEFAULT_OPTIONS, PlannerOptions
 from ensue.planner.predicate_order import describe_orders, order_predicates
-from ensue.planner.predicate_pushdown import (
-    MOVING,
-    can_defer,
-    get_moving_variable,
-    get_unary_variable,
-)
+from ensue.planner.predicate_pushdown import MOVING, can_defer, get_moving_variable, get_unary_variable
 from ensue.planner.rewrites import BY_SCHEMA, RULES
 from ensue.planner.statistics import PlanDecision
 from ensue.schema import Schema
@@ -113,9 +93,7 @@ def choose_plan(
     if any(iterate_operator_calls(query.pattern)):
         from ensue.planner.operator_plans import plan_with_operators
 
-        return plan_with_operators(
-            query, conditions.roles, conditions.between, kinds, notes, planning, python or {}
-        )
+        return plan_with_operators(query, conditions.roles, conditions.between, kinds, notes, planning, python or {})
     core, reason = _without_intervals(query, schema, conditions)
     reason = reason or _no_kernel(core, schema, conditions, kinds)
     if planning.structure == "reference":
@@ -188,25 +166,17 @@ class _Between:
 
 
 def _choose_structure(
-    query: Query,
-    between: _Between,
-    roles: tuple[Role, ...],
-    planning: PlannerOptions,
-    shared: CompactPlan | str,
+    query: Query, between: _Between, roles: tuple[Role, ...], planning: PlannerOptions, shared: CompactPlan | str
 ) -> tuple[Structure, tuple[PlanDecision, ...]]:
     """Chooses the cheapest structure that can hold the partial matches, by estimated cost."""
     possible: dict[str, Structure] = {}
     if "stacks" not in planning.off and (stacks := _build_stacks(query, between)) is not None:
         several = frozenset(r.variable for r in roles if r.inner is not None)
-        possible["stacks"] = push_negation(
-            stacks, intervals=between.intervals, complex_=several, off=planning.off
-        )
+        possible["stacks"] = push_negation(stacks, intervals=between.intervals, complex_=several, off=planning.off)
     runs = _build_automaton(query, between)
     if isinstance(runs, Nfa):
         negated = find_negations(query.pattern, between.absent)
-        possible["runs"] = push_into_runs(
-            runs, negated, intervals=between.intervals, off=planning.off
-        )
+        possible["runs"] = push_into_runs(runs, negated, intervals=between.intervals, off=planning.off)
     if isinstance(shared, CompactPlan):
         possible["compact"] = shared
     if isinstance(runs, ReferencePlan) and not possible and planning.structure != "tree":
@@ -218,9 +188,7 @@ def _choose_structure(
     if (tree := _build_tree(query, between, joins, planning)) is not None:
         possible["tree"] = tree
     no_tree = why_no_tree(query, between.tied, between.absent)
-    why = {"tree": no_tree, "compact": str(shared)}.get(
-        planning.structure or "", why_no_stacks(query)
-    )
+    why = {"tree": no_tree, "compact": str(shared)}.get(planning.structure or "", why_no_stacks(query))
     require_possible(planning, possible, why or "it is disabled")
     if ordering:
         possible = {n: order_predicates(s, statistics) for n, s in possible.items()}
@@ -235,9 +203,7 @@ def _choose_structure(
     return structure, (decision, *orders)
 
 
-def _build_tree(
-    query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions
-) -> JoinTree | None:
+def _build_tree(query: Query, between: _Between, joins: JoinCosts, planning: PlannerOptions) -> JoinTree | None:
     """Builds a join tree of the requested or the cheapest shape, if the query can have one.
 
     Without statistics of the stream, a tree is built only on request.
@@ -258,9 +224,7 @@ def _build_tree(
     return replace(tree, modules=planning.modules, parked=PRECURSORS not in planning.off)
 
 
-def _sort_conditions(
-    query: Query, schema: Schema, planning: PlannerOptions, *, late: bool
-) -> _Conditions:
+def _sort_conditions(query: Query, schema: Schema, planning: PlannerOptions, *, late: bool) -> _Conditions:
     kleene = get_kleene_variables(query.pattern)
     bound = set(iterate_bound_variables(query.pattern))
     every: dict[str, list[Expr]] = {a.variable: [] for a in iterate_atoms(query.pattern)}
@@ -297,16 +261,12 @@ def _sort_conditions(
     ]
     for part in complex_:
         # stacks and runs emit matches one by one, in the order in which the kernel reads them
-        inner = choose_plan(
-            build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"}
-        )
+        inner = choose_plan(build_inner_query(query, part), schema, off={*planning.off, "tree", "compact"})
         roles.append(Role(get_negation_name(part), "", negative=True, inner=inner))
     return _Conditions(tuple(roles), tuple(between), tuple(absent))
 
 
-def _without_intervals(
-    query: Query, schema: Schema, conditions: _Conditions
-) -> tuple[Query, str | None]:
+def _without_intervals(query: Query, schema: Schema, conditions: _Conditions) -> tuple[Query, str | None]:
     """Drops interval negations, which are checked on the matches, or says why it cannot."""
     if not any(iterate_interval_negations(query.pattern)):
         return query, None
@@ -314,9 +274,7 @@ def _without_intervals(
     return (remove_lapses(query), None) if why is None else (query, why)
 
 
-def _no_kernel(
-    query: Query, schema: Schema, conditions: _Conditions, kinds: KindResolver
-) -> str | None:
+def _no_kernel(query: Query, schema: Schema, conditions: _Conditions, kinds: KindResolver) -> str | None:
     """Why compiled code cannot run this query, if it cannot."""
     if len(conditions.roles) > MOST_ROLES:
         return f"more than {MOST_ROLES} variables"
@@ -397,14 +355,10 @@ def _build_stacks(query: Query, between: _Between) -> InstanceStacks | None:
     for part in inner:
         if is_negation(part):
             negation = next(n for n in negated if n.part == part.part)
-            bound = {
-                order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}
-            }
+            bound = {order.index(v) for c in negation.conditions for v in get_variables(c) & {*order}}
             previous = order[position - 1 : position] if position else []
             absences[min({max(position - 1, 0), *bound})].append(
-                NegationCheck(
-                    negation.variable, tuple(previous), (order[position],), negation.conditions
-                )
+                NegationCheck(negation.variable, tuple(previous), (order[position],), negation.conditions)
             )
         else:
             position += 1

@@ -41,9 +41,7 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
                 )
                 for s in states
             )  # fmt: skip
-            sorted_edges = (
-                replace(e, checks=checks(e.checks), absences=absences(e.absences)) for e in edges
-            )
+            sorted_edges = (replace(e, checks=checks(e.checks), absences=absences(e.absences)) for e in edges)
             return replace(structure, states=tuple(sorted_states), edges=tuple(sorted_edges))
         case InstanceStacks():
             return replace(
@@ -54,10 +52,7 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
         case JoinTree(root=root):
             return replace(
                 structure,
-                root=rewrite_joins(
-                    root,
-                    lambda n: replace(n, checks=checks(n.checks), absences=absences(n.absences)),
-                ),
+                root=rewrite_joins(root, lambda n: replace(n, checks=checks(n.checks), absences=absences(n.absences))),
             )
         case CompactPlan() | ReferencePlan():
             return structure
@@ -65,9 +60,7 @@ def order_conditions(structure: Structure, key: Key) -> Structure:
 
 def order_predicates(structure: Structure, statistics: Statistics) -> Structure:
     """Orders cheap and selective conditions first (rule 1); ties keep the order as written."""
-    return order_conditions(
-        structure, lambda condition: estimate_predicate(condition, statistics).rank
-    )
+    return order_conditions(structure, lambda condition: estimate_predicate(condition, statistics).rank)
 
 
 def restore_written_order(structure: Structure, where: tuple[Expr, ...]) -> Structure:
@@ -123,8 +116,5 @@ def describe_orders(structure: Structure, statistics: Statistics) -> Iterator[Pl
         if len(conditions) < 2 or conditions in reported:
             continue
         reported.add(conditions)
-        text = ", ".join(
-            f"{format_condition(c)} ({format_number(statistics.get_selectivity(c))})"
-            for c in conditions
-        )
+        text = ", ".join(f"{format_condition(c)} ({format_number(statistics.get_selectivity(c))})" for c in conditions)
         yield PlanDecision(RULE, f"at {place}: {text}")

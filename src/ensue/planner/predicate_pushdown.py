@@ -6,12 +6,7 @@ from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef
 from ensue.ir.traversal import get_variables, iterate_references
 from ensue.planner.physical_plan import ConditionCheck
 
-MOVING = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
+MOVING = (EventPosition.CURRENT, EventPosition.PREVIOUS, EventPosition.BEFORE, EventPosition.THROUGH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +24,7 @@ def get_moving_variable(condition: Expr) -> str | None:
 
 def needs_previous_element(condition: Expr) -> bool:
     """Whether the condition reads an element before the current one."""
-    return any(
-        r.at in (EventPosition.PREVIOUS, EventPosition.BEFORE)
-        for r in iterate_references(condition)
-    )
+    return any(r.at in (EventPosition.PREVIOUS, EventPosition.BEFORE) for r in iterate_references(condition))
 
 
 def is_decided(condition: Expr, moment: BindingState, kleene: frozenset[str]) -> bool:
@@ -43,27 +35,17 @@ def is_decided(condition: Expr, moment: BindingState, kleene: frozenset[str]) ->
 def _decided(ref: FieldRef | Aggregate, moment: BindingState, kleene: frozenset[str]) -> bool:
     if ref.at in MOVING or ref.variable not in moment.waiting:
         return True
-    early = ref.variable not in kleene or (
-        isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1
-    )
+    early = ref.variable not in kleene or (isinstance(ref, FieldRef) and ref.at is EventPosition.NTH and ref.nth == 1)
     return early and ref.variable in moment.bound
 
 
 def is_applicable(condition: Expr, moment: BindingState) -> bool:
     """Whether every variable it reads outside aggregates is bound."""
-    return all(
-        ref.variable in moment.bound
-        for ref in iterate_references(condition)
-        if isinstance(ref, FieldRef)
-    )
+    return all(ref.variable in moment.bound for ref in iterate_references(condition) if isinstance(ref, FieldRef))
 
 
 def find_edge_checks(
-    conditions: tuple[Expr, ...],
-    before: BindingState,
-    after: BindingState,
-    variable: str,
-    kleene: frozenset[str],
+    conditions: tuple[Expr, ...], before: BindingState, after: BindingState, variable: str, kleene: frozenset[str]
 ) -> tuple[ConditionCheck, ...]:
     """The conditions to evaluate when an event of `variable` moves a run to its next point."""
     checks: list[ConditionCheck] = []
@@ -90,23 +72,16 @@ def find_end_checks(
     return find_late_checks(undecided, moment)
 
 
-def find_late_checks(
-    conditions: tuple[Expr, ...], moment: BindingState
-) -> tuple[ConditionCheck, ...]:
+def find_late_checks(conditions: tuple[Expr, ...], moment: BindingState) -> tuple[ConditionCheck, ...]:
     """Evaluates conditions at the end of the match that could be evaluated earlier."""
     applicable = [c for c in conditions if is_applicable(c, moment)]
     moving = map(get_moving_variable, applicable)
-    return tuple(
-        ConditionCheck(c, v, v is not None) for c, v in zip(applicable, moving, strict=True)
-    )
+    return tuple(ConditionCheck(c, v, v is not None) for c, v in zip(applicable, moving, strict=True))
 
 
 def can_defer(condition: Expr) -> bool:
     """Whether the end of the match can evaluate a condition: runs do not store all values."""
-    return not any(
-        r.at in (EventPosition.BEFORE, EventPosition.THROUGH)
-        for r in iterate_references(condition)
-    )
+    return not any(r.at in (EventPosition.BEFORE, EventPosition.THROUGH) for r in iterate_references(condition))
 
 
 def get_unary_variable(condition: Expr, kleene: frozenset[str]) -> tuple[str, bool] | None:

@@ -49,11 +49,7 @@ def _splice(pattern: Pattern) -> Pattern:
         case NodeForm.SEQUENCE | NodeForm.TOGETHER | NodeForm.CHOICE:
             flat: list[Pattern] = []
             for part in inner:
-                flat += (
-                    get_parts(part)
-                    if _is_same_form(pattern, part) and _can_splice(part)
-                    else (part,)
-                )
+                flat += get_parts(part) if _is_same_form(pattern, part) and _can_splice(part) else (part,)
             return flat[0] if len(flat) == 1 else replace_parts(pattern, tuple(flat))
         case NodeForm.EVENT | NodeForm.LIST | NodeForm.LOOP | NodeForm.RESULT | NodeForm.ABSENCE:
             return pattern
@@ -69,10 +65,7 @@ def _can_splice(pattern: Pattern) -> bool:
     negated = [k for k, part in enumerate(inner) if is_negation(part)]
     if not is_sequence(pattern):
         return not negated
-    return all(
-        not all(map(is_optional, inner[:k])) and not all(map(is_optional, inner[k:]))
-        for k in negated
-    )
+    return all(not all(map(is_optional, inner[:k])) and not all(map(is_optional, inner[k:])) for k in negated)
 
 
 def partition_by_equality(query: Query) -> Query:
@@ -94,9 +87,7 @@ def split_negations(query: Query) -> Query:
     """
 
     def split(pattern: Pattern) -> Pattern:
-        if get_form(pattern) not in (NodeForm.SEQUENCE, NodeForm.TOGETHER) or not is_plain(
-            pattern
-        ):
+        if get_form(pattern) not in (NodeForm.SEQUENCE, NodeForm.TOGETHER) or not is_plain(pattern):
             return pattern
         split_parts: list[Pattern] = []
         for part in get_parts(pattern):
@@ -120,10 +111,7 @@ def _options(part: Pattern) -> tuple[Pattern, ...]:
 
 def _tied(query: Query, options: tuple[Pattern, ...]) -> bool:
     groups = [{a.variable for a in iterate_atoms(option)} for option in options]
-    return any(
-        sum(bool(get_variables(condition) & group) for group in groups) > 1
-        for condition in query.where
-    )
+    return any(sum(bool(get_variables(condition) & group) for group in groups) > 1 for condition in query.where)
 
 
 SAME = ("avg", "sum", "min", "max", "first", "last", "percentile")

@@ -153,9 +153,7 @@ class _Writer:
             first = self.add(_Step("fork", branch, first))
         return first
 
-    def _write_permutation(
-        self, parts: tuple[RowTerm, ...], following: int, excluded: bool
-    ) -> int:
+    def _write_permutation(self, parts: tuple[RowTerm, ...], following: int, excluded: bool) -> int:
         if all(map(_one_way, parts)):
             return self._orders(parts, following, excluded)
         if len(parts) > _PERMUTED:
@@ -174,10 +172,7 @@ class _Writer:
         def write(remaining: frozenset[int]) -> int:
             if remaining not in known:
                 known[remaining] = self._fork(
-                    [
-                        self.write(parts[k], write(remaining - {k}), excluded=excluded)
-                        for k in sorted(remaining)
-                    ]
+                    [self.write(parts[k], write(remaining - {k}), excluded=excluded) for k in sorted(remaining)]
                 )
             return known[remaining]
 
@@ -273,9 +268,7 @@ def _merge_repetitions(term: RowTerm) -> RowTerm:
     """Merges nested and adjacent repetitions of one variable, which keeps the order of preference,
     so that an entry has few choices.
 
-    >>> _merge_repetitions(
-    ...     Concatenation((Repetition(Repetition(RowVariable("A"), 0, 1), 9, 9), RowVariable("A")))
-    ... )
+    >>> _merge_repetitions(Concatenation((Repetition(Repetition(RowVariable("A"), 0, 1), 9, 9), RowVariable("A"))))
     Repetition(part=RowVariable(variable='A'), least=1, most=10, greedy=True)
     """
     match term:

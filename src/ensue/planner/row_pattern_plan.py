@@ -66,9 +66,7 @@ def _part(expr: Expr, value: RowExpression) -> RowExpression:
         return node
 
     rewritten = rewrite_expr(expr, renumber)
-    return RowExpression(
-        rewritten, tuple(value.operands[n] for n in numbers), expr.span or value.span
-    )
+    return RowExpression(rewritten, tuple(value.operands[n] for n in numbers), expr.span or value.span)
 
 
 def is_own_row(reach: RowOperand, variable: str) -> bool:

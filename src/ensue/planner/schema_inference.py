@@ -29,12 +29,7 @@ from ensue.ir.pattern import OperatorCall
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traits import is_input
-from ensue.ir.traversal import (
-    iterate_atoms,
-    iterate_max_gaps,
-    iterate_operator_calls,
-    map_results_to_events,
-)
+from ensue.ir.traversal import iterate_atoms, iterate_max_gaps, iterate_operator_calls, map_results_to_events
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.planner import choose_plan
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
@@ -87,9 +82,7 @@ def infer_schema(query: Query) -> Schema:
     if query.having is not None:
         use.require(query.having, ValueKind.BOOLEAN)
     for equivalence in query.equivalence:
-        slots = [
-            use.slot(a.variable, equivalence.field_name) for a in iterate_atoms(query.pattern)
-        ]
+        slots = [use.slot(a.variable, equivalence.field_name) for a in iterate_atoms(query.pattern)]
         for left, right in pairwise(slots):
             use.agree(left, right)
         use.compared |= set(slots)
@@ -113,9 +106,7 @@ def infer_schema(query: Query) -> Schema:
     while any(names.get(time, time_kind) is not time_kind for names in fields.values()):
         time = f"event_{time}"
     columns = {time: time_kind, TYPE: ValueKind.STRING}
-    types = {
-        name: EventType(name, MappingProxyType(columns | kinds)) for name, kinds in fields.items()
-    }
+    types = {name: EventType(name, MappingProxyType(columns | kinds)) for name, kinds in fields.items()}
     proxy = MappingProxyType(types)
     return Schema(proxy, time, time, time_kind, type_column=TYPE, location=location)
 

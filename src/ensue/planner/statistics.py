@@ -103,9 +103,7 @@ class Statistics:
         for other in parts[1:]:
             shares = {**dict(other.shares), **shares}
             passes = {**dict(other.passes), **passes}
-        return replace(
-            first, shares=tuple(sorted(shares.items())), passes=tuple(sorted(passes.items()))
-        )
+        return replace(first, shares=tuple(sorted(shares.items())), passes=tuple(sorted(passes.items())))
 
     @property
     def assumed(self) -> bool:
@@ -144,9 +142,7 @@ class Statistics:
             raise EventError("statistics must be an object with rate, shares, passes, ...")
         unknown = sorted(set(described) - set(cls().described()))
         if unknown:
-            raise EventError(
-                f"statistics have no '{unknown[0]}'\n  hint: {', '.join(cls().described())}"
-            )
+            raise EventError(f"statistics have no '{unknown[0]}'\n  hint: {', '.join(cls().described())}")
         return cls(
             described.get("source", "given"),
             described.get("rate"),
@@ -276,11 +272,7 @@ def compute_statistics(
     if not counters.events:
         return before
     passes = dict(before.passes)
-    passes |= {
-        text: share
-        for text, count in counters.by_text().items()
-        if (share := count.share) is not None
-    }
+    passes |= {text: share for text, count in counters.by_text().items() if (share := count.share) is not None}
     return Statistics(
         source,
         counters.events / counters.seconds if counters.seconds > 0 else before.rate,
@@ -291,9 +283,7 @@ def compute_statistics(
     )
 
 
-def _shares(
-    counters: MatcherCounters, before: Iterable[tuple[str, float]]
-) -> tuple[tuple[str, float], ...]:
+def _shares(counters: MatcherCounters, before: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
     shares, types = dict(before), counters.types or {}
     for variable, count in (counters.roles or {}).items():
         if variable in types:

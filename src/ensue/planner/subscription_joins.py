@@ -60,16 +60,10 @@ class TimeConstraints:
 
     @classmethod
     def of(
-        cls,
-        alternative: SubscriptionAlternative,
-        groups: Iterable[Group],
-        units: TimeUnits,
-        span: float = math.inf,
+        cls, alternative: SubscriptionAlternative, groups: Iterable[Group], units: TimeUnits, span: float = math.inf
     ) -> "TimeConstraints":
         """`span`: known upper bound on the time from the least start to the greatest end."""
-        events = (
-            n for n, part in enumerate(alternative.parts) if not isinstance(part, AbsentPart)
-        )
+        events = (n for n, part in enumerate(alternative.parts) if not isinstance(part, AbsentPart))
         bounds = cls(units, frozenset(events) if units.points else frozenset())
         for group in (*groups, *(frozenset((n,)) for n in range(len(alternative.parts)))):
             bounds._add(group)
@@ -277,9 +271,7 @@ class _AlternativePlanner:
         for left, right in orders:
             parts = (*left.parts, *right.parts)
             tests = self._tests(ready, parts)
-            candidates.append(
-                _Unit(NetworkJoin(left.node, right.node, tests), parts, (left, right))
-            )
+            candidates.append(_Unit(NetworkJoin(left.node, right.node, tests), parts, (left, right)))
         return self._settle(min(candidates, key=lambda unit: unit.node.key))
 
     def _settle(self, unit: _Unit) -> _Unit:
@@ -291,12 +283,7 @@ class _AlternativePlanner:
                 unit = replace(unit, node=sieve, sides=(unit,))
                 continue
             for number, part in enumerate(self.way.parts):
-                if (
-                    isinstance(part, AbsentPart)
-                    and number not in self.done
-                    and part.group
-                    and part.group <= unit.group
-                ):
+                if isinstance(part, AbsentPart) and number not in self.done and part.group and part.group <= unit.group:
                     unit = self._absence(number, part, unit)
                     break
             else:
@@ -380,10 +367,6 @@ class _AlternativePlanner:
             case SpatialConstraint(where, first, second, comparison, number, tolerance):
                 region = first if isinstance(first, Region) else None
                 slots = 0 if isinstance(first, Region) else here.slots(first)
-                return PlaceTest(
-                    where, slots, here.slots(second), region, comparison, number, tolerance
-                )
+                return PlaceTest(where, slots, here.slots(second), region, comparison, number, tolerance)
             case FieldComparison(part, name, operator, other, other_name):
-                return FieldTest(
-                    here.parts.index(part), name, operator, here.parts.index(other), other_name
-                )
+                return FieldTest(here.parts.index(part), name, operator, here.parts.index(other), other_name)

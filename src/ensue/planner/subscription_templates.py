@@ -36,13 +36,7 @@ CONSTANT = "__constant."  # prefix of columns of constants
 
 # For these, a condition reads the same event wherever it is evaluated.
 _ALONE = (EventPosition.ONLY, EventPosition.CURRENT)
-_OF_ONE = (
-    EventPosition.ONLY,
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.NTH,
-    EventPosition.LAST,
-)
+_OF_ONE = (EventPosition.ONLY, EventPosition.CURRENT, EventPosition.PREVIOUS, EventPosition.NTH, EventPosition.LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +78,7 @@ def extract_constants(query: Query, schema: Schema) -> ExtractedTemplate:
     extractor = _ConstantExtractor(query, schema)
     where = tuple(c if extractor.reads_time(c) else extractor.condition(c) for c in query.where)
     return ExtractedTemplate(
-        replace(_without_name(query), where=where),
-        tuple(extractor.kinds),
-        tuple(extractor.values),
+        replace(_without_name(query), where=where), tuple(extractor.kinds), tuple(extractor.values)
     )
 
 
@@ -105,17 +97,13 @@ class _ConstantExtractor:
     def __init__(self, query: Query, schema: Schema) -> None:
         self.kinds: list[ValueKind] = []
         self.values: list[int | float | str] = []
-        self._types = {
-            a.variable: schema.event_type(a.type, a.span) for a in iterate_atoms(query.pattern)
-        }
+        self._types = {a.variable: schema.event_type(a.type, a.span) for a in iterate_atoms(query.pattern)}
         self._times = {schema.start, schema.end}
         lists = get_kleene_variables(query.pattern)
         self._lists = {v for v in _always(query.pattern) if v in lists and lists[v].least >= 1}
 
     def reads_time(self, condition: Expr) -> bool:
-        return any(
-            isinstance(n, FieldRef) and n.name in self._times for n in iterate_nodes(condition)
-        )
+        return any(isinstance(n, FieldRef) and n.name in self._times for n in iterate_nodes(condition))
 
     def condition(self, expr: Expr) -> Expr:
         match expr:
@@ -146,9 +134,7 @@ class _ConstantExtractor:
         carrier = next((c for side in carriers if (c := self._carrier(side)) is not None), None)
         if carrier is None:
             return expr
-        real = [
-            self._kind(side) is ValueKind.FLOAT for side in sides if not isinstance(side, Literal)
-        ]
+        real = [self._kind(side) is ValueKind.FLOAT for side in sides if not isinstance(side, Literal)]
         operands = tuple(self._number(side, carrier, exact=not all(real)) for side in sides)
         return replace_operands(expr, operands)
 
@@ -186,9 +172,7 @@ class _ConstantExtractor:
             case _:
                 return expr
 
-    def _add_constant(
-        self, kind: ValueKind, value: int | float | str, carrier: FieldRef
-    ) -> FieldRef:
+    def _add_constant(self, kind: ValueKind, value: int | float | str, carrier: FieldRef) -> FieldRef:
         self.kinds.append(kind)
         self.values.append(value)
         return replace(carrier, name=get_constant_name(len(self.values) - 1))

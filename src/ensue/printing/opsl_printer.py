@@ -98,8 +98,7 @@ class _Writer:
                 return " && ".join(self.operand(part) for part in parts)
             case Disjunction(parts):
                 return " || ".join(
-                    self.operand(part) if isinstance(part, Disjunction) else self.expression(part)
-                    for part in parts
+                    self.operand(part) if isinstance(part, Disjunction) else self.expression(part) for part in parts
                 )
 
     def operand(self, expression: Expression) -> str:

@@ -7,40 +7,19 @@ from dataclasses import replace
 from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, LookbackRange
 from ensue.ir.expression import MATCHES, Expr, FieldRef, Literal
 from ensue.ir.hierarchy import Definition, Hierarchy
-from ensue.ir.pattern import (
-    GROUPS,
-    And,
-    Atom,
-    Kleene,
-    MaxGap,
-    Maybe,
-    Not,
-    OperatorCall,
-    Or,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import GROUPS, And, Atom, Kleene, MaxGap, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.query import Equivalence, Query, ResultModifiers, ReturnItem, SortKey
 from ensue.ir.selection import AfterMatch, ByEvents, ByTime, ByUnits, MatchOrder, Strategy, Window
 from ensue.ir.traits import is_input, is_then
 from ensue.ir.traversal import get_kleene_variables, iterate_positive_atoms
 from ensue.ir.values import format_duration, is_unit
-from ensue.printing.expression_printer import (
-    SUM,
-    format_condition,
-    format_expr,
-    format_name,
-    format_quantifier,
-)
+from ensue.printing.expression_printer import SUM, format_condition, format_expr, format_name, format_quantifier
 from ensue.printing.sql_printer import format_archive_join
 from ensue.schema import Types, TypeUnion
 
 # Words that the parser does not accept as types after THEN.
 _READ_WITH_THEN = re.compile(
-    r"(strict|partition|next|any|then|using|limit|choose|left|anti|join|from|range)\b",
-    re.IGNORECASE,
+    r"(strict|partition|next|any|then|using|limit|choose|left|anti|join|from|range)\b", re.IGNORECASE
 )
 
 
@@ -190,9 +169,7 @@ def format_pattern(pattern: Pattern) -> str:
             return f"{format_head(pattern)} {apart}"
         case And(parts=parts) | Or(parts=parts):
             return f"{format_head(pattern)}({', '.join(map(format_pattern, parts))})"
-        case OperatorCall(
-            operator=operator, inputs=inputs, parameters=parameters, variable=variable
-        ):
+        case OperatorCall(operator=operator, inputs=inputs, parameters=parameters, variable=variable):
             inside = [*map(format_pattern, inputs), *(format_expr(p) for p in parameters)]
             return f"{format_name(operator.name)}({', '.join(inside)}) {format_name(variable)}"
 
@@ -234,11 +211,7 @@ def _until(loop: Kleene | Repeat) -> str:
         return ""
     shown = format_pattern(loop.until.part)
     word = _READ_WITH_THEN.match(shown)  # the parser would take it for the next part
-    return (
-        f" UNTIL {shown}"
-        if word is None or word[0] == "ANY"
-        else f' UNTIL "{word[0]}"{shown[word.end() :]}'
-    )
+    return f" UNTIL {shown}" if word is None or word[0] == "ANY" else f' UNTIL "{word[0]}"{shown[word.end() :]}'
 
 
 def _quantifier(loop: Kleene | Repeat) -> str:

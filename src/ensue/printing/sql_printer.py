@@ -210,10 +210,7 @@ def format_archive_join(query: ArchiveJoinQuery) -> str:
     """Prints an archive join of MATCH_RECOGNIZE clauses."""
     named = {returned.name: returned.expr for returned in query.returns}
     columns = query.columns if query.columns is not None else tuple(named)
-    shown = [
-        f"{_over_sides(named[name])} AS {format_sql_name(name)}" if name in named else name
-        for name in columns
-    ]
+    shown = [f"{_over_sides(named[name])} AS {format_sql_name(name)}" if name in named else name for name in columns]
     lines = ["SELECT " + ", ".join(shown), f"FROM {_side(query.live, 'live')}"]
     for join in query.joins:
         on = " AND ".join(f"({_over_sides(part)})" for part in join.on)

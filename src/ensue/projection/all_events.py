@@ -28,9 +28,7 @@ class EventRowProjection:
     variables: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]
-    ) -> "EventRowProjection":
+    def of(cls, query: Query, arrow: pa.Schema, whole_of: ColumnsOf, others: Collection[str]) -> "EventRowProjection":
         """The event columns of a query whose match columns have the names `others`."""
         names = tuple(atom.variable for atom in iterate_positive_atoms(query.pattern))
         fields: dict[str, dict[str, str]] = {}
@@ -54,9 +52,7 @@ class EventRowProjection:
         position = np.arange(len(owner)) - np.searchsorted(owner, owner) + 1
         variable = pa.array(self.variables, pa.string()).take(pa.array(number))
         arrays = [variable, pa.array(position), pa.array(index)]
-        for columns, field in zip(
-            self.columns, list(self.schema)[len(ALL_EVENTS_COLUMNS) :], strict=True
-        ):
+        for columns, field in zip(self.columns, list(self.schema)[len(ALL_EVENTS_COLUMNS) :], strict=True):
             arrays.append(self._column(columns, field.type, row, number, gathered))
         return owner, arrays
 
@@ -77,12 +73,7 @@ class EventRowProjection:
         return owner[order], row[order], bound[order], index[order]
 
     def _column(
-        self,
-        columns: dict[str, str],
-        type_: pa.DataType,
-        row: Ints,
-        number: Ints,
-        gathered: MatchValues,
+        self, columns: dict[str, str], type_: pa.DataType, row: Ints, number: Ints, gathered: MatchValues
     ) -> pa.Array:
         """A field of the events, which is in different columns for different variables."""
 
@@ -113,8 +104,7 @@ def _unify_types(field: str, types: set[pa.DataType], query: Query) -> pa.DataTy
     except pa.ArrowException:
         shown = " and ".join(sorted(str(type_) for type_ in types))
         raise QueryError(
-            f"ALL EVENTS has one column for the field '{field}', which is {shown} in different "
-            "tables of events",
+            f"ALL EVENTS has one column for the field '{field}', which is {shown} in different tables of events",
             hint="bring it to one type first, or give it two names",
             text=query.text,
         ) from None

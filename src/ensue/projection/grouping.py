@@ -13,15 +13,7 @@ import pyarrow.compute as pc
 
 from ensue.analyzer.aggregation import ResultAggregation, ResultSortKey
 from ensue.errors import QueryError
-from ensue.ir.expression import (
-    GROUP,
-    Aggregate,
-    EventPosition,
-    Expr,
-    FieldRef,
-    FunctionCall,
-    Literal,
-)
+from ensue.ir.expression import GROUP, Aggregate, EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.ir.pattern import Atom, Kleene
 from ensue.ir.query import Query, ReturnItem
 from ensue.projection.match_table import ResultShape
@@ -79,10 +71,7 @@ class ResultFinisher:
         """The columns of `rows` that break ties: the times, and the keys of groups."""
         if not self.finishing.whole.grouped:
             return STANDARD_COLUMNS
-        return (
-            *(f" {name}" for name in STANDARD_COLUMNS[:2]),
-            *(key.name for key in self.finishing.keys),
-        )
+        return (*(f" {name}" for name in STANDARD_COLUMNS[:2]), *(key.name for key in self.finishing.keys))
 
     def of(self, matches: pa.Table) -> pa.Table:
         """The result of all matches."""
@@ -98,14 +87,10 @@ class ResultFinisher:
         gathered = MatchValues(groups, matches, shape.columns_of, shape.results)
         arrays = [shape.array_of(returned.expr, gathered) for returned in shape.returned()]
         firsts = groups.nth(GROUP, 1)
-        arrays += [
-            take_values(combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]
-        ]
+        arrays += [take_values(combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]]
         wanted = self.rows
         pairs = zip(arrays, wanted, strict=True)
-        return pa.table(
-            [a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=wanted
-        )
+        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=wanted)
 
     def ordered(self, rows: pa.Table) -> pa.Table:
         """Sorts and limits matches or groups, and selects the columns of the result."""
@@ -121,9 +106,7 @@ class ResultFinisher:
         for column in self.finishing.columns:
             value: Expr = FieldRef(GROUP, column.source, EventPosition.ALL)
             if column.over is None:
-                returns.append(
-                    ReturnItem(FieldRef(GROUP, column.source, EventPosition.NTH, 1), column.name)
-                )
+                returns.append(ReturnItem(FieldRef(GROUP, column.source, EventPosition.NTH, 1), column.name))
                 continue
             over: Expr = replace(column.over, argument=value)
             if column.source == self.finishing.counts:
@@ -198,6 +181,5 @@ def _require_plain(clause: str, name: str, type_: pa.DataType) -> None:
     if pa.types.is_nested(plain):
         what = "a list" if pa.types.is_list(plain) else "a whole event"
         raise QueryError(
-            f"{clause} {name.strip()}: {what} has no order",
-            hint=f"take a field, as in {clause} {name.strip()}.price",
+            f"{clause} {name.strip()}: {what} has no order", hint=f"take a field, as in {clause} {name.strip()}.price"
         )

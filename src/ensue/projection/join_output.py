@@ -168,9 +168,7 @@ def get_column_name(variable: str, field: str) -> str:
     return f"{variable}.{field}"
 
 
-def _build_matches(
-    sides: Sequence[ProjectedSide], tables: Sequence[pa.Table], rows: Sequence[Ints]
-) -> Matches:
+def _build_matches(sides: Sequence[ProjectedSide], tables: Sequence[pa.Table], rows: Sequence[Ints]) -> Matches:
     singles: dict[str, Ints] = {}
     lists: dict[str, tuple[Ints, Ints]] = {}
     for side, table, chosen in zip(sides, tables, rows, strict=True):
@@ -264,9 +262,7 @@ def get_match_times(matches: pa.Table, name: str, unit: Unit) -> Times:
     return values.astype(np.float64) if vector.kind is ValueKind.DECIMAL else values
 
 
-def encode_keys(
-    live: Sequence[pa.Array], archived: Sequence[pa.Array], count: int, others: int
-) -> tuple[Ints, Ints]:
+def encode_keys(live: Sequence[pa.Array], archived: Sequence[pa.Array], count: int, others: int) -> tuple[Ints, Ints]:
     """One number for each combination of key values; -1 where a value is NULL.
 
     >>> encode_keys([pa.array(["x", None, "y"])], [pa.array(["y", "x"])], 3, 2)
@@ -287,11 +283,7 @@ def encode_keys(
 
 
 def join_intervals(
-    codes: tuple[Ints, Ints],
-    since: Times,
-    until: Times,
-    starts: Times,
-    ends: Times,
+    codes: tuple[Ints, Ints], since: Times, until: Times, starts: Times, ends: Times
 ) -> Iterator[tuple[Ints, Ints]]:
     """Batches of pairs with equal keys whose second row is in the time range of the first row,
     ordered by first row, then by start; a batch has all pairs of its first rows."""

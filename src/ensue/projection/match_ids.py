@@ -229,9 +229,7 @@ def _numbered(events: pa.Table, twins: Bools) -> Ints:
 
 def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
     """The hashes of the content of some rows, or of all."""
-    columns = [
-        (name, name) for name in events.column_names if name not in (LAST_POSITION, FIRST_POSITION)
-    ]
+    columns = [(name, name) for name in events.column_names if name not in (LAST_POSITION, FIRST_POSITION)]
     return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
 
 
@@ -258,17 +256,13 @@ def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     return inside
 
 
-def get_event_times(
-    events: pa.Table, end: str, unit: Unit | None = None
-) -> npt.NDArray[np.generic]:
+def get_event_times(events: pa.Table, end: str, unit: Unit | None = None) -> npt.NDArray[np.generic]:
     """The times by which events are sorted."""
     unit = time_unit(events.schema) if unit is None else unit
     return np.asarray(from_arrow(events.column(end), unit, end).values)
 
 
-def hash_rows(
-    events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None
-) -> Pair:
+def hash_rows(events: pa.Table, columns: Sequence[tuple[str, str]], rows: Ints | None = None) -> Pair:
     """128-bit hashes of the content of some rows or of all; the order of columns does not matter.
 
     >>> one = pa.table({"id": pa.array([1, 2], pa.int8()), "x": [None, None]})
@@ -292,9 +286,7 @@ def hash_rows(
     return high, low
 
 
-def _add(
-    array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words
-) -> None:
+def _add(array: pa.Array, kind: ValueKind, own: tuple[np.uint64, np.uint64], high: Words, low: Words) -> None:
     """Adds some values of a column to the hashes of their rows."""
     valid, words = to_kernel_validity(validity(array)), _words(array, kind)
     if words is not None:

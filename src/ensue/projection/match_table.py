@@ -25,12 +25,7 @@ from ensue.kernels import segment_aggregates as segments
 from ensue.projection.all_events import EventRowProjection
 from ensue.projection.match_ids import RowHashes, compute_match_ids
 from ensue.projection.operator_results import OperatorProjection
-from ensue.projection.trigger_limits import (
-    TriggerSummary,
-    get_last_rows,
-    limit_matches,
-    summarize_by_trigger,
-)
+from ensue.projection.trigger_limits import TriggerSummary, get_last_rows, limit_matches, summarize_by_trigger
 from ensue.projection.values import ColumnsOf, MatchValues, index_columns
 from ensue.schema import Schema, ValueKind
 from ensue.vector.arrow_numpy import Ints, as_read_only, to_kernel_validity
@@ -64,9 +59,7 @@ class MatchTableBuilder:
         query_fingerprint: bytes | None = None,
     ) -> None:
         self.query, self.schema, self.residual = query, schema, residual
-        self.identity = (
-            compute_fingerprint(query) if query_fingerprint is None else query_fingerprint
-        )
+        self.identity = compute_fingerprint(query) if query_fingerprint is None else query_fingerprint
         self.unit = time_unit(arrow_schema)
         # conditions on all matches of an event are evaluated before the result is split
         self.reduces = query.limit is not None or is_summarized(query)
@@ -94,9 +87,7 @@ class MatchTableBuilder:
             columns = [*own[:count], *columns, *own[count:]]
         self.wanted = pa.schema([*fields, *columns])
 
-    def build(
-        self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None
-    ) -> pa.Table:
+    def build(self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None) -> pa.Table:
         """The table of some matches, which are rows of the events."""
         query, residual, shape = self.query, self.residual, self.shape
         gathered = MatchValues(matches, events, {}, shape.results, self.unit)
@@ -124,20 +115,14 @@ class MatchTableBuilder:
 
         return assemble(gathered.matches)
 
-    def _build_rows(
-        self, gathered: MatchValues, wanted: pa.Schema, hashes: RowHashes | None
-    ) -> pa.Table:
+    def _build_rows(self, gathered: MatchValues, wanted: pa.Schema, hashes: RowHashes | None) -> pa.Table:
         """One row per match."""
         matches, events, schema = gathered.matches, gathered.events, self.schema
         shape, pattern = self.shape, self.query.pattern
         columns = shape.named_by
         standard: dict[str, Callable[[], pa.Array]] = {
-            "match_id": lambda: compute_match_ids(
-                self.identity, matches, events, columns, schema.end, hashes
-            ),
-            "start": lambda: take_values(
-                gathered.whole(schema.start), _find_first_rows(gathered, schema)
-            ),
+            "match_id": lambda: compute_match_ids(self.identity, matches, events, columns, schema.end, hashes),
+            "start": lambda: take_values(gathered.whole(schema.start), _find_first_rows(gathered, schema)),
             "end": lambda: take_values(gathered.whole(schema.end), get_last_rows(matches)),
             "location": lambda: _compute_hulls(matches, events, schema),
         }
@@ -146,8 +131,7 @@ class MatchTableBuilder:
                 standard[name] = partial(_repeat_moment, end, matches.count)
         returned = {r.name: r.expr for r in shape.returned()}
         arrays = [
-            shape.array_of(returned[name], gathered) if name in returned else standard[name]()
-            for name in wanted.names
+            shape.array_of(returned[name], gathered) if name in returned else standard[name]() for name in wanted.names
         ]
         return _build_table(arrays, wanted)
 
@@ -161,8 +145,7 @@ class MatchTableBuilder:
         owner, arrays = labels.table(gathered)
         own = dict(zip(labels.schema.names, arrays, strict=True))
         columns = [
-            own[name] if name in own else matches.column(name).take(pa.array(owner))
-            for name in self.wanted.names
+            own[name] if name in own else matches.column(name).take(pa.array(owner)) for name in self.wanted.names
         ]
         return pa.table(columns, schema=self.wanted)
 
@@ -197,17 +180,10 @@ def _build_table(arrays: list[pa.Array], schema: pa.Schema) -> pa.Table:
 
 
 def filter_matches(
-    matches: Matches,
-    events: pa.Table,
-    query: Query,
-    schema: Schema,
-    residual: tuple[Expr, ...],
-    columns_of: ColumnsOf,
+    matches: Matches, events: pa.Table, query: Query, schema: Schema, residual: tuple[Expr, ...], columns_of: ColumnsOf
 ) -> Matches:
     """The matches that satisfy HAVING and the residual conjuncts."""
-    gathered = MatchValues(
-        matches, events, columns_of, OperatorProjection(query, schema, events.schema)
-    )
+    gathered = MatchValues(matches, events, columns_of, OperatorProjection(query, schema, events.schema))
     return _filter(gathered, query.having, residual).matches
 
 
@@ -289,9 +265,7 @@ class ResultShape:
         if not (query.returns or query.exists or query.all_events):
             at = dict.fromkeys(self._kleenes, EventPosition.ALL)
             self._returned = [
-                ReturnItem(
-                    FieldRef(variable, None, at.get(variable, EventPosition.ONLY)), variable
-                )
+                ReturnItem(FieldRef(variable, None, at.get(variable, EventPosition.ONLY)), variable)
                 for variable in iterate_bound_variables(query.pattern)
             ]
 
@@ -347,10 +321,7 @@ class ResultShape:
         return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
     def _is_list(self, field: FieldRef) -> bool:
-        return field.variable in self._kleenes and field.at in (
-            EventPosition.ALL,
-            EventPosition.ONLY,
-        )
+        return field.variable in self._kleenes and field.at in (EventPosition.ALL, EventPosition.ONLY)
 
     def _event_type(self, variable: str) -> pa.DataType:
         if variable not in self._event_types:
@@ -395,9 +366,7 @@ MATCH_BYTES = 128  # its id and times, and the memory to compute them
 VALUE_BYTES = 16
 
 
-def estimate_result_bytes(
-    matches: Matches, events: pa.Table, query: Query, whole_of: ColumnsOf
-) -> float:
+def estimate_result_bytes(matches: Matches, events: pa.Table, query: Query, whole_of: ColumnsOf) -> float:
     """The approximate size of a result; events are copied into each of their matches."""
     if is_summarized(query) or not events.num_rows:
         return 0.0
@@ -469,10 +438,7 @@ def _parts(array: pa.Array, lists: bool) -> list[pa.Array]:
     if lists and _of_structs(array.type):
         make = pa.LargeListArray if types.is_large_list(array.type) else pa.ListArray
         mask = array.is_null() if array.null_count else None
-        return [
-            make.from_arrays(array.offsets, part, mask=mask)
-            for part in _parts(array.values, lists)
-        ]
+        return [make.from_arrays(array.offsets, part, mask=mask) for part in _parts(array.values, lists)]
     return [array]
 
 

@@ -62,9 +62,7 @@ def build_notifications(
     matches = Matches({}, {MEMBERS: (offsets, members)}, len(which))
     words = [_words(values, shape.unit) for values in (start, end)]
     fields_of = [(name, name) for name in shape.arrow.names]
-    ids = compute_subscription_ids(
-        identities, which, words, matches, events, fields_of, shape.schema.end
-    )
+    ids = compute_subscription_ids(identities, which, words, matches, events, fields_of, shape.schema.end)
     columns = take_rows(events.select(shape.arrow.names), members).columns
     plain = [to_single_array(column).cast(plain_type(column.type)) for column in columns]
     fields = list(schema.field(MEMBERS).type.value_type)
@@ -103,17 +101,12 @@ def replace_nanoseconds(kind: pa.DataType) -> pa.DataType:
 def convert_to_json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """The rows of a table as JSON values.
 
-    >>> convert_to_json_rows(
-    ...     pa.table({"a": [1.5, float("nan")], "at": [datetime(2026, 3, 14), None]})
-    ... )
+    >>> convert_to_json_rows(pa.table({"a": [1.5, float("nan")], "at": [datetime(2026, 3, 14), None]}))
     [{'a': 1.5, 'at': '2026-03-14T00:00:00'}, {'a': None, 'at': None}]
     """
     schema = table.schema
     plain = table.cast(pa.schema([f.with_type(replace_nanoseconds(f.type)) for f in schema]))
-    return [
-        {field.name: convert_to_json(row[field.name], field.type) for field in schema}
-        for row in plain.to_pylist()
-    ]
+    return [{field.name: convert_to_json(row[field.name], field.type) for field in schema} for row in plain.to_pylist()]
 
 
 def convert_to_json(value: Any, kind: pa.DataType) -> Any:

@@ -41,9 +41,7 @@ class OperatorProjection:
     """Computes the results of a query's operators."""
 
     def __init__(self, query: Query, schema: Schema, arrow: pa.Schema) -> None:
-        self.applied = {
-            applied.variable: applied for applied in iterate_operator_calls(query.pattern)
-        }
+        self.applied = {applied.variable: applied for applied in iterate_operator_calls(query.pattern)}
         self.origins = map_results_to_events(query.pattern)
         self._query = query
         self._schema = schema
@@ -77,9 +75,7 @@ class OperatorProjection:
         pattern = self._query.pattern
         if is_numeric_only(pattern):
             python = bool(find_uncompilable(self._query))
-            numbers, there = compute_results(
-                pattern, self._schema, self._unit, matches, events, python=python
-            )
+            numbers, there = compute_results(pattern, self._schema, self._unit, matches, events, python=python)
             for (variable, name), values in numbers.items():
                 array = self._array(variable, name, values, there[variable])
                 columns[variable][name] = array
@@ -96,9 +92,7 @@ class OperatorProjection:
     def _bindings(self, matches: Matches, events: pa.Table) -> "list[Binding]":
         from ensue.engine.reference_events import read_events
 
-        variables = [
-            atom.variable for applied in self.applied.values() for atom in iterate_atoms(applied)
-        ]
+        variables = [atom.variable for applied in self.applied.values() for atom in iterate_atoms(applied)]
         bound = {v: matches.nth(v, 1) for v in dict.fromkeys(variables)}
         rows = sorted_unique(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
         rows = rows[rows >= 0]
@@ -108,14 +102,9 @@ class OperatorProjection:
         inputs = used.take(pa.array(rows))
         members = read_events(inputs, schema, self._unit, rows=rows, computed=computed)
         by_row = {event.position: event for event in members}
-        return [
-            {v: (by_row[at[k]],) for v, at in bound.items() if at[k] >= 0}
-            for k in range(matches.count)
-        ]
+        return [{v: (by_row[at[k]],) for v, at in bound.items() if at[k] >= 0} for k in range(matches.count)]
 
-    def _column(
-        self, variable: str, name: str, results: "list[Event | None]", there: Bools
-    ) -> pa.Array:
+    def _column(self, variable: str, name: str, results: "list[Event | None]", there: Bools) -> pa.Array:
         def get_value(result: "Event") -> Any:
             return getattr(result, name) if name in TIME_ATTRIBUTES else result.numbers[name]
 
@@ -147,23 +136,12 @@ def is_numeric_only(pattern: Pattern) -> bool:
     return all(
         kind in KERNEL_KINDS
         for applied in iterate_operator_calls(pattern)
-        for kind in (
-            *(r.kind for reads in applied.reads for r in reads),
-            *(kind for _, kind in applied.operator.z),
-        )
-    ) and not any(
-        isinstance(p.value, str) for a in iterate_operator_calls(pattern) for p in a.parameters
-    )
+        for kind in (*(r.kind for reads in applied.reads for r in reads), *(kind for _, kind in applied.operator.z))
+    ) and not any(isinstance(p.value, str) for a in iterate_operator_calls(pattern) for p in a.parameters)
 
 
 def compute_results(
-    pattern: Pattern,
-    schema: Schema,
-    unit: Unit,
-    matches: Matches,
-    events: pa.Table,
-    *,
-    python: bool,
+    pattern: Pattern, schema: Schema, unit: Unit, matches: Matches, events: pa.Table, *, python: bool
 ) -> tuple[dict[Key, Array], dict[str, Bools]]:
     """The results of every match as numbers, by a generated loop, and the matches that have one;
     `python`: the functions are not compiled."""
@@ -233,11 +211,7 @@ class _Loop:
         places = [f"c{k}" for k in range(len(self.columns))]
         rows = [f"r{k}" for k in range(len(self.events))]
         there = [f"there{k}" for k in range(len(self.applied))]
-        outputs = [
-            f"out{k}_{place}"
-            for k, a in enumerate(self.applied)
-            for place in range(2 + len(a.operator.z))
-        ]
+        outputs = [f"out{k}_{place}" for k, a in enumerate(self.applied) for place in range(2 + len(a.operator.z))]
         names = ["count", "starts", "ends", *places, *rows, *there, *outputs]
         head("", f"def make({', '.join(names)}):")
         with head:

@@ -43,12 +43,7 @@ class MeasureEvaluator:
     """
 
     def __init__(
-        self,
-        plan: RowPatternPlan,
-        partitions: Partitions,
-        found: RowMatches,
-        match: Ints,
-        place: Ints | None,
+        self, plan: RowPatternPlan, partitions: Partitions, found: RowMatches, match: Ints, place: Ints | None
     ) -> None:
         self._plan = plan
         self._partitions = partitions
@@ -59,9 +54,7 @@ class MeasureEvaluator:
         self._members: dict[tuple[str, ...], tuple[Ints, Ints, Ints]] = {}
         self._places: dict[Navigation, Ints] = {}
         # every label is a row of the result, in this order
-        self._all_labels = place is not None and np.array_equal(
-            place, np.arange(len(found.labels))
-        )
+        self._all_labels = place is not None and np.array_equal(place, np.arange(len(found.labels)))
 
     def __len__(self) -> int:
         return len(self._match)
@@ -120,9 +113,7 @@ class MeasureEvaluator:
         labels = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
         if self._place is None or reach.final:
             if wanted.all():
-                rows = (
-                    found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
-                )
+                rows = found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
                 rows = loops.find_nth_rows(*labels)
@@ -226,9 +217,7 @@ class MeasureEvaluator:
         found = self._found
         if reach.variables not in self._members:
             wanted = self._wanted(reach.variables)
-            self._members[reach.variables] = loops.select_rows(
-                found.labels, found.offsets, found.starts, wanted
-            )
+            self._members[reach.variables] = loops.select_rows(found.labels, found.offsets, found.starts, wanted)
         places, rows, upto = self._members[reach.variables]
         if reach.only is None:
             return places, rows, upto
@@ -254,12 +243,7 @@ class MeasureEvaluator:
         return np.where(outside, 0, first), np.where(outside, 0, last)
 
     def _run_kernel(
-        self,
-        reach: RowAggregate,
-        places: Ints,
-        vectors: Sequence[Vector],
-        first: Ints,
-        last: Ints,
+        self, reach: RowAggregate, places: Ints, vectors: Sequence[Vector], first: Ints, last: Ints
     ) -> Vector | Ints | None:
         """An aggregate's values, or the positions of its values; None: no kernel supports it."""
         if not vectors:
@@ -278,9 +262,7 @@ class MeasureEvaluator:
         if vector.kind is ValueKind.NULL:
             known = np.zeros(len(end), np.int64)
         else:
-            running = loops.running_sums(
-                places, np.ones(count, np.int64), np.ascontiguousarray(kept)
-            )
+            running = loops.running_sums(places, np.ones(count, np.int64), np.ascontiguousarray(kept))
             known = at_end(running).astype(np.int64)
         if reach.function == "count":
             return Vector(ValueKind.INTEGER, known)
@@ -324,22 +306,16 @@ class MeasureEvaluator:
         values = list(zip(*(to_arrow(v, unit).to_pylist() for v in vectors), strict=True))
         sorted_by = list(zip(*(to_arrow(k, unit).to_pylist() for k in keys), strict=True))
         out: list[object] = []
-        for begin, end, match in zip(
-            first.tolist(), last.tolist(), self._match.tolist(), strict=True
-        ):
+        for begin, end, match in zip(first.tolist(), last.tolist(), self._match.tolist(), strict=True):
             if match < 0:
                 out.append(None)
                 continue
             rows = values[begin:end]
             by = sorted_by[begin:end] if keys else [()] * len(rows)
-            out.append(
-                compute_row_aggregate(reach.function, order_and_deduplicate(reach, rows, by))
-            )
+            out.append(compute_row_aggregate(reach.function, order_and_deduplicate(reach, rows, by)))
         return pa.array(out, type)
 
-    def _build_lists(
-        self, values: pa.Array, first: Ints, last: Ints, type: pa.DataType
-    ) -> pa.Array:
+    def _build_lists(self, values: pa.Array, first: Ints, last: Ints, type: pa.DataType) -> pa.Array:
         sizes = last - first
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes)

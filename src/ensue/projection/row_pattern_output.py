@@ -13,14 +13,7 @@ from ensue.cached import cached_property
 from ensue.engine.row_match.row_partitions import Partitions, to_sort_keys
 from ensue.engine.row_match.search import RowMatches
 from ensue.ir.expression import Expr, FieldRef
-from ensue.ir.row_pattern import (
-    MATCH_COLUMNS,
-    Measure,
-    Navigation,
-    RowAggregate,
-    RowExpression,
-    RowsPerMatch,
-)
+from ensue.ir.row_pattern import MATCH_COLUMNS, Measure, Navigation, RowAggregate, RowExpression, RowsPerMatch
 from ensue.kernels import hashing
 from ensue.kernels.row_search import EXCLUDED
 from ensue.planner.row_pattern_plan import RowPatternPlan, infer_row_kind, infer_value_kind
@@ -86,9 +79,7 @@ class RowPatternProjection:
                 return self.arrow.field(name).type
             case RowAggregate(function="array_agg", arguments=(argument,)):
                 return pa.list_(self._of(argument))
-            case RowAggregate(function=function, arguments=(argument, *_)) if (
-                function in _SAME_VALUE
-            ):
+            case RowAggregate(function=function, arguments=(argument, *_)) if function in _SAME_VALUE:
                 return self._of(argument)
             case _:
                 kind = infer_value_kind(measure.value, self.plan.columns)
@@ -133,9 +124,7 @@ class RowPatternProjection:
         for measure in self.plan.row_pattern.measures:
             type = self.schema.field(len(columns)).type
             columns.append(evaluator.arrow(measure.value, type, self.zone(measure.value)))
-        columns += [
-            take_values(combine_column(partitions.table, name), source) for name in self.behind
-        ]
+        columns += [take_values(combine_column(partitions.table, name), source) for name in self.behind]
         return pa.table(columns, schema=self.schema)
 
 
@@ -207,9 +196,7 @@ class RowMatchIds:
         empty = np.flatnonzero(sizes == 0)
         hashed = self._hashes(members, found.starts[empty], found.unmatched)
         high, low = self._init_hashes(len(found))
-        hashing.fold_lists(
-            as_read_only(found.offsets), as_read_only(members), *hashed, _ROWS, high, low
-        )
+        hashing.fold_lists(as_read_only(found.offsets), as_read_only(members), *hashed, _ROWS, high, low)
         if len(empty):
             without = np.full(len(found), -1, np.int64)
             without[empty] = found.starts[empty]

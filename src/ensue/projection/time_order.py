@@ -25,9 +25,7 @@ _WORD = 62  # bits of a sort key
 _KEYS = ["end", "start", "match_id"]
 
 
-def sort_matches(
-    matches: Matches, events: pa.Table, query: Query, schema: Schema, unit: Unit
-) -> Matches:
+def sort_matches(matches: Matches, events: pa.Table, query: Query, schema: Schema, unit: Unit) -> Matches:
     """Sorts matches by end, then by start, then by their events from the first on."""
     if matches.count < 2 or not matches.variables or is_summarized(query):
         return matches  # summaries have the order of their triggers
@@ -79,9 +77,7 @@ def _earliest(matches: Matches, starts: Ints) -> Ints:
     return found
 
 
-def _sort_ties(
-    matches: Matches, query: Query, order: Ints, alike: Bools, first: Ints, last: Ints
-) -> Ints:
+def _sort_ties(matches: Matches, query: Query, order: Ints, alike: Bools, first: Ints, last: Ints) -> Ints:
     """Sorts tied matches event by event."""
     begins = np.flatnonzero(np.concatenate([[True], ~alike]))
     sizes = np.diff(np.append(begins, len(order)))

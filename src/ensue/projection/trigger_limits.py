@@ -28,17 +28,13 @@ def get_last_rows(matches: Matches) -> Ints:
     return matches.ends()[1]
 
 
-def summarize_by_trigger(
-    matches: Matches, firsts: Ints, starts: Ints | None, *, latest: bool
-) -> Matches:
+def summarize_by_trigger(matches: Matches, firsts: Ints, starts: Ints | None, *, latest: bool) -> Matches:
     """For each trigger the number of matches, and the first event of the first (or last) one.
 
     `firsts` are the first events of all matches, and `starts` their times if they are not in
     order.
     """
-    triggers, owner, counts = np.unique(
-        get_last_rows(matches), return_inverse=True, return_counts=True
-    )
+    triggers, owner, counts = np.unique(get_last_rows(matches), return_inverse=True, return_counts=True)
     key = firsts if starts is None else starts
     order = np.lexsort((key, owner))
     ends = np.cumsum(counts)
@@ -129,12 +125,7 @@ class TriggerSummary:
         return Matches(rows, {}, matches.count)
 
     def ids(
-        self,
-        identity: bytes,
-        matches: Matches,
-        events: pa.Table,
-        end: str,
-        hashes: RowHashes | None = None,
+        self, identity: bytes, matches: Matches, events: pa.Table, end: str, hashes: RowHashes | None = None
     ) -> pa.Array:
         """The ids of triggers: a hash of the query and of the content of the event."""
         triggers = matches.rows[TRIGGER]

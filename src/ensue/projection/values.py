@@ -14,15 +14,7 @@ from ensue.ir.traversal import iterate_references
 from ensue.kernels import segment_aggregates as segments
 from ensue.projection.operator_results import OperatorColumns, OperatorProjection
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import (
-    Bools,
-    Floats,
-    Ints,
-    as_read_only,
-    fixed_array,
-    get_raw_values,
-    to_kernel_validity,
-)
+from ensue.vector.arrow_numpy import Bools, Floats, Ints, as_read_only, fixed_array, get_raw_values, to_kernel_validity
 from ensue.vector.arrow_types import Unit, time_unit
 from ensue.vector.column_values import Vector, arrow_type, from_arrow, to_arrow, truth
 from ensue.vector.evaluation import evaluate
@@ -40,8 +32,7 @@ def index_columns(columns_of: ColumnsOf) -> dict[str, dict[str, str]]:
     'price@Stock'
     """
     return {
-        variable: {column: column for _, column in columns} | dict(columns)
-        for variable, columns in columns_of.items()
+        variable: {column: column for _, column in columns} | dict(columns) for variable, columns in columns_of.items()
     }
 
 
@@ -177,9 +168,7 @@ class MatchValues:
         return evaluate(aggregate.argument, lookup, len(elements), self.unit)
 
     def _aggregate(self, aggregate: Aggregate) -> Vector:
-        assert aggregate.at in (EventPosition.ALL, EventPosition.ONLY), (
-            "a finished match has no current event"
-        )
+        assert aggregate.at in (EventPosition.ALL, EventPosition.ONLY), "a finished match has no current event"
         offsets, _ = self.bound(aggregate.variable).segments(aggregate.variable)
         if aggregate.argument is None:
             return Vector(ValueKind.INTEGER, np.diff(offsets))
@@ -230,8 +219,7 @@ class MatchValues:
         values = to_arrow(argument, self.unit).to_pylist()
         ends = offsets.tolist()
         found = [
-            plain_aggregate(aggregate.function, values[start:end], aggregate.parameter)
-            for start, end in pairwise(ends)
+            plain_aggregate(aggregate.function, values[start:end], aggregate.parameter) for start, end in pairwise(ends)
         ]
         kind = ValueKind.STRING if aggregate.function == "string_agg" else ValueKind.FLOAT
         return from_arrow(pa.array(found, arrow_type(kind, self.unit)), self.unit)
@@ -241,9 +229,7 @@ def _known(kind: ValueKind, values: Ints | Floats, known: Bools) -> Vector:
     return Vector(kind, values, None if known.all() else known)
 
 
-def _aggregate_integers(
-    function: str, kind: ValueKind, offsets: Ints, numbers: Ints, valid: Bools
-) -> Vector:
+def _aggregate_integers(function: str, kind: ValueKind, offsets: Ints, numbers: Ints, valid: Bools) -> Vector:
     """The sum of integers, NULL beyond 64 bits, or their average."""
     if function == "sum":
         totals, carry, known = segments.integer_sums(offsets, numbers, valid)
@@ -297,9 +283,7 @@ def _distinct(offsets: Ints, argument: Vector) -> Ints:
         values, owners = values[argument.valid], owners[argument.valid]
     order = np.lexsort((values, owners))
     values, owners = values[order], owners[order]
-    same = (values[1:] == values[:-1]) | (
-        (values[1:] != values[1:]) & (values[:-1] != values[:-1])
-    )
+    same = (values[1:] == values[:-1]) | ((values[1:] != values[1:]) & (values[:-1] != values[:-1]))
     fresh = np.ones(len(values), np.bool_)
     fresh[1:] = ~(same & (owners[1:] == owners[:-1]))
     return np.bincount(owners[fresh], minlength=count).astype(np.int64)

@@ -4,19 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from ensue.ir.pattern import (
-    And,
-    Atom,
-    Kleene,
-    Maybe,
-    Not,
-    OperatorCall,
-    Or,
-    Pattern,
-    Repeat,
-    Seq,
-    Then,
-)
+from ensue.ir.pattern import And, Atom, Kleene, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
 from ensue.ir.traits import is_event, is_input, is_sequence
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.ir.user_operator import OperatorInputs
@@ -103,9 +91,7 @@ def _disjoint(left: Binding, right: Binding) -> bool:
     return not {e.position for e in members(left)} & {e.position for e in members(right)}
 
 
-def _chains(
-    events: Sequence[Event], kleene: Kleene, partition: "Partition"
-) -> Iterator[tuple[Event, ...]]:
+def _chains(events: Sequence[Event], kleene: Kleene, partition: "Partition") -> Iterator[tuple[Event, ...]]:
     def grow(chain: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
         if len(chain) >= kleene.least:
             yield chain
@@ -174,9 +160,7 @@ def is_arranged(pattern: Pattern, binding: Binding) -> bool:
         case Seq(parts=parts):
             groups = [_bound_events(p, binding) for p in parts]
             return all(is_arranged(p, binding) for p in parts) and all(
-                is_before(a, b)
-                for left, right in combinations(groups, 2)
-                for a, b in product(left, right)
+                is_before(a, b) for left, right in combinations(groups, 2) for a, b in product(left, right)
             )
 
 

@@ -50,9 +50,7 @@ def is_before(a: Event, b: Event) -> bool:
 
 def members(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]:
     """Returns the events of a match in stream order, without operator results."""
-    return sorted(
-        (e for es in binding.values() for e in es if not e.made_of), key=lambda e: e.position
-    )
+    return sorted((e for es in binding.values() for e in es if not e.made_of), key=lambda e: e.position)
 
 
 def select_outer_events(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]:
@@ -62,12 +60,7 @@ def select_outer_events(binding: Mapping[str, tuple[Event, ...]]) -> list[Event]
     return [e for e in events if id(e) not in inputs] if inputs else events
 
 
-INDEXED_POSITIONS = (
-    EventPosition.CURRENT,
-    EventPosition.PREVIOUS,
-    EventPosition.BEFORE,
-    EventPosition.THROUGH,
-)
+INDEXED_POSITIONS = (EventPosition.CURRENT, EventPosition.PREVIOUS, EventPosition.BEFORE, EventPosition.THROUGH)
 
 
 def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
@@ -94,9 +87,7 @@ def holds(condition: Expr, binding: Mapping[str, tuple[Event, ...]]) -> bool:
     return all(is_true(condition, binding, i) for i in range(first, min(ends.values())))
 
 
-def is_true(
-    condition: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None
-) -> bool:
+def is_true(condition: Expr, binding: Mapping[str, tuple[Event, ...]], i: int | None = None) -> bool:
     return value_of(condition, binding, i) is True
 
 
@@ -173,9 +164,7 @@ def convert_time(value: object) -> TimeNumber:
     return to_number(value)
 
 
-def compute_certain_time(
-    pattern: Pattern, binding: Mapping[str, tuple[Event, ...]]
-) -> TimeNumber | None:
+def compute_certain_time(pattern: Pattern, binding: Mapping[str, tuple[Event, ...]]) -> TimeNumber | None:
     """Returns the time until which intervals keep a match uncertain."""
     negations = iterate_bound_interval_negations(pattern, binding)
     ends = [compute_interval(interval, binding) for _, interval in negations]

@@ -90,8 +90,7 @@ class ReferenceRuns:
                 step.rest
                 for run in runs
                 for step in self._steps(run, taken[:k], event)
-                if step.variable == variable
-                and (k or not ended or not self._starts_after_negation(step, taken))
+                if step.variable == variable and (k or not ended or not self._starts_after_negation(step, taken))
             )
             runs = list(dict.fromkeys(derivatives))
         return runs
@@ -154,8 +153,7 @@ class ReferenceRuns:
         candidates = [
             s
             for s in derive_steps(run)
-            if self._near(s, prefix, event)
-            and all(self._is_allowed(guard, prefix, event) for guard in self._guards(s))
+            if self._near(s, prefix, event) and all(self._is_allowed(guard, prefix, event) for guard in self._guards(s))
         ]
         if not prefix:
             return candidates
@@ -266,9 +264,7 @@ class ReferenceRuns:
             for negative in list_bindings(guard.negation.part, self.partition)
         )
 
-    def _forbids(
-        self, where: GuardScope, events: list[Event], prefix: RunEvents, event: Event | None
-    ) -> bool:
+    def _forbids(self, where: GuardScope, events: list[Event], prefix: RunEvents, event: Event | None) -> bool:
         """Whether events are in the range that a guard forbids."""
         taken = event is not None and [e.position for e in events] == [event.position]
         if where is GuardScope.TAKEN:
@@ -281,9 +277,7 @@ class ReferenceRuns:
             reached = event is not None or self.partition.near({**bind(prefix), "": (first,)})
             return reached and self._adjacent(Strategy.PARTITION, last, first)
         between = all(
-            e.start >= last.end
-            and e.position > last.position
-            and (event is None or e.position < event.position)
+            e.start >= last.end and e.position > last.position and (event is None or e.position < event.position)
             for e in events
         ) and (event is not None or self.partition.near({**bind(prefix), "": (*events,)}))
         return between or (where is GuardScope.UP_TO and taken)
@@ -342,9 +336,7 @@ class ReferenceRuns:
             and is_arranged(pattern, binding)
             and partition.near(binding)
             and all(holds(c, binding) for c in decided)
-            and not any(
-                is_closed(s) and partition.occurs(s, binding) for s in partition.scopes(binding)
-            )
+            and not any(is_closed(s) and partition.occurs(s, binding) for s in partition.scopes(binding))
         )
 
     def _open(self, taken: tuple[str, ...]) -> set[str]:
@@ -355,13 +347,7 @@ class ReferenceRuns:
             self._open_variables[taken] = {atom.variable for atom in atoms}
         return self._open_variables[taken]
 
-    def is_decided(
-        self,
-        condition: Expr,
-        binding: Binding,
-        open_: set[str],
-        negated: Collection[str] = (),
-    ) -> bool:
+    def is_decided(self, condition: Expr, binding: Binding, open_: set[str], negated: Collection[str] = ()) -> bool:
         """Whether later events cannot change the value of a condition."""
         for ref in iterate_references(condition):
             if ref.variable in negated or ref.at in INDEXED_POSITIONS:

@@ -20,12 +20,7 @@ from ensue.analyzer.user_operators import get_result_types, resolve_operators
 from ensue.ir.expression import Expr, FieldRef
 from ensue.ir.pattern import Pattern
 from ensue.ir.query import Query
-from ensue.ir.traversal import (
-    iterate_atoms,
-    iterate_operator_calls,
-    iterate_positive_atoms,
-    rewrite_expr,
-)
+from ensue.ir.traversal import iterate_atoms, iterate_operator_calls, iterate_positive_atoms, rewrite_expr
 from ensue.reference.conditions import Binding, Event, value_of
 from ensue.reference.match_search import find_matches
 from ensue.reference.timeout_search import find_timeouts
@@ -34,17 +29,13 @@ from ensue.schema import EventType, Schema, ValueKind
 NestedPositions = tuple[tuple[str, tuple["int | NestedPositions", ...]], ...]
 
 
-def match_hierarchy(
-    layers: Sequence[Layer], events: Sequence[Event], schema: Schema
-) -> dict[str, list[Binding]]:
+def match_hierarchy(layers: Sequence[Layer], events: Sequence[Event], schema: Schema) -> dict[str, list[Binding]]:
     """Returns the sorted matches of every layer by name, over raw and complex events."""
     by_layer = build_complex_events(layers, events, schema)
     return {name: [dict(event.match) for event in es] for name, es in by_layer.items()}
 
 
-def build_complex_events(
-    layers: Sequence[Layer], events: Sequence[Event], schema: Schema
-) -> dict[str, list[Event]]:
+def build_complex_events(layers: Sequence[Layer], events: Sequence[Event], schema: Schema) -> dict[str, list[Event]]:
     """Returns the matches of every layer as events, lower layers first.
 
     `position` and `first` are those of the last and the first member in the sorted `events`. The
@@ -62,8 +53,7 @@ def match_layer(
     """Returns the matches of one layer as events; `below` holds those of the layers below."""
     stream, query = build_layer_stream(layer, events, below), resolve_layer_query(layer, schema)
     return [
-        _build_complex_event(layer, query, binding, stream, schema)
-        for binding in find_matches(query, stream.events)
+        _build_complex_event(layer, query, binding, stream, schema) for binding in find_matches(query, stream.events)
     ]
 
 
@@ -101,8 +91,7 @@ def build_layer_stream(
     origins = tuple(event for _, event in sorted(placed, key=lambda pair: pair[0]))
     lasts = [event.position for event in origins]
     renumbered = (
-        replace(e, position=k, first=bisect_left(lasts, e.begin) if e.match else -1)
-        for k, e in enumerate(origins)
+        replace(e, position=k, first=bisect_left(lasts, e.begin) if e.match else -1) for k, e in enumerate(origins)
     )
     return ReferenceLayerStream(tuple(renumbered), origins)
 

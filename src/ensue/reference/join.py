@@ -35,9 +35,7 @@ class JoinedMatch:
 
 
 def join_matches(
-    query: ArchiveJoinQuery,
-    live_events: Sequence[Event],
-    archive_events: Mapping[str, Sequence[Event]],
+    query: ArchiveJoinQuery, live_events: Sequence[Event], archive_events: Mapping[str, Sequence[Event]]
 ) -> list[JoinedMatch]:
     """Returns all rows, in the order of the live matches, then of their archived ones.
 
@@ -83,9 +81,7 @@ def _clause_matches(side: RowPatternSide, events: Sequence[Event]) -> Iterator[E
             yield Event(at, side.alias, first.start, last.end, fields, first=begin)
 
 
-def _join(
-    row: JoinedMatch, join: ArchiveJoin, archived: Sequence[Binding]
-) -> Iterator[JoinedMatch]:
+def _join(row: JoinedMatch, join: ArchiveJoin, archived: Sequence[Binding]) -> Iterator[JoinedMatch]:
     """Yields a row for each archived match that fits."""
     fitting = [match for match in archived if _fits(row, join, match)]
     fitting.sort(key=lambda match: (*_span(match)[::-1], _steps(join.query, match)))

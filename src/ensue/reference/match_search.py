@@ -17,10 +17,7 @@ from ensue.reference.user_operators import RepeatResults
 
 
 def find_matches(
-    query: Query,
-    events: Sequence[Event],
-    fired: RepeatResults | None = None,
-    most: int | None = None,
+    query: Query, events: Sequence[Event], fired: RepeatResults | None = None, most: int | None = None
 ) -> list[Binding]:
     """Returns all matches, in the order of their last event, then of their members.
 

@@ -10,14 +10,7 @@ from ensue.ir.pattern import Atom, Interval, Not, OperatorCall, Pattern
 from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traits import get_parts as parts_of
-from ensue.ir.traits import (
-    is_event,
-    is_interval_negation,
-    is_loop,
-    is_negation,
-    is_sequence,
-    precedes_then,
-)
+from ensue.ir.traits import is_event, is_interval_negation, is_loop, is_negation, is_sequence, precedes_then
 from ensue.ir.traversal import (
     get_kleene_variables,
     get_variables,
@@ -27,15 +20,7 @@ from ensue.ir.traversal import (
     iterate_references,
 )
 from ensue.reference.arrangements import list_bindings
-from ensue.reference.conditions import (
-    Binding,
-    Event,
-    compute_interval,
-    holds,
-    is_before,
-    members,
-    select_outer_events,
-)
+from ensue.reference.conditions import Binding, Event, compute_interval, holds, is_before, members, select_outer_events
 from ensue.reference.contiguity import ReferenceRuns
 from ensue.reference.user_operators import RepeatResults, apply_repeat
 from ensue.schema import accepts_type
@@ -106,9 +91,7 @@ class Partition:
             and self.near(binding)
             and all(holds(c, binding) for c in self.positive)
             and not any(self.occurs(scope, binding) for scope in self.scopes(binding))
-            and not any(
-                self.within(negation, interval, binding) for negation, interval in intervals
-            )
+            and not any(self.within(negation, interval, binding) for negation, interval in intervals)
             and self.contiguity.allows(binding, whole=True)
         )
 

@@ -79,15 +79,12 @@ def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
     index = indices[0] if skip.to is RowSkipTarget.FIRST else indices[-1]
     if index == 0:
         raise SkipError(
-            f"{clause}: in match {match.number} this is its first row, and the same match would "
-            "repeat forever"
+            f"{clause}: in match {match.number} this is its first row, and the same match would repeat forever"
         )
     return match.start + index
 
 
-def _preferred(
-    row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int
-) -> RowMapping | None:
+def _preferred(row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
     conditions = row_pattern.conditions
 
     def fits(mapped: RowMapping) -> bool:
@@ -149,9 +146,7 @@ def _ways(term: RowTerm, mapped: RowMapping, rows: _Rows, excluded: bool) -> Ite
             yield from _repeated(term, 0, mapped, rows, excluded)
 
 
-def _each(
-    parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool
-) -> Iterator[RowMapping]:
+def _each(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if not parts:
         yield mapped
         return
@@ -159,9 +154,7 @@ def _each(
         yield from _each(parts[1:], longer, rows, excluded)
 
 
-def _repeated(
-    term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool
-) -> Iterator[RowMapping]:
+def _repeated(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if done >= term.least and not term.greedy:
         yield mapped
     if term.most is None or done < term.most:
@@ -233,9 +226,7 @@ class MatchView:
         return evaluate(expr, column)
 
 
-def build_output_rows(
-    row_pattern: RowPatternQuery, rows: Sequence[TableRow]
-) -> Iterator[tuple[int, list[object]]]:
+def build_output_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> Iterator[tuple[int, list[object]]]:
     """Yields the output rows of a partition: the index of the table's row, and the measures.
 
     With ONE ROW PER MATCH this is the first row of the match.
@@ -268,8 +259,6 @@ def _rows_of(
             yield match.start + k, _measures(row_pattern, rows, match, k + 1)
 
 
-def _measures(
-    row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int
-) -> list[object]:
+def _measures(row_pattern: RowPatternQuery, rows: Sequence[TableRow], match: RowMatch, upto: int) -> list[object]:
     view = MatchView(rows, match.start, match.labels, upto, match.number)
     return [view.value(measure.value) for measure in row_pattern.measures]

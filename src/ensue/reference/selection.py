@@ -87,9 +87,7 @@ def is_decided_by_neighbour(query: Query, binding: Binding) -> bool:
     return all((step.how or query.strategy) in CONTIGUOUS for step in continuing)
 
 
-def _absent_at_the_end(
-    pattern: Pattern, bound: Collection[str], *, neighbour: bool = True
-) -> bool:
+def _absent_at_the_end(pattern: Pattern, bound: Collection[str], *, neighbour: bool = True) -> bool:
     """Whether the pattern ends with an absence; `neighbour`: also one of the next event."""
     if is_negation(pattern):
         return False

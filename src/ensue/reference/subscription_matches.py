@@ -133,9 +133,7 @@ class ReferenceStream:
         return places.build_hull(corners)
 
 
-def find_subscription_matches(
-    subscription: Subscription, stream: ReferenceStream
-) -> list[SubscriptionMatch]:
+def find_subscription_matches(subscription: Subscription, stream: ReferenceStream) -> list[SubscriptionMatch]:
     """Returns all matches in the order in which they become known."""
     evaluator = _Evaluator(subscription, stream)
     keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.whole()}
@@ -311,9 +309,7 @@ class _Evaluator:
                     if a.end < b.start:
                         yield both, a.end, b.start, b.end
 
-    def _absent(
-        self, interval: IntervalSince | IntervalBetween, part: Expression
-    ) -> Iterator[FilledExpression]:
+    def _absent(self, interval: IntervalSince | IntervalBetween, part: Expression) -> Iterator[FilledExpression]:
         for base, since, until, _ in self._bases(interval):
             base = FilledExpression({}, since, until) if base is None else base
             absence = AbsenceInterval(since, until, base.positions, part)
@@ -344,10 +340,7 @@ class _Evaluator:
         return True
 
     def _fits(
-        self,
-        test: SpatialCondition,
-        place: places.ConvexHull | places.Shape | None,
-        q: FilledExpression,
+        self, test: SpatialCondition, place: places.ConvexHull | places.Shape | None, q: FilledExpression
     ) -> bool:
         subscription, number = self.subscription, test.number
         if number is None:
@@ -401,11 +394,7 @@ def compute_length(length: Length | None) -> Time:
 def compare_values(operator: str, value: Any, operand: Any) -> bool:
     """Whether a comparison holds; NaN differs from everything.
 
-    >>> (
-    ...     compare_values("IN", 3, (1, 3)),
-    ...     compare_values("LIKE", "truck", "tr_ck%"),
-    ...     compare_values("<", 2, 2),
-    ... )
+    >>> (compare_values("IN", 3, (1, 3)), compare_values("LIKE", "truck", "tr_ck%"), compare_values("<", 2, 2))
     (True, True, False)
     """
     value = normalize_value(value)

@@ -23,9 +23,7 @@ _EPOCH = datetime(1970, 1, 1)
 _IN_NANOSECONDS = (ValueKind.TIMESTAMP, ValueKind.DURATION)
 
 
-def apply_operator(
-    applied: OperatorCall, inputs: Sequence[Event], members: tuple[Event, ...]
-) -> Event | None:
+def apply_operator(applied: OperatorCall, inputs: Sequence[Event], members: tuple[Event, ...]) -> Event | None:
     """Returns the result of an operator on its inputs, or None if Q is false."""
     views = [build_view(applied, k, event) for k, event in enumerate(inputs)]
     if any(v is None for v in views) or not _evaluate_q(applied, views):
@@ -59,9 +57,7 @@ def step_repeat(applied: OperatorCall, event: Event, last: Any) -> tuple[Event |
         result = _result(applied, [record_], [event], (event,))
         attributes = [result.numbers[name] for name in names]
     fields = [getattr(record_, r.field) for r in applied.reads[0] if r.field not in names]
-    next_last = create_record_class("Last", list_last_fields(applied))(
-        record_.start, record_.end, *fields, *attributes
-    )
+    next_last = create_record_class("Last", list_last_fields(applied))(record_.start, record_.end, *fields, *attributes)
     return result, next_last
 
 
@@ -142,17 +138,11 @@ def _call(applied: OperatorCall, function: Any, which: str, views: Sequence[Any]
     except Exception as error:
         shown = ", ".join(map(repr, [*views, *constants]))
         raise OperatorError(
-            f"{which} of operator {operator.name} failed: "
-            f"{type(error).__name__}: {error}\n  it was called with {shown}"
+            f"{which} of operator {operator.name} failed: {type(error).__name__}: {error}\n  it was called with {shown}"
         ) from error
 
 
-def _result(
-    applied: OperatorCall,
-    views: Sequence[Any],
-    inputs: Sequence[Event],
-    members: tuple[Event, ...],
-) -> Event:
+def _result(applied: OperatorCall, views: Sequence[Any], inputs: Sequence[Event], members: tuple[Event, ...]) -> Event:
     operator = applied.operator
     low, high = min(e.start for e in members), max(e.end for e in members)
     if operator.f is None:
@@ -187,9 +177,7 @@ def _check_result(operator: UserOperator, returned: object) -> tuple[Any, ...]:
     count = 2 + len(operator.z)
     if not isinstance(returned, tuple | list) or len(returned) != count:
         names = ", ".join(["start", "end", *(name for name, _ in operator.z)])
-        raise OperatorError(
-            f"f of operator {operator.name} gave {returned!r}\n  hint: it must return ({names})"
-        )
+        raise OperatorError(f"f of operator {operator.name} gave {returned!r}\n  hint: it must return ({names})")
     return tuple(returned)
 
 

@@ -77,9 +77,7 @@ class CompiledQuery:
 
             if why_not_adaptive(self.plan) is None:
                 adviser = CostBasedAdviser(self, query, schema, self.planning)
-                return AdaptiveEngine(
-                    self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits
-                )
+                return AdaptiveEngine(self.plan, schema, self.shape.unit, adviser, nullable=nullable, limits=limits)
         known = None if nullable or counted else self.program.again()
         return Engine(
             self.plan, schema, self.shape.unit, nullable=nullable, counted=counted, limits=limits,
@@ -125,9 +123,7 @@ def build_result(
         whole_of = prepared.shape.whole_of(query)
         size = matches.nbytes + estimate_result_bytes(matches, events, query, whole_of)
         held = MemoryUsage(0, matches.number, size, events.num_rows - 1, None)
-        MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(
-            held
-        )
+        MemoryBudget(prepared.planning.limits, prepared.query, schema, prepared.shape.unit).ask(held)
     return prepared.result.build(matches, events, hashes)
 
 
@@ -149,7 +145,5 @@ def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
 
 def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
     """The types of a query's positive variables that no event had."""
-    wanted = {
-        n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)
-    }
+    wanted = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
     return frozenset(wanted.intersection(matcher.unseen_types()))

@@ -37,11 +37,7 @@ def predict_overflow(prepared: CompiledQuery, events: pa.Table | None = None) ->
     of some events is estimated from a sample of `events`.
     """
     plan, query = prepared.plan, prepared.plan.query
-    if (
-        isinstance(plan.structure, ReferencePlan)
-        or is_summarized(query)
-        or query.limit is not None
-    ):
+    if isinstance(plan.structure, ReferencePlan) or is_summarized(query) or query.limit is not None:
         return None
     statistics = plan.statistics
     if statistics.assumed:
@@ -81,9 +77,7 @@ def takes_subsets(prepared: CompiledQuery) -> bool:
     return bool(find_subset_variables(query.pattern, query.strategy))
 
 
-def _expected(
-    prepared: CompiledQuery, statistics: Statistics, events: pa.Table | None
-) -> PlanEstimate:
+def _expected(prepared: CompiledQuery, statistics: Statistics, events: pa.Table | None) -> PlanEstimate:
     plan = prepared.plan
     load = Cardinalities.of(plan.query, plan.roles, statistics)
     if events is not None:

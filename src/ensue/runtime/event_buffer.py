@@ -102,9 +102,7 @@ class EventBuffer:
 
     def _joined(self, parts: Sequence[_Part]) -> _Part:
         if not parts:
-            return _Part(
-                create_empty_table(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64)
-            )
+            return _Part(create_empty_table(self._arrow), np.zeros(0, np.int64), np.zeros(0, np.int64))
         tables, rows, numbers = zip(*parts, strict=True)
         events = pa.concat_tables([self._fitting(table) for table in tables]).combine_chunks()
         return _Part(events, np.concatenate(rows), np.concatenate(numbers))

@@ -50,9 +50,7 @@ def can_prune_events(prepared: CompiledQuery) -> bool:
     )
 
 
-def find_relevant_rows(
-    prepared: CompiledQuery, events: pa.Table, in_order: bool
-) -> npt.NDArray[np.int64] | None:
+def find_relevant_rows(prepared: CompiledQuery, events: pa.Table, in_order: bool) -> npt.NDArray[np.int64] | None:
     """The rows of relevant events; None: too many for pruning to pay."""
     count = events.num_rows
     if count < MANY:
@@ -62,8 +60,5 @@ def find_relevant_rows(
     sample = scan.roles_of(pa.concat_tables(pieces).combine_chunks())
     if np.count_nonzero(sample) > (FEW if in_order else MOST) * len(sample):
         return None
-    rows = [
-        np.flatnonzero(scan.roles_of(events.slice(begin, BLOCK)) != 0) + begin
-        for begin in range(0, count, BLOCK)
-    ]
+    rows = [np.flatnonzero(scan.roles_of(events.slice(begin, BLOCK)) != 0) + begin for begin in range(0, count, BLOCK)]
     return np.concatenate(rows)

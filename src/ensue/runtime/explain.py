@@ -55,11 +55,7 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
     matched = perf_counter()
     count = sum(build_result(prepared, matches, ordered).num_rows for matches in found)
     done = perf_counter()
-    seconds = (
-        ("compiling", compiled - began),
-        ("matching", matched - compiled),
-        ("results", done - matched),
-    )
+    seconds = (("compiling", compiled - began), ("matching", matched - compiled), ("results", done - matched))
     counts = RunCounts(ordered.num_rows, count, counters, most, seconds)
     return f"{explain_plan(prepared.plan)}\n\n{format_analysis(prepared.plan, counts)}"
 
@@ -67,9 +63,7 @@ def analyze_query(prepared: CompiledQuery, ordered: pa.Table) -> str:
 class QueryExplainer:
     """Explains a query, with the schema of its events if it is known."""
 
-    def __init__(
-        self, query: Query | Hierarchy, shape: StreamSchema | None, planning: PlannerOptions
-    ) -> None:
+    def __init__(self, query: Query | Hierarchy, shape: StreamSchema | None, planning: PlannerOptions) -> None:
         query, self.finishing = strip_result_modifiers(query)
         self.limits = planning.limits
         self.prepared: CompiledQuery | CompiledHierarchy | None = None

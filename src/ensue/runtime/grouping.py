@@ -87,11 +87,7 @@ def require_finite_result(asked: Iterable[QuerySpec]) -> None:
 
 def _get_modifiers(query: Any) -> ResultModifiers | None:
     match query:
-        case (
-            Query(whole=whole)
-            | ArchiveJoinQuery(whole=whole)
-            | Hierarchy(query=Query(whole=whole))
-        ):
+        case Query(whole=whole) | ArchiveJoinQuery(whole=whole) | Hierarchy(query=Query(whole=whole)):
             return whole
         case _:
             return None

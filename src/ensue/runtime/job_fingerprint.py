@@ -194,9 +194,7 @@ def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) ->
             _BEGUN[operator.name, operator.fingerprint] = operator
 
 
-def restore_operators(
-    used: Mapping[str, str], operators: Iterable[UserOperator]
-) -> tuple[UserOperator, ...]:
+def restore_operators(used: Mapping[str, str], operators: Iterable[UserOperator]) -> tuple[UserOperator, ...]:
     """The operators of a checkpoint's query, after checking that they have not changed."""
     operators = tuple(operators)
     for name, fingerprint in used.items():

@@ -41,9 +41,7 @@ class LiveCounters:
 class LiveWorkload:
     """Returns the matches of a batch run, however the events are split into batches."""
 
-    def __init__(
-        self, workload: Workload, delay: int | float | None, bad_events: str = "raise"
-    ) -> None:
+    def __init__(self, workload: Workload, delay: int | float | None, bad_events: str = "raise") -> None:
         self.workload = workload
         self.bad_events = bad_events
         self.order = StreamOrder(workload.source.shape, delay)
@@ -112,9 +110,7 @@ class LiveWorkload:
                 results.append((stage, matcher.advance(now)))
         return self._concat(results)
 
-    def _concat(
-        self, results: Sequence[tuple[PipelineStage, list[pa.Table]]]
-    ) -> Mapping[Name, pa.Table]:
+    def _concat(self, results: Sequence[tuple[PipelineStage, list[pa.Table]]]) -> Mapping[Name, pa.Table]:
         by_name: dict[Name, list[pa.Table]] = {}
         for stage, tables in results:
             for number, table in stage.delivered(tables):
@@ -169,9 +165,7 @@ class LiveWorkload:
         return late.select(self.workload.source.came.names)
 
     def _concat_late(self) -> pa.Table:
-        return pa.concat_tables(
-            [create_empty_table(self.workload.source.arrow), *self.late_events]
-        )
+        return pa.concat_tables([create_empty_table(self.workload.source.arrow), *self.late_events])
 
     def save(self) -> bytes:
         """Serialized state."""
@@ -199,8 +193,7 @@ class LiveWorkload:
         require_same_job(header["workload"], self.workload.text, "saved state")
         if header["delay"] != self.order.delay:
             raise StateError(
-                "the saved state was written with another watermark=\n"
-                "  hint: pass the one that it was written with"
+                "the saved state was written with another watermark=\n  hint: pass the one that it was written with"
             )
         if self._fresh:  # reuses the empty matchers: large ones are slow to create
             parts, self._fresh = self._parts, False

@@ -37,9 +37,7 @@ class PlannedQueries:
     """The queries of one kind in a call, planned."""
 
     delivered: Mapping[QuerySpec, Sequence[OutputTable]]  # not numbered yet
-    works: Callable[
-        [Mapping[QuerySpec, Sequence[OutputTable]]], "Iterable[QueryOperator]"
-    ]  # for numbered outputs
+    works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], "Iterable[QueryOperator]"]  # for numbered outputs
 
 
 def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
@@ -66,11 +64,7 @@ class QueryKind:
 
 
 KINDS = (
-    QueryKind(
-        "pattern",
-        "ensue.ir.query:Query",
-        "ensue.operators.match.match_operator:plan_queries",
-    ),
+    QueryKind("pattern", "ensue.ir.query:Query", "ensue.operators.match.match_operator:plan_queries"),
     QueryKind(
         "archive join",
         "ensue.ir.archive_join:ArchiveJoinQuery",
@@ -81,11 +75,7 @@ KINDS = (
         "ensue.ir.row_pattern:RowPatternQuery",
         "ensue.operators.row_match.row_operator:plan_row_patterns",
     ),
-    QueryKind(
-        "hierarchy",
-        "ensue.ir.hierarchy:Hierarchy",
-        "ensue.operators.hierarchy.hierarchy_plan:plan_hierarchies",
-    ),
+    QueryKind("hierarchy", "ensue.ir.hierarchy:Hierarchy", "ensue.operators.hierarchy.hierarchy_plan:plan_hierarchies"),
     QueryKind(
         "subscriptions",
         "ensue.runtime.query_spec:SubscriptionsSpec",

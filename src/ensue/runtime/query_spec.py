@@ -67,9 +67,7 @@ def name_query_in_errors(name: Name | None) -> Iterator[None]:
     try:
         yield
     except QueryError as error:
-        raise QueryError(
-            f"{shown}: {error.problem}", hint=error.hint, span=error.span, text=error.text
-        ) from error
+        raise QueryError(f"{shown}: {error.problem}", hint=error.hint, span=error.span, text=error.text) from error
     except EventError as error:
         raise EventError(f"{shown}: {error}") from error
 

@@ -14,14 +14,7 @@ from ensue.runtime.tasks.watermark import WatermarkClock, create_clock
 from ensue.vector.arrow_types import time_unit
 from ensue.vector.column_values import Vector, from_arrow, to_arrow
 from ensue.vector.evaluation import evaluate
-from ensue.vector.event_table import (
-    COMPUTED,
-    PLACE,
-    Columns,
-    StreamSchema,
-    add_location,
-    restore_schema,
-)
+from ensue.vector.event_table import COMPUTED, PLACE, Columns, StreamSchema, add_location, restore_schema
 from ensue.vector.take import create_empty_table
 
 
@@ -119,9 +112,7 @@ class SourceOptions:
         for name, (default, reason) in refused.items():
             value = getattr(self, name)
             if value != default:
-                raise EventError(
-                    f"{name}={value!r} is only for streams: {reason}\n  hint: leave it out"
-                )
+                raise EventError(f"{name}={value!r} is only for streams: {reason}\n  hint: leave it out")
 
     @property
     def deliver_late(self) -> bool:
@@ -153,15 +144,11 @@ class SourceSchema:
 
     @cached_property
     def shape(self) -> StreamSchema:
-        shape = restore_schema(
-            self.arrow, self.by_type, time=self.time, type=self.type, order=self.order
-        )
+        shape = restore_schema(self.arrow, self.by_type, time=self.time, type=self.type, order=self.order)
         if self.zone is not None:
             shape = replace(shape, schema=replace(shape.schema, session=self.zone))
         own = tuple(name for name in self.arrow.names if is_internal_column(name))
-        return add_location(
-            replace(shape, hidden=own) if own else shape, self.location, self.space
-        )
+        return add_location(replace(shape, hidden=own) if own else shape, self.location, self.space)
 
     @cached_property
     def key(self) -> Hashable:
@@ -169,9 +156,7 @@ class SourceSchema:
         by_type = None
         if self.by_type is not None:
             by_type = tuple((name, tuple(map(tuple, c))) for name, c in self.by_type.items())
-        others = (
-            getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type")
-        )
+        others = (getattr(self, f.name) for f in fields(self) if f.name not in ("arrow", "by_type"))
         return self.arrow.serialize().to_pybytes(), by_type, *others
 
     @cached_property
@@ -219,7 +204,5 @@ class SourceSchema:
             location=tuple(location) if isinstance(location, list) else location,
             space=described["space"],
             zone=described.get("zone"),
-            by_type=None
-            if tables is None
-            else {n: [(f, c) for f, c in t] for n, t in tables.items()},
+            by_type=None if tables is None else {n: [(f, c) for f, c in t] for n, t in tables.items()},
         )

@@ -249,9 +249,7 @@ class RoutingStage(Protocol):
     def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def match_key_group(
-        self, given: StageInput, key_group: int, key_groups: int
-    ) -> list[pa.Table]:
+    def match_key_group(self, given: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
 
@@ -366,9 +364,7 @@ def get_complex_end_times(made: pa.Table, shape: StreamSchema) -> npt.NDArray[An
     return np.asarray(from_arrow(made.column("end"), shape.unit).values)
 
 
-def filter_unseen(
-    events: pa.Table, source: SourceSchema, others: Iterable[InputFilter]
-) -> npt.NDArray[np.bool_]:
+def filter_unseen(events: pa.Table, source: SourceSchema, others: Iterable[InputFilter]) -> npt.NDArray[np.bool_]:
     """A mask of the events that no other stage reads."""
     seen = np.zeros(events.num_rows, np.bool_)
     for reads in others:

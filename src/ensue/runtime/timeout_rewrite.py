@@ -92,9 +92,7 @@ def compile_with_timeouts(
     from ensue.analyzer.timeouts import build_timeout_queries
 
     checked = add_plan_keys(main)
-    identity = blake2b(
-        compute_fingerprint(main.query), digest_size=16, person=b"timed out"
-    ).digest()
+    identity = blake2b(compute_fingerprint(main.query), digest_size=16, person=b"timed out").digest()
     others = []
     free = replace(planning, structure=None, shape=None)
     for other in build_timeout_queries(checked, shape.schema.end):

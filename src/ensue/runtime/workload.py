@@ -21,30 +21,18 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.query_kinds import KINDS, PlanRequest
 from ensue.runtime.query_spec import QuerySpec
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import (
-    InputFilter,
-    OutputTable,
-    QueryOperator,
-    is_partitioned,
-    union_types,
-)
+from ensue.runtime.stage import InputFilter, OutputTable, QueryOperator, is_partitioned, union_types
 
 if TYPE_CHECKING:
     from ensue.archives.archive import Archive
 
 
 def plan_operators(
-    asked: Sequence[QuerySpec],
-    source: SourceSchema,
-    options: RunOptions,
-    pasts: ArchiveSet = NO_ARCHIVES,
+    asked: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, pasts: ArchiveSet = NO_ARCHIVES
 ) -> tuple[QueryOperator, ...]:
     """Plans queries. Their outputs are numbered in the order of the call."""
     if options.trace:  # a hierarchy without definitions reports the events of its matches
-        asked = [
-            replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q
-            for q in asked
-        ]
+        asked = [replace(q, query=Hierarchy((), q.query)) if isinstance(q.query, Query) else q for q in asked]
     if options.streaming:
         require_finite_result(asked)
     asked, finishing = split_result_modifiers(asked, emit_timeouts=options.emit_timeouts)
@@ -85,10 +73,7 @@ class _Call:
 
 
 def plan_operators_cached(
-    asked: Sequence[QuerySpec],
-    source: SourceSchema,
-    options: RunOptions,
-    pasts: ArchiveSet = NO_ARCHIVES,
+    asked: Sequence[QuerySpec], source: SourceSchema, options: RunOptions, pasts: ArchiveSet = NO_ARCHIVES
 ) -> tuple[QueryOperator, ...]:
     """Plans queries, or returns the cached plan of an equal call."""
     if options.streaming or pasts.archives or not all(map(_is_cacheable, asked)):
@@ -203,11 +188,7 @@ class Workload:
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts of all stages, which `read` parses."""
-        return tuple(
-            chain.stage_text(number)
-            for chain in self.chains
-            for number in range(len(chain.stages))
-        )
+        return tuple(chain.stage_text(number) for chain in self.chains for number in range(len(chain.stages)))
 
     @classmethod
     def read(cls, texts: Iterable[str], operators: Iterable[UserOperator] = ()) -> "Workload":

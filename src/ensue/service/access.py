@@ -19,12 +19,7 @@ from typing import Any
 
 from ensue.errors import ServiceError, did_you_mean
 from ensue.service.database import Database
-from ensue.service.errors import (
-    ConflictError,
-    NotAllowedError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from ensue.service.errors import ConflictError, NotAllowedError, NotFoundError, UnauthenticatedError
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import journal
 from ensue.service.store import user_store as users
@@ -116,8 +111,7 @@ def add_user(
 ) -> int:
     if not _NAME.fullmatch(name):
         raise ServiceError(
-            f"'{name}' is not a valid user name\n"
-            "  hint: letters, digits and . _ @ - are allowed, at most 64"
+            f"'{name}' is not a valid user name\n  hint: letters, digits and . _ @ - are allowed, at most 64"
         )
     now = time.time() if at is None else at
     id = users.add_user(db, name, json.dumps(validate_quotas(quotas)), now)
@@ -150,12 +144,8 @@ def add_token(
         )
     text = PREFIX + secrets.token_urlsafe(32)
     expires = now + (most if age is None else age)
-    id = users.add_token(
-        db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires
-    )
-    journal.record_action(
-        db, by, "add token", f"token {id}", f"{row['name']}: {', '.join(wanted)}", at=now
-    )
+    id = users.add_token(db, row["id"], label=label, hash=_hash(text), scopes=wanted, at=now, expires=expires)
+    journal.record_action(db, by, "add token", f"token {id}", f"{row['name']}: {', '.join(wanted)}", at=now)
     return IssuedToken(id, text, wanted, expires)
 
 
@@ -187,9 +177,7 @@ def validate_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     wanted = [scopes] if isinstance(scopes, str) else list(scopes)
     for scope in wanted:
         if scope not in SCOPES:
-            raise ServiceError(
-                f"there is no scope '{scope}'\n  hint: {did_you_mean(scope, SCOPES)}"
-            )
+            raise ServiceError(f"there is no scope '{scope}'\n  hint: {did_you_mean(scope, SCOPES)}")
     if not wanted:
         raise ServiceError(f"a token without a scope is useless\n  hint: {', '.join(SCOPES)}")
     return tuple(scope for scope in SCOPES if scope in wanted)
@@ -214,9 +202,7 @@ def _hash(text: str) -> bytes:
 class Accounts:
     """The users of a running service; tokens are looked up each time, so revoking is immediate."""
 
-    def __init__(
-        self, database: Database, limits: ServiceLimits, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, database: Database, limits: ServiceLimits, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._limits = limits
         self._clock = clock
@@ -233,17 +219,13 @@ class Accounts:
         """Whether no token was ever issued."""
         if not self._closed:
             any_token = "SELECT 1 FROM tokens LIMIT 1"  # expired ones count
-            self._closed = (
-                self._database.look(lambda db: db.execute(any_token).fetchone()) is not None
-            )
+            self._closed = self._database.look(lambda db: db.execute(any_token).fetchone()) is not None
         return not self._closed
 
     async def local(self) -> Principal:
         """The access of every client to an open service."""
         if self._local is None:
-            self._local = Principal(
-                await self._database.write(get_local_user), LOCAL, frozenset(SCOPES)
-            )
+            self._local = Principal(await self._database.write(get_local_user), LOCAL, frozenset(SCOPES))
         return self._local
 
     def authenticate(self, token: str) -> Principal:
@@ -260,11 +242,7 @@ class Accounts:
         """Checks the cookie of a session."""
         hash = _hash(cookie)
         row = self._database.look(lambda db: users.find_session_by_hash(db, hash))
-        if (
-            row is None
-            or not hmac.compare_digest(row["session_hash"], hash)
-            or row["session_expires"] <= self._clock()
-        ):
+        if row is None or not hmac.compare_digest(row["session_hash"], hash) or row["session_expires"] <= self._clock():
             raise UnauthenticatedError("this session has ended\n  hint: sign in again")
         return replace(self._check_valid(row), csrf=row["csrf"], session=hash)
 
@@ -334,27 +312,17 @@ class Accounts:
         self._unlisted = 0
         detail = why.partition("\n")[0] + more
         self._write_later(
-            lambda db: journal.record_action(
-                db, journal.ANONYMOUS, "sign-in refused", address, detail, at=now
-            )
+            lambda db: journal.record_action(db, journal.ANONYMOUS, "sign-in refused", address, detail, at=now)
         )
 
     async def users(self) -> list[Row]:
-        return await self._database.read(
-            lambda db: db.execute("SELECT * FROM users ORDER BY id").fetchall()
-        )
+        return await self._database.read(lambda db: db.execute("SELECT * FROM users ORDER BY id").fetchall())
 
-    async def add_user(
-        self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None
-    ) -> Row:
+    async def add_user(self, by: Principal, name: str, quotas: Mapping[str, Any] | None = None) -> Row:
         now = self._clock()
-        return await self._database.write(
-            lambda db: _user(db, add_user(db, name, quotas=quotas, by=by.user, at=now))
-        )
+        return await self._database.write(lambda db: _user(db, add_user(db, name, quotas=quotas, by=by.user, at=now)))
 
-    async def change_user(
-        self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None
-    ) -> Row:
+    async def change_user(self, by: Principal, id: int, *, quotas: Mapping[str, Any] | None, off: bool | None) -> Row:
         """Changes quotas, or disables or enables a user."""
         now = self._clock()
         if off and id == by.user:
@@ -387,9 +355,7 @@ class Accounts:
     ) -> IssuedToken:
         now, limits = self._clock(), self._limits
         return await self._database.write(
-            lambda db: add_token(
-                db, user, scopes=scopes, label=label, age=age, limits=limits, by=by.user, at=now
-            )
+            lambda db: add_token(db, user, scopes=scopes, label=label, age=age, limits=limits, by=by.user, at=now)
         )
 
     async def revoke(self, by: Principal, id: int) -> None:
@@ -406,14 +372,10 @@ class Accounts:
         await self._database.write(end)
         self._disconnect(id)
 
-    async def audit(
-        self, by: Principal, *, before: int | None = None, limit: int = 100
-    ) -> list[Row]:
+    async def audit(self, by: Principal, *, before: int | None = None, limit: int = 100) -> list[Row]:
         """Reads the audit log: all entries for an administrator, otherwise those of the user."""
         user = None if by.may(ADMIN) else by.user
-        return await self._database.read(
-            lambda db: journal.read_audit_log(db, user=user, before=before, limit=limit)
-        )
+        return await self._database.read(lambda db: journal.read_audit_log(db, user=user, before=before, limit=limit))
 
     def _write_later(self, work: Callable[[Connection], Any]) -> None:
         """Writes without waiting; failures are logged."""

@@ -33,8 +33,7 @@ def measure_stream(data: Any) -> tuple[int, int]:
                 continue
             if message.metadata_version != pa.ipc.MetadataVersion.V5:
                 raise EventError(
-                    "the events are an Arrow stream of a format before 1.0\n"
-                    "  hint: write it with metadata version V5"
+                    "the events are an Arrow stream of a format before 1.0\n  hint: write it with metadata version V5"
                 )
             metadata = memoryview(message.metadata)
             (root,) = struct.unpack_from("<I", metadata)
@@ -73,8 +72,7 @@ def event_limit_error(count: int, most: int) -> OverLimitError:
     """The error for a request with too many events."""
     return OverLimitError(
         "events_per_request",
-        f"{count:,} events in one request exceed the limit of {most:,}\n"
-        "  hint: send them in several requests",
+        f"{count:,} events in one request exceed the limit of {most:,}\n  hint: send them in several requests",
     )
 
 
@@ -94,9 +92,7 @@ def _plain_bytes(name: str, column: pa.ChunkedArray) -> int:
     """Size of the strings of a column without dictionary encoding."""
     kind = column.type
     if pa.types.is_run_end_encoded(kind):
-        raise EventError(
-            f"column '{name}' is run-end encoded\n  hint: send it as {kind.value_type}"
-        )
+        raise EventError(f"column '{name}' is run-end encoded\n  hint: send it as {kind.value_type}")
     total = 0
     for chunk in column.chunks:
         shared = pa.types.is_dictionary(kind)

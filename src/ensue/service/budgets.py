@@ -52,11 +52,7 @@ class ResourceQuotas:
         if not users:
             return False
         largest = max(users, key=lambda number: (shares[number], number))
-        own = [
-            id
-            for id, user in users.items()
-            if user == users[largest] and shares[id] >= _ALIKE * shares[largest]
-        ]
+        own = [id for id, user in users.items() if user == users[largest] and shares[id] >= _ALIKE * shares[largest]]
         if not isinstance(error, LimitError):
             _LOG.error("subscriptions %s cannot be matched", own, exc_info=error)
         self.catalog.pause_exceeding(db, own, self._reason(db, largest, type(error).__name__))
@@ -121,9 +117,7 @@ class ResourceQuotas:
             )
             self._pause_largest(db, self._spent, "seconds_per_minute", reason)
 
-    def _pause_largest(
-        self, db: Connection, held: Mapping[int, float], limit: str, reason: str
-    ) -> None:
+    def _pause_largest(self, db: Connection, held: Mapping[int, float], limit: str, reason: str) -> None:
         """Pauses the largest subscriptions of each user above a limit, until it holds."""
         users = self._users(db, held)
         totals: defaultdict[int, float] = defaultdict(float)
@@ -155,9 +149,7 @@ class ResourceQuotas:
 
     def _several_users(self, db: Connection) -> bool:
         """Whether several users have active subscriptions."""
-        rows = db.execute(
-            "SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (store.ACTIVE,)
-        )
+        rows = db.execute("SELECT DISTINCT user FROM subscriptions WHERE state = ? LIMIT 2", (store.ACTIVE,))
         return len(rows.fetchall()) > 1
 
 
@@ -171,7 +163,6 @@ def list_quotas(db: Connection, limit: str) -> list[float]:
 def compute_matcher_limits(db: Connection, limits: ServiceLimits) -> MatcherLimits:
     """The limits of the matcher: the highest values of any user."""
     matches, memory = (
-        max([getattr(limits, name), *list_quotas(db, name)])
-        for name in ("matches_per_publish", "memory_per_user")
+        max([getattr(limits, name), *list_quotas(db, name)]) for name in ("matches_per_publish", "memory_per_user")
     )
     return MatcherLimits(max_matches=max(1, int(matches)), memory=max(1.0, float(memory)))

@@ -141,9 +141,7 @@ class ServiceCore:
         dropped = 0
         latest = self.clock() + self.limits.max_ahead
         if self.columns.calendar:
-            dropped = batches.drop_events_after(
-                db, self.columns.arrow, latest, self.columns.seconds
-            )
+            dropped = batches.drop_events_after(db, self.columns.arrow, latest, self.columns.seconds)
         self.matching.reset(db)
         increment(db, SERVICE_COUNTERS, "events_bad", dropped)
         detail = f"{dropped} events were ahead of the clock"
@@ -154,9 +152,7 @@ class ServiceCore:
         self.offered.append(offered)
         return len(self.offered) == 1
 
-    def take_offered(
-        self, db: Connection
-    ) -> list[tuple[PublishRequest, PublishResult | Exception]]:
+    def take_offered(self, db: Connection) -> list[tuple[PublishRequest, PublishResult | Exception]]:
         """Processes queued requests as one batch and returns the outcome of each."""
         requests: list[PublishRequest] = []
         rows = 0
@@ -187,9 +183,7 @@ class ServiceCore:
         """Processes requests in their own savepoint."""
         db.execute("SAVEPOINT offers")
         try:
-            results: list[PublishResult] = self.job(
-                lambda db: self._match_and_store(db, requests)
-            )(db)
+            results: list[PublishResult] = self.job(lambda db: self._match_and_store(db, requests))(db)
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK TO offers")
@@ -198,9 +192,7 @@ class ServiceCore:
         db.execute("RELEASE offers")
         return results
 
-    def _match_and_store(
-        self, db: Connection, requests: list[PublishRequest]
-    ) -> list[PublishResult]:
+    def _match_and_store(self, db: Connection, requests: list[PublishRequest]) -> list[PublishResult]:
         now = self.clock()
         tables, counts = [], []
         for request in requests:
@@ -235,15 +227,11 @@ class ServiceCore:
         }
         increment_all(db, ((SERVICE_COUNTERS, name, n) for name, n in totals.items() if n))
         return [
-            PublishResult(
-                rows - late_rows, repeated, bad, late_rows, position if rows else 0, notifications
-            )
+            PublishResult(rows - late_rows, repeated, bad, late_rows, position if rows else 0, notifications)
             for (rows, repeated, bad), late_rows in zip(counts, late, strict=True)
         ]
 
-    def _drop_repeated(
-        self, db: Connection, request: PublishRequest, now: float
-    ) -> tuple[pa.Table, int, int]:
+    def _drop_repeated(self, db: Connection, request: PublishRequest, now: float) -> tuple[pa.Table, int, int]:
         """Returns the new events of a request, and how many are repeated or bad."""
         taken = request.taken
         if request.sequences is None or request.producer is None:
@@ -267,16 +255,10 @@ class ServiceCore:
             journal.set_next_sequence(db, request.producer, request.user, last + 1, now)
         return table, taken.count - len(new), len(bad)
 
-    def _store_bad(
-        self, db: Connection, request: PublishRequest, bad: Sequence[BadEvent], now: float
-    ) -> None:
-        journal.add_bad_events(
-            db, now, request.user, request.producer, ((each.reason, each.event) for each in bad)
-        )
+    def _store_bad(self, db: Connection, request: PublishRequest, bad: Sequence[BadEvent], now: float) -> None:
+        journal.add_bad_events(db, now, request.user, request.producer, ((each.reason, each.event) for each in bad))
 
-    def put_aside(
-        self, db: Connection, event: str, reason: str, producer: str | None, user: int
-    ) -> None:
+    def put_aside(self, db: Connection, event: str, reason: str, producer: str | None, user: int) -> None:
         """Stores an unreadable payload as a bad event."""
         journal.add_bad_events(db, self.clock(), user, producer, [(reason, event)])
         increment(db, SERVICE_COUNTERS, "events_bad")
@@ -287,9 +269,7 @@ class ServiceCore:
         batches.store_advance(db, store.get_version(db), self.clock(), to)
         return self._notify(db, result.matches)
 
-    def store_matches(
-        self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]
-    ) -> int:
+    def store_matches(self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]) -> int:
         """Stores matches result on Spark and pauses `left_out`; returns the notification count."""
         count = self._notify(db, matches)
         self.budgets.pause_left_out(db, left_out)
@@ -333,10 +313,7 @@ class ServiceCore:
             ("keys WHERE at <= ?", now - journal.KEY_TTL),
             ("audit WHERE at < ?", now - self.limits.audit_age),
             ("sessions WHERE expires < ?", now),
-            (
-                "bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?",
-                self.limits.bad_events,
-            ),
+            ("bad_events WHERE id <= (SELECT max(id) FROM bad_events) - ?", self.limits.bad_events),
             ("quiet WHERE until < ?", self.matching.decided),  # NULL deletes nothing
         ):
             db.execute(f"DELETE FROM {rows}", (oldest,))
@@ -367,6 +344,4 @@ def _for_publishers(error: Exception) -> Exception:
     if isinstance(error, EventError | ServiceError | sqlite3.Error):
         return error
     _LOG.error("events cannot be matched", exc_info=error)
-    return IntakeStoppedError(
-        "the events cannot be matched at the moment\n  hint: see the log of the service"
-    )
+    return IntakeStoppedError("the events cannot be matched at the moment\n  hint: see the log of the service")

@@ -45,8 +45,7 @@ class Database:
     def __init__(self, path: str | Path, *, synchronous: str = "FULL") -> None:
         if synchronous not in SYNCHRONOUS:
             raise ServiceError(
-                f"synchronous={synchronous!r}\n  hint: FULL survives a power cut, NORMAL only a "
-                "crash of the process"
+                f"synchronous={synchronous!r}\n  hint: FULL survives a power cut, NORMAL only a crash of the process"
             )
         self.path = str(path)
         self._synchronous = synchronous
@@ -67,9 +66,7 @@ class Database:
         except BaseException:
             writer.close()
             raise
-        self._writer = threading.Thread(
-            target=self._write_all, args=(writer,), name="ensue-core", daemon=True
-        )
+        self._writer = threading.Thread(target=self._write_all, args=(writer,), name="ensue-core", daemon=True)
         self._writer.start()
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -98,9 +98,7 @@ def parse_endpoint(url: str) -> tuple[str, dict[str, Any]]:
     if kind not in _PATHS or not colon:
         # a URL may contain a password, so only the part before the colon is shown
         forms = "kafka://host:9092/topic, mqtt://host:1883/topic, nats://host:4222/subject"
-        raise ServiceError(
-            f"'{kind}' is not a broker or 'folder'\n  hint: as in {forms}, folder:/path"
-        )
+        raise ServiceError(f"'{kind}' is not a broker or 'folder'\n  hint: as in {forms}, folder:/path")
     rest, _, query = rest.partition("?")
     config: dict[str, Any] = {}
     if kind == "folder":
@@ -114,9 +112,7 @@ def parse_endpoint(url: str) -> tuple[str, dict[str, Any]]:
             config[_PATHS[kind]] = unquote(path)
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in config:
-            raise ServiceError(
-                f"the {kind} URL contains '{name}' twice\n  hint: remove one of them"
-            )
+            raise ServiceError(f"the {kind} URL contains '{name}' twice\n  hint: remove one of them")
         config[name] = value
     return kind, config
 
@@ -216,17 +212,13 @@ class ConfigReader:
             username=self.optional("username", hint="a name"),
             password=self.secret("password"),
             token=self.secret("token") if token else None,
-            mechanism=self.choice("mechanism", _MECHANISMS[0], _MECHANISMS)
-            if mechanisms
-            else None,
+            mechanism=self.choice("mechanism", _MECHANISMS[0], _MECHANISMS) if mechanisms else None,
             tls=tls,
             ca=self.optional("ca", hint="a file of certificates, in PEM form"),
             timeout=self.seconds("timeout", 30.0),
         )
         if parsed.password is not None and parsed.username is None:
-            raise ServiceError(
-                f"{self._what}: a password without a user name\n  hint: pass 'username' too"
-            )
+            raise ServiceError(f"{self._what}: a password without a user name\n  hint: pass 'username' too")
         if parsed.ca is not None and not parsed.tls:
             raise ServiceError(f"{self._what}: 'ca' needs TLS\n  hint: pass tls=true too")
         try:

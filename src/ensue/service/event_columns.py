@@ -32,10 +32,7 @@ class EventColumns:
         self.source: SourceSchema = build_source(self.reader, self.arguments)
         parse_watermark_delay(stream.watermark, self.shape)
         if stream.key is not None and stream.key not in schema:
-            raise EventError(
-                f"key={stream.key!r}: the events have no such column\n"
-                f"  hint: one of {', '.join(schema)}"
-            )
+            raise EventError(f"key={stream.key!r}: the events have no such column\n  hint: one of {', '.join(schema)}")
 
     @property
     def shape(self) -> StreamSchema:

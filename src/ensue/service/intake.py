@@ -45,9 +45,7 @@ class DecodedEvents:
 class Intake:
     """Decodes published events."""
 
-    def __init__(
-        self, columns: EventColumns, limits: ServiceLimits, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, columns: EventColumns, limits: ServiceLimits, clock: Callable[[], float] = time.time) -> None:
         self.columns = columns
         self.limits = limits
         self.clock = clock
@@ -57,9 +55,7 @@ class Intake:
             if pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         }
 
-    def read(
-        self, payload: Any, media: str | None = None, *, limits: ServiceLimits | None = None
-    ) -> DecodedEvents:
+    def read(self, payload: Any, media: str | None = None, *, limits: ServiceLimits | None = None) -> DecodedEvents:
         """Decodes events from bytes of a media type, from rows, or from a table.
 
         Bytes that would decode to more than the limits allow are rejected before decoding.
@@ -88,9 +84,7 @@ class Intake:
         table = self.columns.reader.read(payload, drop=False).events
         return self._check_times(table, list(range(table.num_rows)), [], table.num_rows)
 
-    def _check_times(
-        self, table: pa.Table, places: Sequence[int], bad: list[BadEvent], count: int
-    ) -> DecodedEvents:
+    def _check_times(self, table: pa.Table, places: Sequence[int], bad: list[BadEvent], count: int) -> DecodedEvents:
         """Rejects events without a usable time, or with one too far ahead of the clock."""
         marked = table.append_column("__place", pa.array(np.arange(table.num_rows)))
         shape = self.columns.shape
@@ -197,11 +191,7 @@ def _parse_json(data: bytes, *, lines: bool) -> tuple[list[Any], list[BadEvent]]
 
 def _reject_non_objects(rows: list[Any]) -> list[BadEvent]:
     why = 'it is not a JSON object, as in {"id": 17, ...}'
-    return [
-        BadEvent(place, why, _shorten(row))
-        for place, row in enumerate(rows)
-        if not isinstance(row, dict)
-    ]
+    return [BadEvent(place, why, _shorten(row)) for place, row in enumerate(rows) if not isinstance(row, dict)]
 
 
 def _preview(table: pa.Table, row: int) -> str:

@@ -115,9 +115,7 @@ class NotificationPolicy:
 class NotificationBuilder:
     """Creates notifications; runs in the core thread, inside a transaction."""
 
-    def __init__(
-        self, columns: EventColumns, limits: ServiceLimits, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, columns: EventColumns, limits: ServiceLimits, clock: Callable[[], float] = time.time) -> None:
         self.columns = columns
         self.limits = limits
         self.clock = clock
@@ -176,9 +174,7 @@ class NotificationBuilder:
             if row is None:
                 return None
             most = get_user_limits(db, row["user"], self.limits).notes_per_minute
-            policy = self._known[id] = NotificationPolicy(
-                row["user"], row["name"], row["quiet"], most
-            )
+            policy = self._known[id] = NotificationPolicy(row["user"], row["name"], row["quiet"], most)
         return policy
 
     def _suppress(
@@ -203,9 +199,7 @@ class NotificationBuilder:
             if not policy.quiet:
                 continue
             object, end = self._object(matches, row), ends[row]
-            last = db.execute(
-                "SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)
-            ).fetchone()
+            last = db.execute("SELECT until FROM quiet WHERE subscription = ? AND object = ?", (id, object)).fetchone()
             if last is not None and end < last[0] and last[0] - policy.quiet <= end:
                 keep[row] = False
                 quiet[id] += 1
@@ -255,9 +249,7 @@ class NotificationBuilder:
                 rows = rows[:left]
             self._minute[user] = since, so_far + len(rows)
 
-    def announce_start(
-        self, db: Connection, id: int, moment: Any
-    ) -> tuple[list[Notification], dict[str, Any]]:
+    def announce_start(self, db: Connection, id: int, moment: Any) -> tuple[list[Notification], dict[str, Any]]:
         """Announces that a subscription sees events from now on."""
         at = self.clock()
         started = {"moment": moment, "at": format_time(at)}
@@ -268,9 +260,7 @@ class NotificationBuilder:
         at = self.clock()
         return self._announce(db, id, ENDED, {"reason": reason, "at": format_time(at)}, at)
 
-    def _announce(
-        self, db: Connection, id: int, kind: str, content: dict[str, Any], at: float
-    ) -> list[Notification]:
+    def _announce(self, db: Connection, id: int, kind: str, content: dict[str, Any], at: float) -> list[Notification]:
         policy = self._policy(db, id)
         assert policy is not None
         body = orjson.dumps({"kind": kind, "subscription": id, "name": policy.name, **content})

@@ -35,9 +35,7 @@ class ObjectPositions:
         times = self.columns.seconds(newest).tolist()
         xs, ys = self.columns.places(newest)
         with self._lock:
-            for id, t, x, y, *values in zip(
-                newest.column(key).to_pylist(), times, xs, ys, *fields, strict=True
-            ):
+            for id, t, x, y, *values in zip(newest.column(key).to_pylist(), times, xs, ys, *fields, strict=True):
                 if id is None:
                     continue
                 known = self._seen.get(id)

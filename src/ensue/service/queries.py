@@ -26,11 +26,7 @@ from ensue.service.event_columns import EventColumns
 from ensue.service.notification_rules import encode_matches, to_json_values
 from ensue.service.settings import ServiceLimits
 from ensue.service.store import outbox
-from ensue.service.store.event_batches import (
-    get_last_position,
-    get_stored_bytes,
-    read_recent_events,
-)
+from ensue.service.store.event_batches import get_last_position, get_stored_bytes, read_recent_events
 from ensue.service.store.journal import SERVICE_COUNTERS, read_counters
 from ensue.service.store.subscription_store import ACTIVE, PAUSED
 from ensue.service.subscription_view import SubscriptionRequest, UserSubscription
@@ -123,9 +119,7 @@ def _by_object(matches: pa.Table, columns: EventColumns) -> dict[str, int]:
     return dict(Counter(id for _, id in pairs).most_common(SHOWN_MATCHES))
 
 
-def _bars(
-    matches: pa.Table, columns: EventColumns, begin: float | None, end: float | None
-) -> tuple[int, ...]:
+def _bars(matches: pa.Table, columns: EventColumns, begin: float | None, end: float | None) -> tuple[int, ...]:
     if begin is None or end is None or not matches.num_rows:
         return ()
     step = max((end - begin) / HISTOGRAM_BARS, 1e-9)
@@ -134,16 +128,10 @@ def _bars(
 
 
 def report_why_not(
-    db: Connection,
-    columns: EventColumns,
-    limits: ServiceLimits,
-    subscription: UserSubscription,
-    now: float | None,
+    db: Connection, columns: EventColumns, limits: ServiceLimits, subscription: UserSubscription, now: float | None
 ) -> dict[str, Any]:
     """Reports how far recent events got in a subscription, and which part rejected them."""
-    events = sort_events(
-        read_recent_events(db, columns.arrow, limits.why_not_events), columns.shape
-    )
+    events = sort_events(read_recent_events(db, columns.arrow, limits.why_not_events), columns.shape)
     report = explain_missing_match(
         events, columns.shape, subscription.text, subscription.regions,
         language=subscription.language,
@@ -173,12 +161,7 @@ def validate_region(name: str, region: Any, space: str) -> str:
 
 
 def read_track(
-    db: Connection,
-    columns: EventColumns,
-    object: Any,
-    since: float | None,
-    until: float | None,
-    limit: int,
+    db: Connection, columns: EventColumns, object: Any, since: float | None, until: float | None, limit: int
 ) -> list[list[Any]]:
     """Returns [time, x, y] of an object, ordered by time; only the newest `limit` points."""
     key = columns.stream.key
@@ -199,10 +182,7 @@ def read_track(
     points = [
         [columns.shown(t), x, y]
         for t, x, y in zip(times, xs, ys, strict=True)
-        if x is not None
-        and y is not None
-        and (since is None or t >= since)
-        and (until is None or t <= until)
+        if x is not None and y is not None and (since is None or t >= since) and (until is None or t <= until)
     ]
     return points[-limit:]
 
@@ -275,9 +255,7 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
     }
 
 
-def list_problems(
-    db: Connection, service: "Service", user: int | None = None
-) -> list[dict[str, str]]:
+def list_problems(db: Connection, service: "Service", user: int | None = None) -> list[dict[str, str]]:
     """Lists the problems of a service, or those of one user."""
     core = service.core
     problems = [*_stream_problems(service, user), *_paused(db, user)]
@@ -286,9 +264,7 @@ def list_problems(
     for source in service.sources:
         trouble = service.stopped_sources.get(source.name, source.progress.trouble)
         if trouble is not None:
-            problems.append(
-                _problem("source", f"the source {source.name} cannot be read: {trouble}")
-            )
+            problems.append(_problem("source", f"the source {source.name} cannot be read: {trouble}"))
     since = core.clock() - _RECENTLY
     bad = db.execute("SELECT count(*) FROM bad_events WHERE at >= ?", (since,)).fetchone()[0]
     if bad:
@@ -322,8 +298,7 @@ def _stream_problems(service: "Service", user: int | None) -> list[dict[str, str
 def _paused(db: Connection, user: int | None) -> list[dict[str, str]]:
     """Subscriptions paused by the service, not by their users."""
     count = db.execute(
-        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL "
-        "AND (?2 IS NULL OR user = ?2)",
+        "SELECT count(*) FROM subscriptions WHERE state = ? AND reason IS NOT NULL AND (?2 IS NULL OR user = ?2)",
         (PAUSED, user),
     ).fetchone()[0]
     if not count:

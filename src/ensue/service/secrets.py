@@ -71,9 +71,7 @@ class SecretCipher:
                 ) from None
         for table, column in _SEALED:
             db.execute(f"UPDATE {table} SET {column} = seal({opened.format(column)})")
-        db.execute(
-            "INSERT OR REPLACE INTO settings VALUES (?, ?)", (_CHECK, self.seal(_CONTENT.decode()))
-        )
+        db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (_CHECK, self.seal(_CONTENT.decode())))
         self.unseal.cache_clear()
 
 

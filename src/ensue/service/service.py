@@ -161,9 +161,7 @@ class Service:
     async def _open(self, database: Database) -> None:
         try:
             stream, shared = await database.write(self._load_settings)
-            database.seal = await database.write(
-                lambda db: load_cipher(self.path, db, self._key_file)
-            )
+            database.seal = await database.write(lambda db: load_cipher(self.path, db, self._key_file))
             await database.write(database.seal.settle)
             self.columns = EventColumns(stream)
             if self._matching is None:
@@ -243,9 +241,7 @@ class Service:
     @property
     def core(self) -> ServiceCore:
         if self._core is None:
-            raise IntakeStoppedError(
-                "the service is not running\n  hint: async with ensue.Service(...) as service:"
-            )
+            raise IntakeStoppedError("the service is not running\n  hint: async with ensue.Service(...) as service:")
         return self._core
 
     @property
@@ -283,9 +279,7 @@ class Service:
             )
         shared = json.loads(known.get("regions", "{}")) | self._regions
         if json.dumps(shared) != known.get("regions"):  # on a full disk every write fails
-            db.execute(
-                "INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),)
-            )
+            db.execute("INSERT OR REPLACE INTO settings VALUES ('regions', ?)", (json.dumps(shared),))
         return stream, shared
 
     # ---------------------------------------------------------------------------- transactions
@@ -374,19 +368,12 @@ class Service:
             return await asyncio.wrap_future(offered.answer)
 
     async def put_aside(
-        self,
-        payload: bytes,
-        reason: str,
-        *,
-        producer: str | None = None,
-        user: int | None = None,
+        self, payload: bytes, reason: str, *, producer: str | None = None, user: int | None = None
     ) -> None:
         """Stores an unreadable payload as a bad event, for the operators."""
         event, why = preview_payload(payload), reason.partition("\n")[0]
         try:
-            await self.do(
-                lambda db: self.core.put_aside(db, event, why, producer, self._user(user))
-            )
+            await self.do(lambda db: self.core.put_aside(db, event, why, producer, self._user(user)))
         except IntakeStoppedError as error:  # the disk is full; the sender gets the reason
             _LOG.warning("a bad event could not be stored (%s): %s", error, why)
 
@@ -418,26 +405,21 @@ class Service:
 
     async def position(self, producer: str, *, user: int | None = None) -> int | None:
         """The next sequence number expected from a producer, or None for a new producer."""
-        return await self.look(
-            lambda db: journal.get_next_sequence(db, producer, self._user(user))
-        )
+        return await self.look(lambda db: journal.get_next_sequence(db, producer, self._user(user)))
 
     # ---------------------------------------------------------------------------- subscriptions
 
     def _user(self, user: int | None) -> int:
         return self.local if user is None else user
 
-    def _wanted(
-        self, user: int | None, targets: Iterable[Target] = (), **options: Any
-    ) -> SubscriptionRequest:
+    def _wanted(self, user: int | None, targets: Iterable[Target] = (), **options: Any) -> SubscriptionRequest:
         expires = options.pop("expires", None)
         if isinstance(expires, datetime):
             expires = expires.timestamp()
         elif expires is not None:
             expires = clock.time() + float(expires)
         requested = tuple(
-            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t))
-            for t in targets
+            t if isinstance(t, TargetRequest) else TargetRequest(t["kind"], _target_config(t)) for t in targets
         )
         options = {name: value for name, value in options.items() if value is not None}
         return SubscriptionRequest(self._user(user), targets=requested, expires=expires, **options)
@@ -476,9 +458,7 @@ class Service:
         await self._check_targets(wanted, trusted=trusted)
         request = (text, template, values, name, regions, language, quiet, wanted.targets)
         request_digest = digest or hashlib.sha256(repr(request).encode()).digest()
-        return await self.do(
-            lambda db: self.core.catalog.subscribe(db, wanted, idempotency_key, request_digest)
-        )
+        return await self.do(lambda db: self.core.catalog.subscribe(db, wanted, idempotency_key, request_digest))
 
     async def subscribe_all(
         self, several: Iterable[Mapping[str, Any]], *, user: int | None = None
@@ -511,11 +491,7 @@ class Service:
             else:
                 wanted.append(subscription)
         request = digest or hashlib.sha256(repr(requests).encode()).digest()
-        return await self.do(
-            lambda db: self.core.catalog.subscribe_each(
-                db, owner, wanted, idempotency_key, request
-            )
-        )
+        return await self.do(lambda db: self.core.catalog.subscribe_each(db, owner, wanted, idempotency_key, request))
 
     async def change(
         self,
@@ -552,9 +528,7 @@ class Service:
         """Resumes a paused subscription, starting with the next events."""
         return await self.do(lambda db: self.core.catalog.resume(db, id, self._user(user)))
 
-    async def cancel(
-        self, id: int, *, reason: str = "cancelled", user: int | None = None
-    ) -> UserSubscription:
+    async def cancel(self, id: int, *, reason: str = "cancelled", user: int | None = None) -> UserSubscription:
         """Ends a subscription."""
         owner = self._user(user)
         return await self.do(lambda db: self.core.catalog.cancel(db, id, owner, reason))
@@ -566,12 +540,7 @@ class Service:
         return UserSubscription.of(row)
 
     async def subscriptions(
-        self,
-        *,
-        state: str | None = None,
-        after: int = 0,
-        limit: int = 1_000,
-        user: int | None = None,
+        self, *, state: str | None = None, after: int = 0, limit: int = 1_000, user: int | None = None
     ) -> list[UserSubscription]:
         """Lists the subscriptions of a user; cancelled ones only with `state`."""
         owner = self._user(user)
@@ -579,13 +548,7 @@ class Service:
         return [UserSubscription.of(row) for row in rows]
 
     async def add_target(
-        self,
-        id: int,
-        kind: str,
-        config: Mapping[str, Any],
-        *,
-        user: int | None = None,
-        trusted: bool = True,
+        self, id: int, kind: str, config: Mapping[str, Any], *, user: int | None = None, trusted: bool = True
     ) -> int:
         """Delivers the notifications of a subscription to a target and returns the target's id.
 
@@ -607,9 +570,7 @@ class Service:
                 raise NotFoundError(f"there is no target {target}")
             known = decode_secrets(json.loads(row.secrets))
             if not known:
-                raise ServiceError(
-                    f"target {target} is of kind {row.kind}: its deliveries are not signed"
-                )
+                raise ServiceError(f"target {target} is of kind {row.kind}: its deliveries are not signed")
             return known[0].text
 
         return await self.look(find)
@@ -617,20 +578,14 @@ class Service:
     # ---------------------------------------------------------------------------- notifications
 
     def notifications(
-        self,
-        after: int | None = None,
-        *,
-        subscription: int | None = None,
-        user: int | None = None,
+        self, after: int | None = None, *, subscription: int | None = None, user: int | None = None
     ) -> AsyncIterator[Notification]:
         """Yields the notifications after a number, then new ones; None: only new ones.
 
         If notifications after the number have expired, one of the kind "resync" precedes them.
         """
         owner = self._user(user)
-        return self.listeners.follow(
-            self.reading(owner, subscription), after, user=owner, subscription=subscription
-        )
+        return self.listeners.follow(self.reading(owner, subscription), after, user=owner, subscription=subscription)
 
     def reading(self, user: int | None, subscription: int | None = None) -> OutboxReader:
         """Returns the function by which listeners read the outbox."""
@@ -649,12 +604,7 @@ class Service:
         return lambda after, most: self.look(lambda db: read_page(db, after, most))
 
     async def list_notifications(
-        self,
-        after: int = 0,
-        limit: int = 1_000,
-        *,
-        subscription: int | None = None,
-        user: int | None = None,
+        self, after: int = 0, limit: int = 1_000, *, subscription: int | None = None, user: int | None = None
     ) -> list[Notification]:
         """Returns the stored notifications after a number."""
         page = await self.reading(self._user(user), subscription)(after, limit)
@@ -662,15 +612,11 @@ class Service:
 
     # ---------------------------------------------------------------------------- regions
 
-    async def put_region(
-        self, name: str, region: Any, *, apply: bool = False, user: int | None = None
-    ) -> list[int]:
+    async def put_region(self, name: str, region: Any, *, apply: bool = False, user: int | None = None) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
         owner = self._user(user)
         text = queries.validate_region(name, region, self.stream.space)
-        return await self.do(
-            lambda db: self.core.catalog.put_region(db, owner, name, text, apply=apply)
-        )
+        return await self.do(lambda db: self.core.catalog.put_region(db, owner, name, text, apply=apply))
 
     async def regions(self, *, user: int | None = None) -> dict[str, str]:
         """The regions of a user, and those of the service, by name."""
@@ -694,9 +640,7 @@ class Service:
         user: int | None = None,
     ) -> list[str]:
         """Raises QueryError for an invalid subscription, and returns warnings for a valid one."""
-        wanted = self._wanted(
-            user, text=text, template=template, values=values, regions=regions, language=language
-        )
+        wanted = self._wanted(user, text=text, template=template, values=values, regions=regions, language=language)
         _, _, warnings = await self.do(lambda db: self.core.catalog.check(db, wanted))
         return list(warnings)
 
@@ -712,9 +656,7 @@ class Service:
         user: int | None = None,
     ) -> TrialResult:
         """Reports how often a subscription would have matched the stored events."""
-        wanted = self._wanted(
-            user, text=text, template=template, values=values, regions=regions, language=language
-        )
+        wanted = self._wanted(user, text=text, template=template, values=values, regions=regions, language=language)
         wanted, change, _ = await self.do(lambda db: self.core.catalog.check(db, wanted))
         begin = self.columns.parse_time(since, "since")
 
@@ -747,15 +689,11 @@ class Service:
         owner = self._user(user)
         return await self.look(lambda db: queries.read_replay(db, self.columns, number, owner))
 
-    async def track(
-        self, object: Any, *, since: Any = None, until: Any = None, limit: int = 10_000
-    ) -> list[list[Any]]:
+    async def track(self, object: Any, *, since: Any = None, until: Any = None, limit: int = 10_000) -> list[list[Any]]:
         """Returns the positions of an object as [time, x, y], ordered by time."""
         begin = self.columns.parse_time(since, "since")
         end = self.columns.parse_time(until, "until")
-        return await self.look(
-            lambda db: queries.read_track(db, self.columns, object, begin, end, limit)
-        )
+        return await self.look(lambda db: queries.read_track(db, self.columns, object, begin, end, limit))
 
     def objects(self, since: int = 0, limit: int = 200_000) -> tuple[list[dict[str, Any]], int]:
         """Returns the objects that moved since a number, newest first, and the next number."""

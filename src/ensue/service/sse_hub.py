@@ -240,12 +240,7 @@ class SseHub:
             self.newest = notifications[-1].number
 
     async def follow(
-        self,
-        read: OutboxReader,
-        after: int | None = None,
-        *,
-        user: int | None = None,
-        subscription: int | None = None,
+        self, read: OutboxReader, after: int | None = None, *, user: int | None = None, subscription: int | None = None
     ) -> AsyncIterator[Notification]:
         """Yields the notifications after a number, then new ones; None: only new ones."""
         listener = self.listen(read, after, user=user, subscription=subscription)

@@ -38,9 +38,7 @@ def count_corners(change: SubscriptionChange) -> int:
     """Counts the corners of the regions that a subscription names or contains.
 
     >>> text = "@(CIRCLE (0 0, 5))(ARITH:id = 1)"
-    >>> count_corners(
-    ...     SubscriptionChange.add("a", text, regions={"R": "POLYGON ((0 0, 1 0, 1 1, 0 0))"})
-    ... )
+    >>> count_corners(SubscriptionChange.add("a", text, regions={"R": "POLYGON ((0 0, 1 0, 1 1, 0 0))"}))
     5
     """
     texts = list(change.regions.values())
@@ -91,14 +89,10 @@ class SubscriptionCatalog:
         added = self.subscribe_all(db, [request])[0]
         if key is not None:
             journal.store_answer(db, request.user, key, digest, str(added.id))
-        journal.record_action(
-            db, request.user, "subscribe", f"subscription {added.id}", added.name
-        )
+        journal.record_action(db, request.user, "subscribe", f"subscription {added.id}", added.name)
         return added
 
-    def subscribe_all(
-        self, db: Connection, several: Sequence[SubscriptionRequest]
-    ) -> list[UserSubscription]:
+    def subscribe_all(self, db: Connection, several: Sequence[SubscriptionRequest]) -> list[UserSubscription]:
         """Adds all subscriptions or none, as one version of the set."""
         users = {request.user for request in several}
         known = {user: self._regions_of(db, user) for user in users}
@@ -137,9 +131,7 @@ class SubscriptionCatalog:
                 db.execute("ROLLBACK TO item")
                 outcomes.append(error)
             db.execute("RELEASE item")
-        added = self._begin_all(
-            db, [each for each in outcomes if not isinstance(each, EnsueError)]
-        )
+        added = self._begin_all(db, [each for each in outcomes if not isinstance(each, EnsueError)])
         for new in added:
             journal.record_action(db, user, "subscribe", f"subscription {new.id}", new.name)
         started = iter(added)
@@ -152,9 +144,7 @@ class SubscriptionCatalog:
     def _regions_of(self, db: Connection, user: int) -> dict[str, str]:
         return {**self.shared_regions, **journal.list_regions(db, user)}
 
-    def _add(
-        self, db: Connection, request: SubscriptionRequest, known: Mapping[str, str]
-    ) -> _Added:
+    def _add(self, db: Connection, request: SubscriptionRequest, known: Mapping[str, str]) -> _Added:
         """Stores a subscription and its targets, within the quotas of its user."""
         warnings: list[str] = []
         request, change = self._read(request, known, warnings)
@@ -186,9 +176,7 @@ class SubscriptionCatalog:
             stream = self.columns.template_stream
             template = fill_template(request.template, request.values, stream)
             quiet = template.quiet if request.quiet is None else request.quiet
-            request = replace(
-                request, text=template.text, quiet=quiet, language="opsl", title=template.title
-            )
+            request = replace(request, text=template.text, quiet=quiet, language="opsl", title=template.title)
         if not request.text or not request.text.strip():
             raise QueryError("a subscription needs a text", hint="OPSL, or the name of a template")
         name = request.name or request.title
@@ -215,9 +203,7 @@ class SubscriptionCatalog:
         warnings: list[str] = []
         return (*self._read(request, self._regions_of(db, request.user), warnings), warnings)
 
-    def _insert(
-        self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange
-    ) -> int:
+    def _insert(self, db: Connection, request: SubscriptionRequest, change: SubscriptionChange) -> int:
         name, now = request.name or "", self.clock()
         columns = {
             "user": request.user, "text": request.text, "language": change.language,
@@ -229,28 +215,21 @@ class SubscriptionCatalog:
             id = store.add_subscription(db, name=name or _NAMELESS, **columns)
         except sqlite3.IntegrityError:
             raise ConflictError(
-                f"you already have a subscription '{name}'\n"
-                "  hint: choose another name, or change that one"
+                f"you already have a subscription '{name}'\n  hint: choose another name, or change that one"
             ) from None
         if not name:
             store.change_subscription(db, id, name=f"{request.title} {id}")
         return id
 
-    def _add_target(
-        self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]
-    ) -> int:
+    def _add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
         most = get_user_limits(db, user, self.limits).targets_per_subscription
         have = db.execute("SELECT count(*) FROM targets WHERE subscription = ?", (id,)).fetchone()
         if have[0] >= most:
-            raise OverLimitError(
-                "targets_per_subscription", f"a subscription has at most {most} targets"
-            )
+            raise OverLimitError("targets_per_subscription", f"a subscription has at most {most} targets")
         new = secrets.create_secrets(kind)
         return targets.add_target(db, id, user, kind, config, now=self.clock(), secrets=new)
 
-    def add_target(
-        self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]
-    ) -> int:
+    def add_target(self, db: Connection, id: int, user: int, kind: str, config: Mapping[str, Any]) -> int:
         """Adds a target for the later notifications of a subscription."""
         self._own(db, id, user)
         target = self._add_target(db, id, user, kind, config)
@@ -284,9 +263,7 @@ class SubscriptionCatalog:
     def _begin(self, db: Connection, id: int) -> None:
         """Starts a subscription at the current event time."""
         self.notification_builder.invalidate(id)
-        notifications, started = self.notification_builder.announce_start(
-            db, id, self.columns.shown(self.matching.now)
-        )
+        notifications, started = self.notification_builder.announce_start(db, id, self.columns.shown(self.matching.now))
         store.change_subscription(db, id, started=json.dumps(started))
         self.transaction.add(notifications)
 
@@ -303,9 +280,7 @@ class SubscriptionCatalog:
             raise ConflictError(f"subscription {id} has ended: {current.reason}")
         return current
 
-    def change(
-        self, db: Connection, id: int, user: int, changes: Mapping[str, Any]
-    ) -> UserSubscription:
+    def change(self, db: Connection, id: int, user: int, changes: Mapping[str, Any]) -> UserSubscription:
         """Changes a subscription; another text or other regions discard its partial matches."""
         current = self._not_ended(db, id, user)
         name = changes.get("name", current.name)
@@ -365,9 +340,7 @@ class SubscriptionCatalog:
         for id in ids:
             user = self._own(db, id, None).user
             store.change_subscription(db, id, state=PAUSED, reason=reason, changed=self.clock())
-            self.transaction.add(
-                self.notification_builder.announce_end(db, id, f"paused: {reason}")
-            )
+            self.transaction.add(self.notification_builder.announce_end(db, id, f"paused: {reason}"))
             journal.record_action(db, user, "pause", f"subscription {id}", reason)
             increment(db, id, "paused")
         self._change(db, [SubscriptionChange.cancel(str(id)) for id in ids])
@@ -400,9 +373,7 @@ class SubscriptionCatalog:
             self._change(db, [SubscriptionChange.cancel(str(id))])
         return self._own(db, id, None)
 
-    def put_region(
-        self, db: Connection, user: int, name: str, text: str, *, apply: bool
-    ) -> list[int]:
+    def put_region(self, db: Connection, user: int, name: str, text: str, *, apply: bool) -> list[int]:
         """Stores a region; `apply` restarts the subscriptions that name it with the new shape."""
         before = journal.list_regions(db, user).get(name)
         journal.put_region(db, user, name, text)

@@ -169,9 +169,7 @@ def get_indices(array: pa.DictionaryArray) -> npt.NDArray[Any]:
     return dense if known is None else np.where(known, dense, np.zeros(1, dense.dtype))
 
 
-def fixed_array(
-    type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None
-) -> pa.Array:
+def fixed_array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None) -> pa.Array:
     """Wrap the memory of a NumPy array in an Arrow array.
 
     >>> fixed_array(pa.int64(), np.array([1, 2]), np.array([True, False])).to_pylist()

@@ -80,9 +80,7 @@ def format_nested(array: pa.Array) -> pa.Array:
 _LONGEST = np.int64(10**MAX_DECIMAL_DIGITS)
 
 
-def explain_inexact(
-    array: pa.Array, kind: ValueKind, valid: Bools | None, unit: Unit, name: str | None
-) -> str | None:
+def explain_inexact(array: pa.Array, kind: ValueKind, valid: Bools | None, unit: Unit, name: str | None) -> str | None:
     """Explain why a column is excluded from arithmetic, if one of its values cannot be exact."""
     match kind:
         case ValueKind.INTEGER if types.is_uint64(array.type):
@@ -136,8 +134,7 @@ def _beyond_time(array: pa.Array, count: int, unit: Unit, name: str | None) -> s
     own_unit = _UNITS[str(array.type) if types.is_date(array.type) else array.type.unit]
     since = "" if types.is_duration(array.type) else " since 1970"
     way = (
-        "cast the columns with nanoseconds to microseconds: all times of a table use "
-        "the finest unit of any column"
+        "cast the columns with nanoseconds to microseconds: all times of a table use the finest unit of any column"
         if unit == "ns"
         else "replace it with a nearer time, or NULL"
     )

@@ -61,16 +61,12 @@ def _evaluate(expr: Expr, lookup: Lookup, unit: Unit) -> Vector:
         case Unary(operand=operand):
             return operators.negate(_evaluate(operand, lookup, unit))
         case Binary(operator=operator, left=left, right=right):
-            result = operators.apply_binary(
-                operator, _evaluate(left, lookup, unit), _evaluate(right, lookup, unit)
-            )
+            result = operators.apply_binary(operator, _evaluate(left, lookup, unit), _evaluate(right, lookup, unit))
             return operators.limit_years(result, unit)
         case IsNull(operand=operand, negated=negated):
             return operators.is_null(_evaluate(operand, lookup, unit), negated)
         case In(operand=operand, options=options, negated=negated):
-            result = operators.is_in(
-                _evaluate(operand, lookup, unit), [_evaluate(o, lookup, unit) for o in options]
-            )
+            result = operators.is_in(_evaluate(operand, lookup, unit), [_evaluate(o, lookup, unit) for o in options])
             return operators.logical_not(result) if negated else result
         case Between(operand=operand, low=low, high=high, negated=negated):
             value = _evaluate(operand, lookup, unit)

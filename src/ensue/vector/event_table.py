@@ -23,14 +23,7 @@ from ensue.schema import EventType, Schema, Types, ValueKind, build_table_schema
 from ensue.traceback_filter import find_stacklevel
 from ensue.vector import evaluation as vectors
 from ensue.vector.arrow_numpy import as_read_only, decode_text
-from ensue.vector.arrow_types import (
-    Unit,
-    get_field_kinds,
-    get_time_zones,
-    is_text,
-    plain_type,
-    time_unit,
-)
+from ensue.vector.arrow_types import Unit, get_field_kinds, get_time_zones, is_text, plain_type, time_unit
 from ensue.vector.take import take_rows
 
 
@@ -48,9 +41,7 @@ def unify_columns(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     names = {name for table in tables.values() for name in table.column_names}
     for column in sorted(names):
         types_by_table = {
-            name: table.schema.field(column).type
-            for name, table in tables.items()
-            if column in table.column_names
+            name: table.schema.field(column).type for name, table in tables.items() if column in table.column_names
         }
         if len(set(types_by_table.values())) < 2:
             continue
@@ -176,9 +167,7 @@ class StreamSchema:
 
     def physical(self, query: Query) -> tuple[Query, Schema]:
         """Rewrite a query from fields to columns, where conflicting fields were renamed."""
-        query = replace(
-            query, pattern=set_resolution(query.pattern, 1_000 if self.unit == "us" else 1)
-        )
+        query = replace(query, pattern=set_resolution(query.pattern, 1_000 if self.unit == "us" else 1))
         if self.by_type is None or all(f == c for cs in self.by_type.values() for f, c in cs):
             return query, self.schema
         places = {v: dict(cs) for v, cs in self.columns_of(query).items()}
@@ -223,9 +212,7 @@ def create_schema(
     fields = get_field_kinds(schema)
     _check_columns(fields, time, type, order)
     return StreamSchema(
-        build_table_schema(
-            fields, time=time, type_column=type, order=tuple(order), zones=get_time_zones(schema)
-        ),
+        build_table_schema(fields, time=time, type_column=type, order=tuple(order), zones=get_time_zones(schema)),
         schema,
         time_unit(schema),
     )
@@ -248,8 +235,7 @@ def check_duplicate_names(names: Sequence[str]) -> None:
     for name in names:
         if name in seen:
             raise EventError(
-                f"the events have two columns called '{name}'\n"
-                "  hint: rename one of them, or leave it out"
+                f"the events have two columns called '{name}'\n  hint: rename one of them, or leave it out"
             )
         seen.add(name)
 
@@ -268,9 +254,7 @@ def restore_schema(
     return create_union_schema(schema, by_type, time=time, order=order)
 
 
-def add_location(
-    shape: StreamSchema, location: str | tuple[str, str] | None, space: str = "plane"
-) -> StreamSchema:
+def add_location(shape: StreamSchema, location: str | tuple[str, str] | None, space: str = "plane") -> StreamSchema:
     """Add the columns with the places of events."""
     if location is None and space == "plane":
         return shape
@@ -281,10 +265,7 @@ def add_location(
 
 
 def _check_columns(
-    fields: Mapping[str, ValueKind],
-    time: str | tuple[str, str],
-    type: str | None,
-    order: Sequence[str],
+    fields: Mapping[str, ValueKind], time: str | tuple[str, str], type: str | None, order: Sequence[str]
 ) -> None:
     times = (time,) if isinstance(time, str) else tuple(time)
     if len(times) not in (1, 2):
@@ -322,9 +303,7 @@ def unite_tables(
     for name, table in tables.items():
         columns = [(f, f"{f}@{name}" if f in clash else f) for f in table.column_names]
         by_type[name] = columns
-        type_values = pa.DictionaryArray.from_arrays(
-            np.zeros(table.num_rows, np.int32), pa.array([name], pa.string())
-        )
+        type_values = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), pa.array([name], pa.string()))
         renamed = table.rename_columns([c for _, c in columns])
         pieces.append(renamed.append_column(TYPE, type_values))
     try:
@@ -335,19 +314,12 @@ def unite_tables(
 
 
 def create_union_schema(
-    arrow: pa.Schema,
-    by_type: Mapping[str, Columns],
-    *,
-    time: str | tuple[str, str],
-    order: Sequence[str],
+    arrow: pa.Schema, by_type: Mapping[str, Columns], *, time: str | tuple[str, str], order: Sequence[str]
 ) -> StreamSchema:
     """The schema of united tables; the column TYPE holds the event type."""
     kinds = get_field_kinds(arrow)
     start, end = (time, time) if isinstance(time, str) else time
-    types = {
-        name: EventType(name, {f: kinds[c] for f, c in columns})
-        for name, columns in by_type.items()
-    }
+    types = {name: EventType(name, {f: kinds[c] for f, c in columns}) for name, columns in by_type.items()}
     schema = Schema(
         types=MappingProxyType(types),
         start=start,
@@ -372,9 +344,7 @@ def find_type_conflicts(schemas: Sequence[pa.Schema]) -> set[str]:
     for schema in schemas:
         for name, kind in get_field_kinds(schema).items():
             kinds.setdefault(name, set()).add(_family(kind))
-    return {
-        name for name, column_kinds in kinds.items() if len(column_kinds - {ValueKind.NULL}) > 1
-    }
+    return {name for name, column_kinds in kinds.items() if len(column_kinds - {ValueKind.NULL}) > 1}
 
 
 def _family(kind: ValueKind) -> ValueKind:
@@ -395,9 +365,7 @@ def sort_events(
     times = _times(table, shape)
     usable, dropped = drop_bad_times(table, shape, bad_events, types, times=times)
     if dropped:
-        warnings.warn(
-            f"{dropped} events without usable time are left out", stacklevel=find_stacklevel()
-        )
+        warnings.warn(f"{dropped} events without usable time are left out", stacklevel=find_stacklevel())
     if usable is not table:
         times = _times(usable, shape)
     places = _places(usable, shape, times, rows)
@@ -439,9 +407,7 @@ def drop_bad_times(
     return table.filter(pa.array(~bad)), count
 
 
-def _of_types(
-    table: pa.Table, shape: StreamSchema, types: Collection[str]
-) -> npt.NDArray[np.bool_]:
+def _of_types(table: pa.Table, shape: StreamSchema, types: Collection[str]) -> npt.NDArray[np.bool_]:
     column = shape.schema.type_column
     if column is None:
         return np.ones(table.num_rows, np.bool_)
@@ -465,9 +431,7 @@ def get_end_times(table: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     return np.asarray(vectors.from_arrow(table.column(name), shape.unit, name).values)
 
 
-def _places(
-    table: pa.Table, shape: StreamSchema, times: Times, rows: Rows | None
-) -> npt.NDArray[np.int64] | None:
+def _places(table: pa.Table, shape: StreamSchema, times: Times, rows: Rows | None) -> npt.NDArray[np.int64] | None:
     """The rows to keep in stream order; None: all, as they are."""
     if rows is None:
         return find_stream_order(table, shape, times)
@@ -484,9 +448,7 @@ def _places(
     return selected if places is None else selected[places]
 
 
-def find_stream_order(
-    table: pa.Table, shape: StreamSchema, times: Times | None = None
-) -> npt.NDArray[np.int64] | None:
+def find_stream_order(table: pa.Table, shape: StreamSchema, times: Times | None = None) -> npt.NDArray[np.int64] | None:
     """The rows in stream order; None: they are sorted."""
     schema = shape.schema
     start, end = (np.asarray(v.values) for v in times or _times(table, shape))
@@ -535,9 +497,7 @@ def _plain(tie: vectors.Vector) -> bool:
     return not refused and isinstance(tie.values, np.ndarray) and tie.valid is None
 
 
-def _unusable(
-    starts: vectors.Vector, ends: vectors.Vector, *, finite: bool
-) -> npt.NDArray[np.bool_]:
+def _unusable(starts: vectors.Vector, ends: vectors.Vector, *, finite: bool) -> npt.NDArray[np.bool_]:
     start, end = np.asarray(starts.values), np.asarray(ends.values)
     bad = ~(end >= start)  # also true for NaN
     if finite and ends.kind is ValueKind.FLOAT:

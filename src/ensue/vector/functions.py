@@ -27,25 +27,9 @@ from ensue.functions.record import (
 from ensue.functions.string import try_compile_regexp as regular
 from ensue.ir.values import to_instant
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import (
-    Bools,
-    Floats,
-    booleans,
-    decode_text,
-    fixed_array,
-    floats,
-    get_raw_values,
-)
+from ensue.vector.arrow_numpy import Bools, Floats, booleans, decode_text, fixed_array, floats, get_raw_values
 from ensue.vector.arrow_types import Unit
-from ensue.vector.column_values import (
-    Vector,
-    arrow_type,
-    broadcast,
-    create_nulls,
-    from_arrow,
-    to_arrow,
-    truth,
-)
+from ensue.vector.column_values import Vector, arrow_type, broadcast, create_nulls, from_arrow, to_arrow, truth
 from ensue.vector.datetime import CALENDARS
 from ensue.vector.geo_functions import PLACE_ROUTINES
 from ensue.vector.operators import (
@@ -291,9 +275,7 @@ def _has_constant_pattern(record: ScalarFunction, arguments: Sequence[Vector]) -
     return regular(decode_text(others[0].values)[0].as_py()) is not None
 
 
-def _over_texts(
-    record: ScalarFunction, form: ArrowStringForm, arguments: Sequence[Vector]
-) -> Vector:
+def _over_texts(record: ScalarFunction, form: ArrowStringForm, arguments: Sequence[Vector]) -> Vector:
     text, *others = arguments
     constants = [other.values[0] for other in others]
     plain = [c.as_py() if isinstance(c, pa.Scalar) else c.item() for c in constants]
@@ -317,9 +299,7 @@ def _over_texts(
         case ValueKind.BOOLEAN:
             result = apply_to_texts(array, lambda texts: booleans(apply(texts)))
         case ValueKind.INTEGER:
-            result = apply_to_texts(
-                array, lambda texts: get_raw_values(apply(texts).cast(pa.int64()), np.int64)
-            )
+            result = apply_to_texts(array, lambda texts: get_raw_values(apply(texts).cast(pa.int64()), np.int64))
         case _:
             raise AssertionError(f"{record.name}: no form over texts gives {record.gives}")
     return Vector(record.gives, result, text.valid)
@@ -332,10 +312,7 @@ _UNIT_OR_ZONE = (ArgumentType.UNIT, ArgumentType.ZONE)
 
 def _has_constant_unit(record: ScalarFunction, arguments: Sequence[Vector]) -> bool:
     """Whether unit and time zone, where the function takes them, are valid constants."""
-    known: dict[ArgumentType, Callable[[str], object]] = {
-        ArgumentType.UNIT: parse_unit,
-        ArgumentType.ZONE: find_zone,
-    }
+    known: dict[ArgumentType, Callable[[str], object]] = {ArgumentType.UNIT: parse_unit, ArgumentType.ZONE: find_zone}
     takes = record.wanted(len(arguments))
     return all(
         len(a) == 1 and a.valid is None and known[wanted](decode_text(a.values)[0].as_py())
@@ -344,14 +321,10 @@ def _has_constant_unit(record: ScalarFunction, arguments: Sequence[Vector]) -> b
     )
 
 
-def _over_times(
-    record: ScalarFunction, form: str, arguments: Sequence[Vector], unit: Unit
-) -> Vector:
+def _over_times(record: ScalarFunction, form: str, arguments: Sequence[Vector], unit: Unit) -> Vector:
     takes = record.wanted(len(arguments))
     pairs = list(zip(arguments, takes, strict=True))
-    constants = [
-        decode_text(a.values)[0].as_py() for a, wanted in pairs if wanted in _UNIT_OR_ZONE
-    ]
+    constants = [decode_text(a.values)[0].as_py() for a, wanted in pairs if wanted in _UNIT_OR_ZONE]
     times = [a for a, wanted in pairs if wanted is ArgumentType.TIME]
     clocks = [np.asarray(time.values).view(f"M8[{unit}]") for time in times]
     result = _written("unit, clock, other", form)(*(*constants, None)[:1], *(*clocks, None)[:2])
@@ -375,9 +348,7 @@ def _one_by_one(record: ScalarFunction, arguments: Sequence[Vector], unit: Unit)
     return from_arrow(_rows(record, arguments, kind, unit), unit)
 
 
-def _rows(
-    record: ScalarFunction, arguments: Sequence[Vector], kind: ValueKind, unit: Unit
-) -> pa.Array:
+def _rows(record: ScalarFunction, arguments: Sequence[Vector], kind: ValueKind, unit: Unit) -> pa.Array:
     length = get_common_length(*arguments)
     columns = [_values(broadcast(argument, length), unit) for argument in arguments]
     results = [record(row) for row in zip(*columns, strict=True)]

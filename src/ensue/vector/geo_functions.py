@@ -45,9 +45,7 @@ def _located(space: int, arguments: Sequence[Vector]) -> PlaceVector:
     (column,) = arguments
     places = parse_places(column.values, SPACES[space])
     valid: Bools = np.diff(places.first) > 0
-    corners = PlaceCorners(
-        places.x, places.y, None if places.points and valid.all() else places.first
-    )
+    corners = PlaceCorners(places.x, places.y, None if places.points and valid.all() else places.first)
     return PlaceVector(corners, None if valid.all() else valid)
 
 
@@ -182,9 +180,7 @@ def _hull(space: int, arguments: Sequence[Vector]) -> Vector:
         all_x[target], all_y[target] = x[source] + np.repeat(turn, count), y[source]
         place += count
     hull_x, hull_y, begin = np.empty(first[-1]), np.empty(first[-1]), np.empty_like(first)
-    geometry.hulls(
-        as_read_only(all_x), as_read_only(all_y), as_read_only(first), hull_x, hull_y, begin
-    )
+    geometry.hulls(as_read_only(all_x), as_read_only(all_y), as_read_only(first), hull_x, hull_y, begin)
     valid: Bools = first[1:] > first[:-1]
     corners = PlaceCorners(hull_x[: begin[-1]], hull_y[: begin[-1]], begin)
     return PlaceVector(corners, None if valid.all() else valid)
@@ -196,9 +192,7 @@ def _in_space(space: int) -> dict[str, Routine]:
         "distance": _distance, "inside": _inside, "overlaps": _overlaps,
         "same_place": _same_place,
     }  # fmt: skip
-    routines: dict[str, Routine] = {
-        prefix + name: partial(_measured, form, space) for name, form in measures.items()
-    }
+    routines: dict[str, Routine] = {prefix + name: partial(_measured, form, space) for name, form in measures.items()}
     routines[f"{prefix}hull"] = partial(_hull, space)
     routines[f"{prefix}point"] = partial(_point, space)
     routines[EARTH_LOCATION if prefix else LOCATION] = partial(_located, space)

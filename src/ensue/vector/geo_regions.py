@@ -14,15 +14,7 @@ import numpy.typing as npt
 
 from ensue.errors import QueryError
 from ensue.geo.geometry import compute_centroid, unwrap_polygons
-from ensue.geo.wkt import (
-    Circle,
-    Points,
-    Polygons,
-    check_geometry,
-    convert_shapely,
-    format_wkt,
-    read_wkt,
-)
+from ensue.geo.wkt import Circle, Points, Polygons, check_geometry, convert_shapely, format_wkt, read_wkt
 from ensue.ir.subscription import Region
 from ensue.kernels.geometry import EARTH, PLANE, find_convex_side
 from ensue.kernels.polygons import ABOVE, BELOW, FIRST, KIND, LEFT, RIGHT, RINGS, X, Y
@@ -42,9 +34,7 @@ def build_region(region: Region, space: str) -> tuple[Floats, Floats]:
         return _build(region.text, space)
     except QueryError as error:
         name = "a region" if region.name is None else f"region '{region.name}'"
-        raise QueryError(
-            f"{name}: {error.problem}", hint=error.hint, span=region.span, text=error.text
-        ) from None
+        raise QueryError(f"{name}: {error.problem}", hint=error.hint, span=region.span, text=error.text) from None
 
 
 @lru_cache(maxsize=256)  # a region is validated when registered, and built when used
@@ -62,9 +52,7 @@ def _build(text: str, space: str) -> tuple[Floats, Floats]:
         case Polygons():
             return _polygons(geometry, space)
         case Points():
-            raise QueryError(
-                "it has no area", hint="write a polygon or a circle: 'CIRCLE (8.5 47.4, 300)'"
-            )
+            raise QueryError("it has no area", hint="write a polygon or a circle: 'CIRCLE (8.5 47.4, 300)'")
 
 
 def _circle(circle: Circle, space: int) -> Floats:
@@ -115,8 +103,7 @@ def _check_turns(ring: Sequence[tuple[float, float]]) -> None:
     if ring[0] != ring[-1]:
         raise QueryError(
             "its border goes around a pole",
-            hint="add the corners (-180 90), (180 90) or (-180 -90), (180 -90), "
-            "or write a circle around the pole",
+            hint="add the corners (-180 90), (180 90) or (-180 -90), (180 -90), or write a circle around the pole",
         )
     if max(xs) - min(xs) > 360:
         raise QueryError("it is wider than 360 degrees of longitude")
@@ -133,8 +120,7 @@ def _shaped(polygons: Polygons) -> "Shaped":
         place = f" at ({place.removesuffix(']')})" if place else ""
         raise QueryError(
             f"{_PROBLEMS.get(problem, problem.lower())}{place}",
-            hint="the border of a region must not cross or touch itself; "
-            "shapely.make_valid(region) may fix it",
+            hint="the border of a region must not cross or touch itself; shapely.make_valid(region) may fix it",
         )
     if shape.area == 0:
         raise QueryError("its area is 0", hint="the corners of a polygon are not all on one line")
@@ -325,11 +311,7 @@ class Regions:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The table as arrays, which `of_arrays` reads."""
-        return {
-            "rows": self._rows[: self._count],
-            "corners": self._corners[: self._filled],
-            **self._texts().arrays(),
-        }
+        return {"rows": self._rows[: self._count], "corners": self._corners[: self._filled], **self._texts().arrays()}
 
     @classmethod
     def of_arrays(cls, space: str, arrays: Arrays) -> "Regions":

@@ -126,9 +126,7 @@ class TextCodes:
         self._codes = np.zeros(_FIRST_SLOTS // 2, np.int32)
         self._data = np.zeros(_FIRST_BYTES, np.uint8)
 
-    def encode(
-        self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], valid: Bools | None
-    ) -> Codes:
+    def encode(self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], valid: Bools | None) -> Codes:
         """The code of each string, -1 for invalid ones."""
         offsets, data = as_read_only(offsets), as_read_only(data)
         known = to_kernel_validity(valid)
@@ -179,9 +177,7 @@ class TextCodes:
     def _place(self, size: int) -> None:
         entries = int(self._state[_ENTRIES])
         hashes, spare = np.empty(entries, np.uint64), np.empty(entries, np.uint64)
-        hashing.hash_texts(
-            as_read_only(self._offsets[: entries + 1]), as_read_only(self._data), hashes, spare
-        )
+        hashing.hash_texts(as_read_only(self._offsets[: entries + 1]), as_read_only(self._data), hashes, spare)
         self._slots = np.zeros(size, np.uint64)
         hashing.insert_texts(hashes, self._slots)
 
@@ -352,9 +348,7 @@ class ColumnCodes:
         for texts in self._texts.values():
             offsets, data, at = texts.items()
             for k, code in enumerate(at.tolist()):
-                values[code] = (
-                    data[offsets[k] : offsets[k + 1]].tobytes().decode(errors="backslashreplace")
-                )
+                values[code] = data[offsets[k] : offsets[k + 1]].tobytes().decode(errors="backslashreplace")
         return values
 
     @property
@@ -508,9 +502,7 @@ class KeyCodes:
             raise StateError("these bytes are not the codes of keys")
         version, count = struct.unpack("<HH", source.read(4))
         if version != _VERSION:
-            raise StateError(
-                f"codes of keys have version {version}, this release reads {_VERSION}"
-            )
+            raise StateError(f"codes of keys have version {version}, this release reads {_VERSION}")
         keys = cls()
         if count:
             keys._shape(count)

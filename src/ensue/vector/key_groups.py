@@ -16,9 +16,7 @@ from ensue.vector.column_values import NUMBER_READERS, decode_dictionary
 Words = npt.NDArray[np.uint64]
 
 
-def assign_key_groups(
-    events: pa.Table, key: Sequence[str], count: int, unit: Unit
-) -> npt.NDArray[np.int64]:
+def assign_key_groups(events: pa.Table, key: Sequence[str], count: int, unit: Unit) -> npt.NDArray[np.int64]:
     """The key group of each event; keys that compare equal share one, whatever their types."""
     hashes = np.zeros(events.num_rows, np.uint64)
     if count == 1 or not key:

@@ -167,9 +167,7 @@ def _alike(texts: Sequence[pa.Array]) -> list[pa.Array]:
     return list(texts)
 
 
-def apply_to_texts(
-    array: pa.Array, function: Callable[[pa.Array], npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
+def apply_to_texts(array: pa.Array, function: Callable[[pa.Array], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Apply a function to strings, only to the dictionary if there is one."""
     if not types.is_dictionary(array.type) or not len(array.dictionary):
         return function(decode_text(array))
@@ -192,9 +190,7 @@ def _text_in(operand: Vector, options: Sequence[Vector]) -> Vector:
     known = [option for option in options if option.kind is not ValueKind.NULL]
     known = [option for option in known if option.valid is None or option.valid[0]]
     choices = pa.array([option.values[0].as_py() for option in known], pa.string())
-    result = apply_to_texts(
-        operand.values, lambda texts: booleans(pc.is_in(texts, value_set=choices.cast(texts.type)))
-    )
+    result = apply_to_texts(operand.values, lambda texts: booleans(pc.is_in(texts, value_set=choices.cast(texts.type))))
     if len(known) == len(options):
         return Vector(ValueKind.BOOLEAN, result, operand.valid)
     return Vector(ValueKind.BOOLEAN, result, combine_validity(result, operand.valid))
@@ -305,9 +301,7 @@ def _temporal(operator: str, left: Vector, right: Vector) -> Vector:
         case "*" if any(lengths):
             return _scaled(*((left, right) if lengths[0] else (right, left)), valid)
         case "/" if lengths[0]:
-            quotient = _divided(
-                ValueKind.FLOAT, np.divide, a.astype(np.float64), to_floats(right), valid
-            )
+            quotient = _divided(ValueKind.FLOAT, np.divide, a.astype(np.float64), to_floats(right), valid)
             return round_duration(np.asarray(quotient.values), quotient.valid)
         case _:
             raise TypeError(f"{operator} of {left.kind.value} and {right.kind.value}")

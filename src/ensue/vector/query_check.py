@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from ensue.ir.subscription import Region
 
 
-def check_with_regions(
-    query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True
-) -> Query:
+def check_with_regions(query: Query, schema: Schema, *, streaming: bool = False, derived: bool = True) -> Query:
     """Check a query like `check`; raise QueryError also for an invalid region."""
     checked = check_query(query, schema, streaming=streaming, derived=derived)
     exprs = [*checked.where, *(r.expr for r in checked.returns)]
@@ -45,9 +43,7 @@ def _region(expr: Expr) -> "Region | None":
     from ensue.ir.subscription import Region
 
     match expr:
-        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if (
-            function == WKT
-        ):
+        case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             if isinstance(read_wkt(text), Points):
                 return None
             return Region(text, span=expr.arguments[0].span or expr.span)

@@ -53,8 +53,7 @@ def series(*values: object) -> str:
     '(VALUES (1, 90), (2, NULL)) t(id, value)'
     """
     rows = ", ".join(
-        f"({number}, {'NULL' if value is None else value})"
-        for number, value in enumerate(values, start=1)
+        f"({number}, {'NULL' if value is None else value})" for number, value in enumerate(values, start=1)
     )
     return f"(VALUES {rows}) t(id, value)"
 

@@ -9,9 +9,7 @@ DEFINE = "A AS A.value = 10, B AS B.id < 5, C AS FALSE, D AS D.value = 5"
 
 
 def total(name: str, measure: str, answer: object) -> Case:
-    return measured(
-        name, VALUES, f"{measure} AS m", [(answer,)], pattern=PATTERN, define=DEFINE, mode=ONE_ROW
-    )
+    return measured(name, VALUES, f"{measure} AS m", [(answer,)], pattern=PATTERN, define=DEFINE, mode=ONE_ROW)
 
 
 COUNTS = [

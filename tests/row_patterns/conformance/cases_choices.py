@@ -150,9 +150,7 @@ MEASURES = [
         mode=ONE_ROW,
     ),
     # Oracle refuses subqueries here, and so do we; to Trino one that does not look out is a value.
-    refused(
-        "a subquery that does not look out, in a measure", measures="MEASURES (SELECT 1) AS v"
-    ),
+    refused("a subquery that does not look out, in a measure", measures="MEASURES (SELECT 1) AS v"),
     # The grammar of the standard has no reluctant {n}, which changes nothing. Trino reads it.
     matching("a reluctant exact number", "ABB", "A B{2}?", "A1 B2 B3"),
     # The standard has columns in PARTITION BY; what is computed has its text for a name.

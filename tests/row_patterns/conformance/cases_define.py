@@ -38,11 +38,7 @@ ROWS_SO_FAR = [
         "A1 A2 A3 B4",
     ),
     labels(
-        "a variable that has no row yet",
-        [1, 2],
-        "A B | C",
-        "A AS A.value > B.value, B AS TRUE, C AS C.value = 2",
-        "C2",
+        "a variable that has no row yet", [1, 2], "A B | C", "A AS A.value > B.value, B AS TRUE, C AS C.value = 2", "C2"
     ),
     labels(
         "its own name and no name are the same row",
@@ -65,27 +61,9 @@ ROWS_SO_FAR = [
         "A AS LAST(A.value, 1) IS NULL OR A.value > LAST(A.value, 1)",
         "A1 A2 / A3 A4",
     ),
-    labels(
-        "the first row of the match",
-        [5, 6, 4, 7],
-        "A B+",
-        "B AS B.value > FIRST(value)",
-        "A1 B2 / A3 B4",
-    ),
-    labels(
-        "the condition decides the label",
-        [1, 2, 1],
-        "(A | B)+",
-        "A AS A.value = 1, B AS B.value = 2",
-        "A1 B2 A3",
-    ),
-    labels(
-        "a label for which a later row fits",
-        [1, 1],
-        "(A | B)+ X",
-        "X AS X.value = B.value",
-        "B1 X2",
-    ),
+    labels("the first row of the match", [5, 6, 4, 7], "A B+", "B AS B.value > FIRST(value)", "A1 B2 / A3 B4"),
+    labels("the condition decides the label", [1, 2, 1], "(A | B)+", "A AS A.value = 1, B AS B.value = 2", "A1 B2 A3"),
+    labels("a label for which a later row fits", [1, 1], "(A | B)+ X", "X AS X.value = B.value", "B1 X2"),
     labels(
         "labels for which a later row fits",
         [1, 2, 2],
@@ -107,13 +85,7 @@ ROWS_SO_FAR = [
         "A AS A.value = 1, B AS COUNT(A.*) = 2",
         "A1 A2 B3 B4",
     ),
-    labels(
-        "a longer match is dropped for a shorter one",
-        [1, 2, 3, 9],
-        "A B+",
-        "B AS SUM(B.value) <= 5",
-        "A1 B2 B3",
-    ),
+    labels("a longer match is dropped for a shorter one", [1, 2, 3, 9], "A B+", "B AS SUM(B.value) <= 5", "A1 B2 B3"),
     labels(
         "the definitions in another order",
         [1, 2, 3],
@@ -146,22 +118,12 @@ NEIGHBOURS = [
         "A1 B2 B3 C4 C5 / A6 B7 C8",
     ),
     labels("no row before the first", [1, 2], "A", "A AS PREV(A.value) IS NULL", "A1"),
-    labels(
-        "a comparison with no row is not true", [1, 2], "A", "A AS A.value > PREV(A.value)", "A2"
-    ),
+    labels("a comparison with no row is not true", [1, 2], "A", "A AS A.value > PREV(A.value)", "A2"),
     labels("no row after the last", [1, 2], "A", "A AS NEXT(A.value) IS NULL", "A2"),
-    labels(
-        "a row that is not matched yet", [1, 5, 2], "A", "A AS NEXT(A.value) > A.value + 2", "A1"
-    ),
+    labels("a row that is not matched yet", [1, 5, 2], "A", "A AS NEXT(A.value) > A.value + 2", "A1"),
     labels("two rows back", [1, 2, 1, 2, 5], "A", "A AS A.value = PREV(A.value, 2)", "A3 / A4"),
     labels("two rows on", [1, 2, 1, 2, 5], "A", "A AS A.value = NEXT(A.value, 2)", "A1 / A2"),
-    labels(
-        "beyond the partition",
-        [1, 2],
-        "A",
-        "A AS COALESCE(PREV(A.value, 5), 0) = 0 AND A.value = 2",
-        "A2",
-    ),
+    labels("beyond the partition", [1, 2], "A", "A AS COALESCE(PREV(A.value, 5), 0) = 0 AND A.value = 2", "A2"),
     labels(
         "the row before another variable",
         [1, 2, 3, 1],
@@ -169,19 +131,9 @@ NEIGHBOURS = [
         "A AS A.id = 3, B AS B.value = PREV(A.value, 2)",
         "A3 B4",
     ),
-    labels(
-        "the row before the match", [7, 1, 7], "A B", "B AS B.value = PREV(FIRST(value))", "A2 B3"
-    ),
-    labels(
-        "the row after the last A", [1, 4, 4], "A B C", "C AS C.value = NEXT(A.value)", "A1 B2 C3"
-    ),
-    labels(
-        "a peak",
-        [1, 3, 2, 5, 4],
-        "A",
-        "A AS A.value > PREV(A.value) AND A.value > NEXT(A.value)",
-        "A2 / A4",
-    ),
+    labels("the row before the match", [7, 1, 7], "A B", "B AS B.value = PREV(FIRST(value))", "A2 B3"),
+    labels("the row after the last A", [1, 4, 4], "A B C", "C AS C.value = NEXT(A.value)", "A1 B2 C3"),
+    labels("a peak", [1, 3, 2, 5, 4], "A", "A AS A.value > PREV(A.value) AND A.value > NEXT(A.value)", "A2 / A4"),
 ]
 
 LABELS_AND_NUMBERS = [
@@ -222,13 +174,7 @@ LABELS_AND_NUMBERS = [
         pattern="A?",
         define="A AS MATCH_NUMBER() = 2",
     ),
-    labels(
-        "the label under test",
-        [1, 2],
-        "A | B",
-        "A AS CLASSIFIER() = 'B', B AS CLASSIFIER() = 'B'",
-        "B1 / B2",
-    ),
+    labels("the label under test", [1, 2], "A | B", "A AS CLASSIFIER() = 'B', B AS CLASSIFIER() = 'B'", "B1 / B2"),
     labels(
         "the label of the row before in the match",
         [1, 1, 1, 1],
@@ -256,13 +202,7 @@ LABELS_AND_NUMBERS = [
 def kept(name: str, condition: str, *ids: int) -> Case:
     """The rows of 1, NULL, 3 for which the condition is true."""
     return measured(
-        name,
-        [1, None, 3],
-        "A.id AS i",
-        [(i,) for i in ids],
-        pattern="A",
-        define=f"A AS {condition}",
-        mode=ONE_ROW,
+        name, [1, None, 3], "A.id AS i", [(i,) for i in ids], pattern="A", define=f"A AS {condition}", mode=ONE_ROW
     )
 
 

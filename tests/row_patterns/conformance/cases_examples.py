@@ -10,10 +10,7 @@ STOCKS: dict[str, Table] = {
     }
 }
 EVENTS: dict[str, Table] = {
-    "events": {
-        "user": ["u", "u", "v", "u", "u", "v", "u", "u"],
-        "minute": [0, 5, 7, 9, 40, 41, 45, 100],
-    }
+    "events": {"user": ["u", "u", "v", "u", "u", "v", "u", "u"], "minute": [0, 5, 7, 9, 40, 41, 45, 100]}
 }
 
 CASES: list[Case] = [
@@ -96,12 +93,7 @@ CASES: list[Case] = [
         )
         """,
         [(3, 4), (4, 11)],
-        tables={
-            "logins": {
-                "id": list(range(1, 12)),
-                "ok": [letter == "S" for letter in "FFFSFSFFFFS"],
-            }
-        },
+        tables={"logins": {"id": list(range(1, 12)), "ok": [letter == "S" for letter in "FFFSFSFFFFS"]}},
     ),
     Case(
         "runs of days in a row, the longest first",
@@ -132,14 +124,7 @@ CASES: list[Case] = [
             DEFINE fits AS SUM(fits.weight) <= 100
         )
         """,
-        [
-            (1, 1, 60, 60),
-            (2, 1, 90, 30),
-            (3, 2, 20, 20),
-            (4, 2, 100, 80),
-            (5, None, None, 120),
-            (6, 3, 10, 10),
-        ],
+        [(1, 1, 60, 60), (2, 1, 90, 30), (3, 2, 20, 20), (4, 2, 100, 80), (5, None, None, 120), (6, 3, 10, 10)],
         columns=["id", "box", "load", "weight"],
     ),
 ]

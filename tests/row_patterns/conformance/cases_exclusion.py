@@ -27,11 +27,7 @@ OUTPUT = [
     matching("no blanks in an exclusion", "ABC", "A{-B-}C", "A1 C3"),
     matching("an exclusion with anchors", "ABC", "^ {- A+ B -} C $", "C3"),
     matching(
-        "omitting empty matches as well",
-        "AB-",
-        "(A {- B -})*",
-        "A1",
-        mode="ALL ROWS PER MATCH OMIT EMPTY MATCHES",
+        "omitting empty matches as well", "AB-", "(A {- B -})*", "A1", mode="ALL ROWS PER MATCH OMIT EMPTY MATCHES"
     ),
     matching(
         "skipping to the row after an excluded start",
@@ -41,12 +37,7 @@ OUTPUT = [
         skip="AFTER MATCH SKIP TO NEXT ROW",
     ),
     matching(
-        "skipping to an excluded variable",
-        "ABAB",
-        "A {- B -} Z",
-        "A1 Z3",
-        free="Z",
-        skip="AFTER MATCH SKIP TO LAST B",
+        "skipping to an excluded variable", "ABAB", "A {- B -} Z", "A1 Z3", free="Z", skip="AFTER MATCH SKIP TO LAST B"
     ),
 ]
 

@@ -49,9 +49,7 @@ NUMBERS = [
     measure("remainder", "C.value % 5", 2),
     measure("a decimal number", "A.value * 1.5", 10.5),
     measure("a comparison as a measure", "A.value > B.value", True),
-    measure(
-        "AND, OR and NOT as a measure", "A.value > 0 AND NOT (B.value > 0 OR C.value < 0)", True
-    ),
+    measure("AND, OR and NOT as a measure", "A.value > 0 AND NOT (B.value > 0 OR C.value < 0)", True),
     measure("ABS", "ABS(B.value)", 4),
     measure("GREATEST and LEAST", "GREATEST(A.value, C.value) - LEAST(A.value, C.value)", 5),
     measure("a function of a navigation", "ABS(FIRST(value) - LAST(value))", 5),
@@ -61,11 +59,7 @@ NUMBERS = [
 ]
 
 CHOICES = [
-    measure(
-        "CASE with conditions",
-        "CASE WHEN A.value > 10 THEN 'a' WHEN C.value > 10 THEN 'c' END",
-        "c",
-    ),
+    measure("CASE with conditions", "CASE WHEN A.value > 10 THEN 'a' WHEN C.value > 10 THEN 'c' END", "c"),
     measure("CASE of a value", "CASE CLASSIFIER() WHEN 'A' THEN 1 WHEN 'C' THEN 3 ELSE 0 END", 3),
     measure("CASE with ELSE", "CASE WHEN A.value < 0 THEN 'a' ELSE 'none' END", "none"),
     measure("CASE without a branch", "CASE WHEN A.value < 0 THEN 'a' END", None),
@@ -75,11 +69,7 @@ CHOICES = [
     measure("CAST to a number", "CAST('12' AS INTEGER) + A.value", 19),
     measure("CAST to a float", "CAST(A.value AS DOUBLE) + 0.5", 7.5),
     measure("CASE within an aggregate", "SUM(CASE WHEN value > 0 THEN value ELSE 0 END)", 19),
-    measure(
-        "a navigation within CASE",
-        "CASE WHEN LAST(value) > FIRST(value) THEN 'up' ELSE 'down' END",
-        "up",
-    ),
+    measure("a navigation within CASE", "CASE WHEN LAST(value) > FIRST(value) THEN 'up' ELSE 'down' END", "up"),
 ]
 
 TEXTS = [
@@ -115,20 +105,14 @@ LISTS = [
     condition("AND before OR", "A.id = 1 OR A.id = 2 AND A.value > 0", 1),
     condition("OR in parentheses", "(A.id = 1 OR A.id = 2) AND A.value < 0", 2),
     condition("NOT before AND", "NOT A.id = 1 AND A.value > 0", 3),
-    condition(
-        "CASE as a condition", "CASE WHEN A.value > 0 THEN A.id > 2 ELSE A.id = 2 END", 2, 3
-    ),
+    condition("CASE as a condition", "CASE WHEN A.value > 0 THEN A.id > 2 ELSE A.id = 2 END", 2, 3),
 ]
 
 TIMES = [
     measure("a date", "A.day", datetime.date(2024, 2, 28)),
     measure("a time", "B.ts", datetime.datetime(2024, 2, 28, 10, 30)),
     measure("a date literal", "DATE '2024-05-01'", datetime.date(2024, 5, 1)),
-    measure(
-        "a time plus an interval",
-        "A.ts + INTERVAL '90' MINUTE",
-        datetime.datetime(2024, 2, 28, 11, 30),
-    ),
+    measure("a time plus an interval", "A.ts + INTERVAL '90' MINUTE", datetime.datetime(2024, 2, 28, 11, 30)),
     measure("the year of a date", "EXTRACT(YEAR FROM C.day)", 2024),
     condition("a date literal in a condition", "A.day > DATE '2024-02-28'", 2, 3),
     condition("a timestamp literal", "A.ts < TIMESTAMP '2024-02-28 10:15:00'", 1),

@@ -58,8 +58,7 @@ VARIABLES = [
     ),
     names(
         "a variable named like a column",
-        "ORDER BY id MEASURES value.value AS v, id.id AS i "
-        "PATTERN (id value) DEFINE value AS value.value > id.value",
+        "ORDER BY id MEASURES value.value AS v, id.id AS i PATTERN (id value) DEFINE value AS value.value > id.value",
         [(20, 1)],
     ),
     names(
@@ -75,8 +74,7 @@ VARIABLES = [
     ),
     names(
         "skipping to a variable in another case",
-        "ORDER BY id MEASURES A.value AS v AFTER MATCH SKIP TO LAST b "
-        "PATTERN (a B) DEFINE B AS b.value > A.value",
+        "ORDER BY id MEASURES A.value AS v AFTER MATCH SKIP TO LAST b PATTERN (a B) DEFINE B AS b.value > A.value",
         [(10,)],
     ),
     names(
@@ -90,8 +88,7 @@ VARIABLES = [
 COLUMNS = [
     names(
         "columns in any case",
-        "ORDER BY ID MEASURES A.Value AS v, LAST(VALUE) AS l "
-        "PATTERN (A B) DEFINE B AS B.VALUE > A.vALUE",
+        "ORDER BY ID MEASURES A.Value AS v, LAST(VALUE) AS l PATTERN (A B) DEFINE B AS B.VALUE > A.vALUE",
         [(10, 20)],
     ),
     names(

@@ -9,15 +9,7 @@ DEFINE = "A AS A.value = 40, B AS B.value < PREV(B.value), C AS C.value > PREV(C
 
 
 def navigate(name: str, expression: str, answer: object) -> Case:
-    return measured(
-        name,
-        VALUES,
-        f"{expression} AS m",
-        [(answer,)],
-        pattern=PATTERN,
-        define=DEFINE,
-        mode=ONE_ROW,
-    )
+    return measured(name, VALUES, f"{expression} AS m", [(answer,)], pattern=PATTERN, define=DEFINE, mode=ONE_ROW)
 
 
 LOGICAL = [
@@ -83,13 +75,9 @@ NESTED = [
     navigate("offset 0 outside", "PREV(FIRST(B.value, 1), 0)", 20),
     navigate("there and beyond the partition", "PREV(FIRST(B.value), 3)", None),
     navigate("after it and beyond the partition", "NEXT(LAST(B.value), 3)", None),
-    navigate(
-        "no such row inside, though there is one outside", "PREV(FIRST(B.value, 3), 2)", None
-    ),
+    navigate("no such row inside, though there is one outside", "PREV(FIRST(B.value, 3), 2)", None),
     navigate("an expression inside", "PREV(FIRST(B.value + B.id), 1)", 42),
-    navigate(
-        "an expression inside with two offsets", "PREV(FIRST(B.value * 10 + B.id, 1), 2)", 402
-    ),
+    navigate("an expression inside with two offsets", "PREV(FIRST(B.value * 10 + B.id, 1), 2)", 402),
     navigate("FINAL inside", "PREV(FINAL LAST(B.value))", 20),
     navigate("RUNNING inside", "NEXT(RUNNING FIRST(A.value))", 30),
 ]

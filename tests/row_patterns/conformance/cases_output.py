@@ -24,12 +24,7 @@ def falls(name: str, mode: str, pattern: str, rows: list[tuple[object, ...]]) ->
 MODES = [
     falls("one row per match", ONE_ROW, "B+", [(1, 70, "B")]),
     falls("one row per match is the default", "", "B+", [(1, 70, "B")]),
-    falls(
-        "one row of each empty match",
-        ONE_ROW,
-        "B*",
-        [(1, None, None), (2, 70, "B"), (3, None, None)],
-    ),
+    falls("one row of each empty match", ONE_ROW, "B*", [(1, None, None), (2, 70, "B"), (3, None, None)]),
     falls("all rows per match", ALL_ROWS, "B+", [(2, 1, 80, "B"), (3, 1, 70, "B")]),
     falls(
         "all rows show empty matches",
@@ -61,12 +56,7 @@ MODES = [
         "B+",
         [(2, 1, 80, "B"), (3, 1, 70, "B")],
     ),
-    falls(
-        "omit empty matches where all are empty",
-        "ALL ROWS PER MATCH OMIT EMPTY MATCHES",
-        "B*?",
-        [],
-    ),
+    falls("omit empty matches where all are empty", "ALL ROWS PER MATCH OMIT EMPTY MATCHES", "B*?", []),
     falls(
         "with unmatched rows",
         "ALL ROWS PER MATCH WITH UNMATCHED ROWS",
@@ -181,10 +171,7 @@ def columns(name: str, clause: str, names: str, rows: list[tuple[object, ...]]) 
 
 COLUMNS = [
     columns(
-        "one row: the measures in their order",
-        "ORDER BY id MEASURES B.value AS z, A.value AS y",
-        "z y",
-        [(80, 90)],
+        "one row: the measures in their order", "ORDER BY id MEASURES B.value AS z, A.value AS y", "z y", [(80, 90)]
     ),
     columns(
         "one row: partition columns, then measures",
@@ -192,12 +179,7 @@ COLUMNS = [
         "part a",
         [("p", 90)],
     ),
-    columns(
-        "one row: no ordering columns",
-        "PARTITION BY part ORDER BY id",
-        "part",
-        [("p",)],
-    ),
+    columns("one row: no ordering columns", "PARTITION BY part ORDER BY id", "part", [("p",)]),
     columns(
         "all rows: partition, order, measures, the rest",
         "PARTITION BY part ORDER BY id MEASURES CLASSIFIER() AS label ALL ROWS PER MATCH",

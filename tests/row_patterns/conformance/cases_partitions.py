@@ -23,37 +23,31 @@ PARTITIONS = [
     clause(
         "match numbers begin anew in each partition",
         "(VALUES (1, 'p'), (2, 'p'), (3, 'q'), (4, 'p')) t(id, part)",
-        "PARTITION BY part ORDER BY id MEASURES MATCH_NUMBER() AS n, A.id AS a "
-        "PATTERN (A) DEFINE A AS TRUE",
+        "PARTITION BY part ORDER BY id MEASURES MATCH_NUMBER() AS n, A.id AS a PATTERN (A) DEFINE A AS TRUE",
         [("p", 1, 1), ("p", 2, 2), ("p", 3, 4), ("q", 1, 3)],
     ),
     clause(
         "no partition: all rows are one",
         "(VALUES (1, 'p'), (2, 'q'), (3, 'p')) t(id, part)",
-        "ORDER BY id MEASURES COUNT(*) AS n, FIRST(part) AS f, LAST(part) AS l "
-        "PATTERN (A+) DEFINE A AS TRUE",
+        "ORDER BY id MEASURES COUNT(*) AS n, FIRST(part) AS f, LAST(part) AS l PATTERN (A+) DEFINE A AS TRUE",
         [(3, "p", "p")],
     ),
     clause(
         "rows without a key are one partition",
         "(VALUES (1, NULL), (2, 'p'), (3, NULL), (4, 'p')) t(id, part)",
-        "PARTITION BY part ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l "
-        "PATTERN (A+) DEFINE A AS TRUE",
+        "PARTITION BY part ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l PATTERN (A+) DEFINE A AS TRUE",
         [(None, 1, 3), ("p", 2, 4)],
     ),
     clause(
         "several partition columns",
         "(VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 1), (4, 'a', 1), (5, 'b', 1)) t(id, k, n)",
-        "PARTITION BY k, n ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l "
-        "PATTERN (A+) DEFINE A AS TRUE",
+        "PARTITION BY k, n ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l PATTERN (A+) DEFINE A AS TRUE",
         [("a", 1, 1, 4), ("a", 2, 2, 2), ("b", 1, 3, 5)],
     ),
     clause(
         "several partition columns, some without a value",
-        "(VALUES (1, 'a', NULL), (2, 'a', 2), (3, NULL, NULL), (4, 'a', NULL), (5, NULL, NULL)) "
-        "t(id, k, n)",
-        "PARTITION BY k, n ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l "
-        "PATTERN (A+) DEFINE A AS TRUE",
+        "(VALUES (1, 'a', NULL), (2, 'a', 2), (3, NULL, NULL), (4, 'a', NULL), (5, NULL, NULL)) t(id, k, n)",
+        "PARTITION BY k, n ORDER BY id MEASURES FIRST(id) AS f, LAST(id) AS l PATTERN (A+) DEFINE A AS TRUE",
         [("a", None, 1, 4), ("a", 2, 2, 2), (None, None, 3, 5)],
     ),
     clause(
@@ -66,15 +60,13 @@ PARTITIONS = [
     clause(
         "a match does not cross partitions",
         "(VALUES (1, 'p', 1), (2, 'q', 2)) t(id, part, value)",
-        "PARTITION BY part ORDER BY id MEASURES A.id AS a "
-        "PATTERN (A B) DEFINE B AS B.value > A.value",
+        "PARTITION BY part ORDER BY id MEASURES A.id AS a PATTERN (A B) DEFINE B AS B.value > A.value",
         [],
     ),
     clause(
         "a partition column is seen in conditions and measures",
         "(VALUES (1, 'p'), (2, 'q')) t(id, part)",
-        "PARTITION BY part ORDER BY id MEASURES A.part AS again, id AS last_id "
-        "PATTERN (A) DEFINE A AS A.part = 'q'",
+        "PARTITION BY part ORDER BY id MEASURES A.part AS again, id AS last_id PATTERN (A) DEFINE A AS A.part = 'q'",
         [("q", "q", 2)],
     ),
     clause(
@@ -96,12 +88,7 @@ ROWS = "(VALUES (1, 'a', 3), (2, 'b', 1), (3, 'a', 1), (4, 'b', NULL)) t(id, k, 
 
 
 def ordered(name: str, order: str, ids: list[int]) -> Case:
-    return clause(
-        name,
-        ROWS,
-        f"{order} MEASURES ARRAY_AGG(id) AS ids PATTERN (A+) DEFINE A AS TRUE",
-        [(ids,)],
-    )
+    return clause(name, ROWS, f"{order} MEASURES ARRAY_AGG(id) AS ids PATTERN (A+) DEFINE A AS TRUE", [(ids,)])
 
 
 ORDERS = [
@@ -119,8 +106,7 @@ ORDERS = [
     clause(
         "the order decides the match",
         "(VALUES (3, 10), (1, 30), (2, 20)) t(id, value)",
-        "ORDER BY id MEASURES FIRST(value) AS f, LAST(value) AS l "
-        "PATTERN (A B+) DEFINE B AS B.value < PREV(B.value)",
+        "ORDER BY id MEASURES FIRST(value) AS f, LAST(value) AS l PATTERN (A B+) DEFINE B AS B.value < PREV(B.value)",
         [(30, 10)],
     ),
     clause(

@@ -33,14 +33,10 @@ ALTERNATION = [
     matching("the first choice decides first", "A BX C", "(A | A B) (X C | C)", "A1 X2 C3"),
     matching("branches of different lengths", "ABCD", "(A | B C) (C D | D)", "B2 C3 D4"),
     matching("a choice between two labels of one row", "A BX C", "A (B | X) C", "A1 B2 C3"),
-    matching(
-        "a choice of labels is changed for a later row", "AB BC D", "(A | B) (B | C) D", "A1 B2 D3"
-    ),
+    matching("a choice of labels is changed for a later row", "AB BC D", "(A | B) (B | C) D", "A1 B2 D3"),
     matching("equal branches", "AA", "A | A", "A1 / A2"),
     matching("one match for each starting row", "AB AB", "A | B", "A1 / A2", skip=NEXT),
-    matching(
-        "overlapping matches, one for each start", "AAB", "A A | A B", "A1 A2 / A2 B3", skip=NEXT
-    ),
+    matching("overlapping matches, one for each start", "AAB", "A A | A B", "A1 A2 / A2 B3", skip=NEXT),
 ]
 
 GROUPING = [

@@ -14,9 +14,7 @@ CASES: list[Case] = [
     matching("three that fit all rows", "ABC ABC ABC", "PERMUTE(C, A, B)", "C1 A2 B3"),
     matching("the first order that fits", "BC ABC A", "PERMUTE(A, B, C)", "B1 C2 A3"),
     matching("A first, then C before B", "AB C ABC", "PERMUTE(A, B, C)", "A1 C2 B3"),
-    matching(
-        "the first element decides before the second", "AB C AB", "PERMUTE(B, A, C)", "B1 C2 A3"
-    ),
+    matching("the first element decides before the second", "AB C AB", "PERMUTE(B, A, C)", "B1 C2 A3"),
     matching("a quantified element first", "AAB", "PERMUTE(A+, B)", "A1 A2 B3"),
     matching("a quantified element last", "BAA", "PERMUTE(A+, B)", "B1 A2 A3"),
     matching("a quantified element on both sides", "AABAA", "PERMUTE(A+, B)", "A1 A2 B3"),

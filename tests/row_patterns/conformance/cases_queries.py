@@ -28,19 +28,13 @@ RISES = """MATCH_RECOGNIZE (
 )"""
 
 
-def over_ticks(
-    name: str, sql: str, rows: list[tuple[object, ...]], *, ordered: bool = False
-) -> Case:
+def over_ticks(name: str, sql: str, rows: list[tuple[object, ...]], *, ordered: bool = False) -> Case:
     return Case(name, sql, rows, tables=TICKS, ordered=ordered)
 
 
 INPUTS = [
     over_ticks("a table", f"SELECT * FROM ticks {DIPS}", [("X", 1, 2, 9), ("Y", 2, 3, 7)]),
-    over_ticks(
-        "a table with an alias",
-        f"SELECT * FROM ticks AS t {DIPS}",
-        [("X", 1, 2, 9), ("Y", 2, 3, 7)],
-    ),
+    over_ticks("a table with an alias", f"SELECT * FROM ticks AS t {DIPS}", [("X", 1, 2, 9), ("Y", 2, 3, 7)]),
     over_ticks(
         "a table with new names for its columns",
         """
@@ -51,14 +45,10 @@ INPUTS = [
         [("X", 10), ("Y", 6)],
     ),
     over_ticks(
-        "a subquery with WHERE",
-        f"SELECT * FROM (SELECT * FROM ticks WHERE sym = 'X') t {DIPS}",
-        [("X", 1, 2, 9)],
+        "a subquery with WHERE", f"SELECT * FROM (SELECT * FROM ticks WHERE sym = 'X') t {DIPS}", [("X", 1, 2, 9)]
     ),
     over_ticks(
-        "a subquery without an alias",
-        f"SELECT * FROM (SELECT * FROM ticks WHERE day > 1) {DIPS}",
-        [("Y", 2, 3, 7)],
+        "a subquery without an alias", f"SELECT * FROM (SELECT * FROM ticks WHERE day > 1) {DIPS}", [("Y", 2, 3, 7)]
     ),
     over_ticks(
         "a subquery with GROUP BY",
@@ -126,30 +116,14 @@ INPUTS = [
 
 AROUND = [
     over_ticks("chosen columns", f"SELECT price, sym FROM ticks {DIPS}", [(9, "X"), (7, "Y")]),
-    over_ticks(
-        "an alias of the output",
-        f"SELECT m.sym, m.bottom FROM ticks {DIPS} AS m",
-        [("X", 2), ("Y", 3)],
-    ),
-    over_ticks(
-        "an alias without AS", f"SELECT m.* FROM ticks {DIPS} m", [("X", 1, 2, 9), ("Y", 2, 3, 7)]
-    ),
-    over_ticks(
-        "new names for the output",
-        f"SELECT w, z FROM ticks {DIPS} AS m(w, x, y, z)",
-        [("X", 9), ("Y", 7)],
-    ),
+    over_ticks("an alias of the output", f"SELECT m.sym, m.bottom FROM ticks {DIPS} AS m", [("X", 2), ("Y", 3)]),
+    over_ticks("an alias without AS", f"SELECT m.* FROM ticks {DIPS} m", [("X", 1, 2, 9), ("Y", 2, 3, 7)]),
+    over_ticks("new names for the output", f"SELECT w, z FROM ticks {DIPS} AS m(w, x, y, z)", [("X", 9), ("Y", 7)]),
     over_ticks("WHERE", f"SELECT sym FROM ticks {DIPS} WHERE price > 7", [("X",)]),
     over_ticks(
-        "GROUP BY",
-        f"SELECT sym, COUNT(*), SUM(gain) FROM ticks {RISES} GROUP BY sym",
-        [("X", 2, 4), ("Y", 2, 4)],
+        "GROUP BY", f"SELECT sym, COUNT(*), SUM(gain) FROM ticks {RISES} GROUP BY sym", [("X", 2, 4), ("Y", 2, 4)]
     ),
-    over_ticks(
-        "HAVING",
-        f"SELECT sym FROM ticks {RISES} GROUP BY sym HAVING MAX(number) = 2",
-        [("Y",)],
-    ),
+    over_ticks("HAVING", f"SELECT sym FROM ticks {RISES} GROUP BY sym HAVING MAX(number) = 2", [("Y",)]),
     over_ticks(
         "ORDER BY",
         f"SELECT sym, day FROM ticks {RISES} ORDER BY gain DESC, sym, day",
@@ -169,11 +143,7 @@ AROUND = [
         f"SELECT sym, SUM(gain) OVER (PARTITION BY sym ORDER BY day) FROM ticks {RISES}",
         [("X", 1), ("X", 4), ("Y", 1), ("Y", 4)],
     ),
-    over_ticks(
-        "expressions over the output",
-        f"SELECT top * 100 + bottom FROM ticks {DIPS}",
-        [(102,), (203,)],
-    ),
+    over_ticks("expressions over the output", f"SELECT top * 100 + bottom FROM ticks {DIPS}", [(102,), (203,)]),
 ]
 
 JOINS = [
@@ -264,18 +234,14 @@ NESTED = [
         [("Xen",)],
     ),
     over_ticks(
-        "NOT IN a subquery",
-        f"SELECT name FROM names WHERE sym NOT IN (SELECT sym FROM ticks {DIPS})",
-        [("Zoo",)],
+        "NOT IN a subquery", f"SELECT name FROM names WHERE sym NOT IN (SELECT sym FROM ticks {DIPS})", [("Zoo",)]
     ),
     over_ticks(
         "EXISTS a match",
         f"SELECT name FROM names WHERE EXISTS (SELECT 1 FROM ticks {DIPS} AS m WHERE m.price = 9)",
         [("Xen",), ("Yak",), ("Zoo",)],
     ),
-    over_ticks(
-        "a value from the clause", f"SELECT (SELECT MAX(price) FROM ticks {DIPS}) AS p", [(9,)]
-    ),
+    over_ticks("a value from the clause", f"SELECT (SELECT MAX(price) FROM ticks {DIPS}) AS p", [(9,)]),
     over_ticks(
         "UNION ALL of two clauses",
         f"SELECT sym, price FROM ticks {DIPS} UNION ALL SELECT sym, gain FROM ticks {RISES}",

@@ -78,10 +78,7 @@ MEASURES = [
     ("a ranking window function", "ROW_NUMBER() OVER (ORDER BY id)"),
     ("LAST as a window function", "LAST(value) OVER (ORDER BY id)"),
     ("a subquery that looks at a variable", "(SELECT A.value)"),
-    (
-        "a subquery that looks at a column of the match",
-        "(SELECT MAX(k) FROM (VALUES (1)) s(k) WHERE k < value)",
-    ),
+    ("a subquery that looks at a column of the match", "(SELECT MAX(k) FROM (VALUES (1)) s(k) WHERE k < value)"),
 ]
 
 CONDITIONS = [
@@ -108,14 +105,8 @@ CONDITIONS = [
     ("a window function in a condition", "SUM(B.value) OVER () > 1"),
     ("LAG in a condition", "LAG(value) OVER (ORDER BY id) > 1"),
     ("a subquery that looks at the variable", "(SELECT B.value > 1)"),
-    (
-        "EXISTS that looks at the variable",
-        "EXISTS (SELECT 1 FROM (VALUES (1)) s(k) WHERE s.k < B.value)",
-    ),
-    (
-        "IN a subquery that looks at the variable",
-        "1 IN (SELECT k FROM (VALUES (1)) s(k) WHERE s.k < B.value)",
-    ),
+    ("EXISTS that looks at the variable", "EXISTS (SELECT 1 FROM (VALUES (1)) s(k) WHERE s.k < B.value)"),
+    ("IN a subquery that looks at the variable", "1 IN (SELECT k FROM (VALUES (1)) s(k) WHERE s.k < B.value)"),
     (
         "a clause within a condition",
         """EXISTS (SELECT 1 FROM (VALUES (1)) s(k) MATCH_RECOGNIZE (
@@ -142,10 +133,7 @@ EXCLUSIONS = [
 ]
 
 CASES: list[Case] = (
-    [
-        refused(name, measures=f"MEASURES {text} AS v", subset="SUBSET U = (A, B)")
-        for name, text in MEASURES
-    ]
+    [refused(name, measures=f"MEASURES {text} AS v", subset="SUBSET U = (A, B)") for name, text in MEASURES]
     + [refused(name, define=f"DEFINE B AS {text}") for name, text in CONDITIONS]
     + EXCLUSIONS
 )

@@ -6,9 +6,7 @@ VARIABLES = [
     refused("a definition of an unknown variable", "X", define="DEFINE B AS TRUE, X AS TRUE"),
     refused("a union with an unknown variable", "X", subset="SUBSET U = (A, X)"),
     refused("skipping to an unknown variable", "X", skip="AFTER MATCH SKIP TO X"),
-    refused(
-        "skipping to the first of an unknown variable", "X", skip="AFTER MATCH SKIP TO FIRST X"
-    ),
+    refused("skipping to the first of an unknown variable", "X", skip="AFTER MATCH SKIP TO FIRST X"),
     refused("skipping to the last of an unknown variable", "X", skip="AFTER MATCH SKIP TO LAST X"),
     refused("an unknown variable in a measure", "X", measures="MEASURES X.value AS x1"),
     refused("an unknown variable in LAST", "X", measures="MEASURES LAST(X.value) AS x1"),
@@ -45,29 +43,19 @@ COLUMNS = [
     refused("the table's name in a measure", measures="MEASURES t.value AS v"),
     refused("the table's name in a condition", define="DEFINE B AS t.value > 1"),
     refused("the output's name in a measure", measures="MEASURES m.value AS v"),
-    refused(
-        "a measure in a condition",
-        define="DEFINE B AS B.value > top",
-        measures="MEASURES A.value AS top",
-    ),
+    refused("a measure in a condition", define="DEFINE B AS B.value > top", measures="MEASURES A.value AS top"),
     refused("a measure in a measure", measures="MEASURES A.value AS top, top + 1 AS next_to_top"),
     refused("a partition column of another table", partition="PARTITION BY s.value"),
     refused("a variable with a partition column", partition="PARTITION BY A.value"),
     refused("a variable with an ordering column", order="ORDER BY A.id"),
     refused("two measures of one name", "v", measures="MEASURES A.value AS v, B.value AS v"),
-    refused(
-        "two measures of one name in another case",
-        "v",
-        measures="MEASURES A.value AS v, B.value AS V",
-    ),
+    refused("two measures of one name in another case", "v", measures="MEASURES A.value AS v, B.value AS V"),
     refused("a partition by a number of a column", partition="PARTITION BY 1"),
     refused("no output columns", measures=""),
     refused("all columns of a variable", measures="MEASURES A.* AS v"),
     refused("all columns", measures="MEASURES * AS v"),
     refused("an unknown function", "nosuch", measures="MEASURES nosuch(A.value) AS v"),
-    refused(
-        "an unknown function in a condition", "nosuch", define="DEFINE B AS nosuch(B.value) > 1"
-    ),
+    refused("an unknown function in a condition", "nosuch", define="DEFINE B AS nosuch(B.value) > 1"),
 ]
 
 OUTSIDE = [
@@ -76,18 +64,12 @@ OUTSIDE = [
     refused("a variable outside", select="A.value"),
     Case(
         "an unknown table",
-        "SELECT * FROM nosuch MATCH_RECOGNIZE (ORDER BY id MEASURES A.id AS i "
-        "PATTERN (A) DEFINE A AS TRUE)",
+        "SELECT * FROM nosuch MATCH_RECOGNIZE (ORDER BY id MEASURES A.id AS i PATTERN (A) DEFINE A AS TRUE)",
         None,
         error="",
     ),
     Case("CLASSIFIER outside", f"SELECT CLASSIFIER() FROM {series(1)}", None, error=""),
-    Case(
-        "MATCH_NUMBER outside",
-        f"SELECT * FROM {series(1)} WHERE MATCH_NUMBER() = 1",
-        None,
-        error="",
-    ),
+    Case("MATCH_NUMBER outside", f"SELECT * FROM {series(1)} WHERE MATCH_NUMBER() = 1", None, error=""),
     Case("PREV outside", f"SELECT PREV(value) FROM {series(1)}", None, error=""),
     Case("FINAL outside", f"SELECT FINAL SUM(value) FROM {series(1)}", None, error=""),
     refused("CLASSIFIER next to the clause", select="CLASSIFIER()"),

@@ -23,25 +23,14 @@ PARTS = [
     refused("SUBSET of nothing", subset="SUBSET U = ()"),
     refused("SUBSET without an equals sign", subset="SUBSET U (A, B)"),
     refused("SUBSET without a name", subset="SUBSET = (A, B)"),
-    Case(
-        "an empty clause",
-        f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE ()",
-        None,
-        error="",
-    ),
+    Case("an empty clause", f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE ()", None, error=""),
     Case(
         "a clause that does not end",
-        f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE (ORDER BY id MEASURES A.value AS a "
-        "PATTERN (A) DEFINE A AS TRUE",
+        f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE (ORDER BY id MEASURES A.value AS a PATTERN (A) DEFINE A AS TRUE",
         None,
         error="",
     ),
-    Case(
-        "a clause without parentheses",
-        f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE ORDER BY id",
-        None,
-        error="",
-    ),
+    Case("a clause without parentheses", f"SELECT * FROM {series(1, 2)} MATCH_RECOGNIZE ORDER BY id", None, error=""),
 ]
 
 PATTERN = "PATTERN (A B+)"
@@ -50,12 +39,8 @@ DEFINE = "DEFINE B AS B.value > A.value"
 ORDER = [
     refused("ORDER BY before PARTITION BY", partition="ORDER BY id", order="PARTITION BY value"),
     refused("MEASURES before ORDER BY", order="MEASURES A.value AS a", measures="ORDER BY id"),
-    refused(
-        "ALL ROWS before MEASURES", measures="ALL ROWS PER MATCH", mode="MEASURES A.value AS a"
-    ),
-    refused(
-        "AFTER MATCH before ONE ROW", mode="AFTER MATCH SKIP TO NEXT ROW", skip="ONE ROW PER MATCH"
-    ),
+    refused("ALL ROWS before MEASURES", measures="ALL ROWS PER MATCH", mode="MEASURES A.value AS a"),
+    refused("AFTER MATCH before ONE ROW", mode="AFTER MATCH SKIP TO NEXT ROW", skip="ONE ROW PER MATCH"),
     refused("AFTER MATCH after PATTERN", subset="AFTER MATCH SKIP TO NEXT ROW"),
     refused("ALL ROWS after PATTERN", subset="ALL ROWS PER MATCH"),
     refused("SUBSET before PATTERN", skip="SUBSET U = (A, B)"),
@@ -79,10 +64,7 @@ MODES = [
     refused("one row omitting empty matches", mode="ONE ROW PER MATCH OMIT EMPTY MATCHES"),
     refused("one row with unmatched rows", mode="ONE ROW PER MATCH WITH UNMATCHED ROWS"),
     refused("all rows with unmatched", mode="ALL ROWS PER MATCH WITH UNMATCHED"),
-    refused(
-        "two ways with empty matches",
-        mode="ALL ROWS PER MATCH SHOW EMPTY MATCHES WITH UNMATCHED ROWS",
-    ),
+    refused("two ways with empty matches", mode="ALL ROWS PER MATCH SHOW EMPTY MATCHES WITH UNMATCHED ROWS"),
     refused("ONE ROWS", mode="ONE ROWS PER MATCH"),
     refused("two rows per match", mode="TWO ROWS PER MATCH"),
     refused("AFTER MATCH alone", skip="AFTER MATCH"),
@@ -131,6 +113,4 @@ PATTERNS = [
     ("a condition as a variable", "(A B = 1)"),
 ]
 
-CASES: list[Case] = (
-    PARTS + ORDER + MODES + [refused(name, pattern=f"PATTERN {text}") for name, text in PATTERNS]
-)
+CASES: list[Case] = PARTS + ORDER + MODES + [refused(name, pattern=f"PATTERN {text}") for name, text in PATTERNS]

@@ -11,16 +11,7 @@ UNION = "SUBSET U = (L, H)"
 
 def union(name: str, measures: str, *answers: object, subset: str = UNION) -> Case:
     """Measures of the one match, as one row."""
-    return measured(
-        name,
-        VALUES,
-        measures,
-        [answers],
-        pattern=PATTERN,
-        define=DEFINE,
-        subset=subset,
-        mode=ONE_ROW,
-    )
+    return measured(name, VALUES, measures, [answers], pattern=PATTERN, define=DEFINE, subset=subset, mode=ONE_ROW)
 
 
 MEASURES = [
@@ -58,12 +49,7 @@ MEASURES = [
         "E",
         subset="SUBSET U = (A, L, H, E)",
     ),
-    union(
-        "the order of the names does not matter",
-        "LAST(U.value) AS v",
-        30,
-        subset="SUBSET U = (H, L)",
-    ),
+    union("the order of the names does not matter", "LAST(U.value) AS v", 30, subset="SUBSET U = (H, L)"),
     union("a union and its variables in one measure", "U.value - L.value + A.value AS v", 35),
     union("several columns of a union in one call", "LAST(U.value * 100 + U.id) AS v", 3004),
     union("a label and a column of a union in one call", "LAST(CLASSIFIER(U) || U.id) AS v", "H4"),
@@ -74,13 +60,7 @@ RUNNING = [
         "a union row by row",
         VALUES,
         "U.value AS v, CLASSIFIER(U) AS c, COUNT(U.*) AS n",
-        [
-            (1, None, None, 0, 10),
-            (2, 20, "H", 1, 20),
-            (3, 5, "L", 2, 5),
-            (4, 30, "H", 3, 30),
-            (5, 30, "H", 3, 0),
-        ],
+        [(1, None, None, 0, 10), (2, 20, "H", 1, 20), (3, 5, "L", 2, 5), (4, 30, "H", 3, 30), (5, 30, "H", 3, 0)],
         pattern=PATTERN,
         define=DEFINE,
         subset=UNION,

@@ -43,20 +43,11 @@ CASES: list[Case] = [
     within("a second too little", "(A B* C) WITHIN INTERVAL '3599' SECOND", []),
     within("days", "(A B* C) WITHIN INTERVAL '1' DAY", [[1, 2, 3, 4, 5], [6, 7]]),
     within("a greedy end stops in time", "(A B*) WITHIN INTERVAL '1' HOUR", [[1, 2, 3], [6]]),
-    within(
-        "a greedy end stops in time, sooner", "(A B*) WITHIN INTERVAL '30' MINUTE", [[1, 2], [6]]
-    ),
+    within("a greedy end stops in time, sooner", "(A B*) WITHIN INTERVAL '30' MINUTE", [[1, 2], [6]]),
     within("a shorter branch in time", "(A B{3} | A B) WITHIN INTERVAL '1' HOUR", [[1, 2]]),
+    within("a later start is in time", "((A | B) B* C) WITHIN INTERVAL '1' HOUR", [[2, 3, 4, 5], [6, 7]]),
     within(
-        "a later start is in time",
-        "((A | B) B* C) WITHIN INTERVAL '1' HOUR",
-        [[2, 3, 4, 5], [6, 7]],
-    ),
-    within(
-        "from each row",
-        "(B+) WITHIN INTERVAL '30' MINUTE",
-        [[2, 3], [3, 4], [4]],
-        more="AFTER MATCH SKIP TO NEXT ROW",
+        "from each row", "(B+) WITHIN INTERVAL '30' MINUTE", [[2, 3], [3, 4], [4]], more="AFTER MATCH SKIP TO NEXT ROW"
     ),
     within("a match of one row is in time", "(A) WITHIN INTERVAL '1' SECOND", [[1], [6]]),
     within("with a union", "(A B) WITHIN INTERVAL '1' HOUR SUBSET U = (A, B)", [[1, 2]]),
@@ -85,9 +76,7 @@ CASES: list[Case] = [
         """,
         [("p", 1, 3)],
     ),
-    refused(
-        "WITHIN without ORDER BY", order="", pattern="PATTERN (A B+) WITHIN INTERVAL '1' HOUR"
-    ),
+    refused("WITHIN without ORDER BY", order="", pattern="PATTERN (A B+) WITHIN INTERVAL '1' HOUR"),
     refused("WITHIN without INTERVAL", pattern="PATTERN (A B+) WITHIN '1' HOUR"),
     refused("WITHIN before PATTERN", pattern="WITHIN INTERVAL '1' HOUR PATTERN (A B+)"),
     refused("WITHIN in an order by numbers", pattern="PATTERN (A B+) WITHIN INTERVAL '1' HOUR"),

@@ -22,19 +22,10 @@ from ensue.backends.spark.backfill_events import HistoryEvents, read_history, re
 from ensue.backends.spark.batch import chunk_batches
 from ensue.backends.spark.checkpoint_files import has_commits
 from ensue.backends.spark.flush import finish_state, has_state
-from ensue.backends.spark.frames import (
-    build_key_group_column,
-    build_relevance_filter,
-    is_without_time,
-    quote_name,
-)
+from ensue.backends.spark.frames import build_key_group_column, build_relevance_filter, is_without_time, quote_name
 from ensue.backends.spark.match_frames import SeveralMatches, build_frames, get_single_frame
 from ensue.backends.spark.paths import escape_path, read_text_file, write_text_file
-from ensue.backends.spark.state_store import (
-    compute_state_keys,
-    get_partition_id,
-    get_stage_keys,
-)
+from ensue.backends.spark.state_store import compute_state_keys, get_partition_id, get_stage_keys
 from ensue.backends.spark.stream_spec import StreamSpec
 from ensue.errors import EventError, StateError
 from ensue.runtime.pipeline import Pipeline
@@ -140,9 +131,7 @@ class Backfill:
         write_text_file(self.session, f"{self.place}/delivered", "{}")
 
 
-def load_backfill(
-    session: SparkSession, checkpoint: str, workload: Workload, *, begun: bool
-) -> Backfill | None:
+def load_backfill(session: SparkSession, checkpoint: str, workload: Workload, *, begun: bool) -> Backfill | None:
     """Load the backfill of a checkpoint; None if there is none, or it did not finish."""
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     text = read_text_file(session, f"{place}/manifest")
@@ -167,14 +156,10 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     ahead = spec.given.max_ahead if spec.given.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.given.bad_events)
-        .withColumn("chain", sql.lit(number))
-        .select(*_KEPT.names)
+        _match_chain(events, chain, spec.given.bad_events).withColumn("chain", sql.lit(number)).select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)
     ]
-    writer = (
-        reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
-    )
+    writer = reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")
     writer.option("partitionOverwriteMode", "static").parquet(f"{place}/key_groups")
     manifest = {
         "format": FORMAT, "cut": events.cut.at, "since": None if since is None else str(since),
@@ -187,17 +172,11 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
 def _match_chain(events: HistoryEvents, chain: Pipeline, bad_events: str) -> DataFrame:
     """Run the stages of a chain over a history; return matches and state."""
     session, cut = events.frame.sparkSession, events.cut
-    flow = _with_key_groups(events.frame, chain).mapInArrow(
-        PackHistory(chain, cut, bad_events), spark_schema(_FLOW)
-    )
+    flow = _with_key_groups(events.frame, chain).mapInArrow(PackHistory(chain, cut, bad_events), spark_schema(_FLOW))
     for number in range(len(chain.stages)):
         key_groups = chain.count_key_groups(number)
         groups = session.createDataFrame(_mark_key_groups(chain, number))
-        flow = (
-            flow.unionByName(groups)
-            .repartition(key_groups, "through")
-            .sortWithinPartitions(*_ORDER)
-        )
+        flow = flow.unionByName(groups).repartition(key_groups, "through").sortWithinPartitions(*_ORDER)
         flow = flow.mapInArrow(HistoryStage(chain, number, cut), spark_schema(_FLOW))
     is_state = sql.col("number") == STATE
     return flow.withColumns(
@@ -325,9 +304,7 @@ class HistoryOptions:
         if history is not None:
             return cls(history, since, gap)
         if since is not None or gap != REFUSE:
-            raise EventError(
-                "since= and gap= need history=: the source decides where the stream itself begins"
-            )
+            raise EventError("since= and gap= need history=: the source decides where the stream itself begins")
         return None
 
     def matched(self, spec: StreamSpec, checkpoint: str, here: Path | None) -> Backfill:

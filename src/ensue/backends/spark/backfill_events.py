@@ -58,9 +58,7 @@ class HistoryEvents:
     described: dict[str, object]
 
 
-def read_history(
-    session: SparkSession, history: Any, workload: Workload, since: Any
-) -> HistoryEvents:
+def read_history(session: SparkSession, history: Any, workload: Workload, since: Any) -> HistoryEvents:
     """Read the events of a history from `since` up to its cut."""
     source = workload.source
     begin = None if since is None else to_engine_time(since, source.shape)
@@ -118,11 +116,7 @@ def _by_type(session: SparkSession, history: Mapping[str, Any], source: SourceSc
 
 
 def _past_of_frame(
-    frame: DataFrame,
-    workload: Workload,
-    begin: float | None,
-    complete: float | None,
-    described: dict[str, object],
+    frame: DataFrame, workload: Workload, begin: float | None, complete: float | None, described: dict[str, object]
 ) -> HistoryEvents:
     source, shape = workload.source, workload.source.shape
     frame = _selected(frame, source)
@@ -133,9 +127,7 @@ def _past_of_frame(
     usable = frame.filter(~is_without_time(shape))
     column = sql.col(quote_name(end))
     oldest, newest, rows = (
-        usable.agg(
-            sql.min(column).alias("oldest"), sql.max(column).alias("newest"), sql.count(column)
-        )
+        usable.agg(sql.min(column).alias("oldest"), sql.max(column).alias("newest"), sql.count(column))
         .toArrow()
         .columns
     )
@@ -177,14 +169,10 @@ def _require_columns(available: pa.Schema, source: SourceSchema, known: tuple[st
                 f"  hint: it has {', '.join(available.names)}"
             )
         past, live = available.field(field.name).type, field.type
-        kinds = {
-            (kind_of_arrow(type), pa.types.is_timestamp(type) and type.tz is not None)
-            for type in (past, live)
-        }
+        kinds = {(kind_of_arrow(type), pa.types.is_timestamp(type) and type.tz is not None) for type in (past, live)}
         if len(kinds) > 1:
             raise EventError(
-                f"column '{field.name}' is {past} in the history and {live} in the stream\n"
-                "  hint: cast one of them"
+                f"column '{field.name}' is {past} in the history and {live} in the stream\n  hint: cast one of them"
             )
 
 
@@ -252,17 +240,13 @@ def count_slices(rows: int | None, key_groups: int) -> int:
     """
     if rows is None:
         return DEFAULT_SLICES
-    return max(
-        1, min(MAX_SLICES, max(rows // SLICE_EVENTS, min(key_groups, rows // MIN_SLICE_EVENTS)))
-    )
+    return max(1, min(MAX_SLICES, max(rows // SLICE_EVENTS, min(key_groups, rows // MIN_SLICE_EVENTS))))
 
 
 # ------------------------------------------------------------------------------ archives
 
 
-def _past_of_archive(
-    session: SparkSession, archive: Archive, workload: Workload, begin: float | None
-) -> HistoryEvents:
+def _past_of_archive(session: SparkSession, archive: Archive, workload: Workload, begin: float | None) -> HistoryEvents:
     source, shape = workload.source, archive.shape
     schema, ours = shape.schema, source.shape.schema
     for what, then, now in (
@@ -312,9 +296,7 @@ def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Exte
     return Extent(values.min().item(), values.max().item(), len(values))
 
 
-def _pieces(
-    archive: Archive, source: SourceSchema, begin: float | None, cut: BackfillCut
-) -> list[pa.Table]:
+def _pieces(archive: Archive, source: SourceSchema, begin: float | None, cut: BackfillCut) -> list[pa.Table]:
     """Return the slice of each task. Events with a duration may cross slice bounds, so one task
     reads all of them."""
     kind = archive.shape.arrow.field(archive.shape.schema.end).type
@@ -342,9 +324,7 @@ def _first_value(time: float, kind: pa.DataType, source: SourceSchema) -> Any:
 
 
 def _previous(value: Any) -> Any:
-    return (
-        np.nextafter(value, -np.inf, dtype=value.dtype) if hasattr(value, "dtype") else value - 1
-    )
+    return np.nextafter(value, -np.inf, dtype=value.dtype) if hasattr(value, "dtype") else value - 1
 
 
 def _array(value: Any, kind: pa.DataType) -> pa.Array:

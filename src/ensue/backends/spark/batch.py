@@ -12,11 +12,7 @@ from pyspark.sql.types import StructType
 
 from ensue.backends.spark import frames as statistics
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.dataframe_archives import (
-    CoPartitioning,
-    SplitArchives,
-    reject_large_tables,
-)
+from ensue.backends.spark.dataframe_archives import CoPartitioning, SplitArchives, reject_large_tables
 from ensue.backends.spark.frames import (
     build_relevance_filter,
     build_stage_filter,
@@ -25,12 +21,7 @@ from ensue.backends.spark.frames import (
     read_frame,
     warn_of_whole_streams,
 )
-from ensue.backends.spark.match_frames import (
-    OUTPUT_ROWS,
-    Frames,
-    SeveralMatches,
-    build_result_frame,
-)
+from ensue.backends.spark.match_frames import OUTPUT_ROWS, Frames, SeveralMatches, build_result_frame
 from ensue.backends.spark.session import freeze_loaded_code
 from ensue.backends.spark.state_store import (
     compute_state_keys,
@@ -45,13 +36,7 @@ from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.runtime.stage import ARRIVAL, SortingStage, StageInput
 from ensue.runtime.tasks.task import get_input_schema
-from ensue.runtime.tasks.wire_format import (
-    PackedTable,
-    pack_events,
-    pack_outputs,
-    pack_routed_events,
-    unpack_table,
-)
+from ensue.runtime.tasks.wire_format import PackedTable, pack_events, pack_outputs, pack_routed_events, unpack_table
 from ensue.runtime.workload import Workload
 from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
@@ -71,9 +56,7 @@ CHUNK = 200_000  # events that a task sends to key groups at a time
 _COLUMNS = spark_schema(STAGE_SCHEMA)
 
 
-def read(
-    events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions
-) -> tuple[DataFrame, SourceSchema]:
+def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) -> tuple[DataFrame, SourceSchema]:
     """Read the events into one DataFrame, with their source schema, without running a job."""
     given.require_table()
     frame, shape, given = read_frame(events, given)
@@ -96,9 +79,7 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
         schema = spark_schema(output.schema)
         matches = _run_first_stage(frame, chain, given, OnlyStage, schema)
         finished = output.finished
-        return {
-            output.name: matches if finished is None else build_result_frame(matches, finished)
-        }
+        return {output.name: matches if finished is None else build_result_frame(matches, finished)}
     packed = reduce(DataFrame.union, (_run_chain(frame, c, given) for c in workload.chains))
     return SeveralMatches.of(workload, packed)
 
@@ -117,11 +98,7 @@ def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataF
 
 
 def _run_first_stage(
-    frame: DataFrame,
-    chain: Pipeline,
-    given: SourceOptions,
-    first: "type[OnlyStage | FirstStage]",
-    schema: StructType,
+    frame: DataFrame, chain: Pipeline, given: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
 ) -> DataFrame:
     """Run the first stage, with the rows of DataFrame archives beside its events."""
     reject_large_tables(chain)
@@ -245,9 +222,7 @@ class LaterStage:
             yield from staged_rows(self.chain, self.number, passing)
         # a key group of subscriptions may have matches without events
         if blobs or (self.number == 0 and self.chain.spreads is not None):
-            yield from staged_rows(
-                self.chain, self.number, match_packed(self.chain, self.number, blobs)
-            )
+            yield from staged_rows(self.chain, self.number, match_packed(self.chain, self.number, blobs))
         freeze_loaded_code()
 
 
@@ -269,9 +244,7 @@ def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Tabl
     return pa.Table.from_batches(non_empty).cast(schema) if non_empty else None
 
 
-def _match_stage(
-    chain: Pipeline, number: int, events: pa.Table, layers: dict[str, pa.Table]
-) -> Iterator[PackedTable]:
+def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[str, pa.Table]) -> Iterator[PackedTable]:
     """Match the events of some key groups in a stage."""
     batch = StageInput(_in_order(events, chain, number), layers, (ARRIVAL,))
     if chain.spreads is not None:
@@ -285,9 +258,7 @@ def _match_stage(
     return pack_outputs(chain, number, outputs)
 
 
-def _in_order(
-    events: pa.Table, chain: Pipeline, number: int, bad_events: str = "raise"
-) -> pa.Table:
+def _in_order(events: pa.Table, chain: Pipeline, number: int, bad_events: str = "raise") -> pa.Table:
     """Sort events in stream order, unless the stage sorts them itself."""
     if not isinstance(chain.stages[number], SortingStage):
         return sort_events(events, chain.source.sortable([ARRIVAL]), bad_events)
@@ -317,9 +288,7 @@ def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterat
     return _match_stage(chain, number, pa.concat_tables(events), layers)
 
 
-def staged_rows(
-    chain: Pipeline, number: int, packed: Iterable[PackedTable]
-) -> Iterator[pa.RecordBatch]:
+def staged_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     through = keys[get_partition_id() % len(keys)]

@@ -160,11 +160,7 @@ def _require_unread_files(folder: Path, read: list[Any]) -> None:
 
 def _require_state(folder: Path, place: str) -> None:
     """Raise StateError unless the state belongs to an Ensue query and its metadata is intact."""
-    metadata_files = [
-        path
-        for path in (folder / "state").glob("[0-9]*/_metadata/*/*")
-        if not path.name.startswith(".")
-    ]
+    metadata_files = [path for path in (folder / "state").glob("[0-9]*/_metadata/*/*") if not path.name.startswith(".")]
     texts = [_text(path) for path in metadata_files]
     for path, text in zip(metadata_files, texts, strict=True):
         if not text or _json(text.splitlines()[-1]) is None:
@@ -208,9 +204,7 @@ def _require_schema(place: str, path: Path) -> None:
 
 
 def _require_no_table(place: str, folder: Path) -> None:
-    inside = next(
-        (p.name for p in folder.iterdir() if p.name in _TABLE or p.suffix == ".parquet"), None
-    )
+    inside = next((p.name for p in folder.iterdir() if p.name in _TABLE or p.suffix == ".parquet"), None)
     if inside is not None:
         raise StateError(
             f"the checkpoint {place} is a folder of data: it contains {inside}\n"

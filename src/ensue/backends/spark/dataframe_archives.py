@@ -128,8 +128,7 @@ def reject_large_tables(chain: Pipeline) -> None:
                 f"Spark task\n  hint: {hint}"
             )
         warnings.warn(
-            f"the archive '{name}' is a table in memory of {size}, which is sent to every Spark "
-            f"task\n  hint: {hint}",
+            f"the archive '{name}' is a table in memory of {size}, which is sent to every Spark task\n  hint: {hint}",
             LargeArchiveWarning,
             stacklevel=find_stacklevel(),
         )
@@ -152,12 +151,7 @@ class CoPartitioning:
         if not frames:
             return None
         empty = {
-            name: TableArchive(
-                create_empty_table(archive.shape.arrow),
-                archive.shape,
-                archive.key,
-                archive.complete,
-            )
+            name: TableArchive(create_empty_table(archive.shape.arrow), archive.shape, archive.key, archive.complete)
             for name, archive in frames.items()
         }
         return cls(chain.with_archives(0, empty), frames)
@@ -202,9 +196,7 @@ class CoPartitioning:
             frame = frame.filter(sql.col(quote_name(field)).isNotNull())  # NULL equals nothing
         return frame
 
-    def _columns(
-        self, frame: DataFrame, schema: pa.Schema, key: tuple[str, ...], side: str
-    ) -> DataFrame:
+    def _columns(self, frame: DataFrame, schema: pa.Schema, key: tuple[str, ...], side: str) -> DataFrame:
         row = sql.struct(*(sql.col(quote_name(name)) for name in schema.names)).alias(side)
         keys = [self._hashed(name).alias(f"{_KEY}{number}") for number, name in enumerate(key)]
         return frame.select(row, *keys)
@@ -254,9 +246,7 @@ def _rows(batch: pa.RecordBatch, side: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_struct_array(rows)
 
 
-def _table(
-    batches: list[pa.RecordBatch], shape: StreamSchema, key: tuple[str, ...]
-) -> TableArchive:
+def _table(batches: list[pa.RecordBatch], shape: StreamSchema, key: tuple[str, ...]) -> TableArchive:
     schema = shape.arrow.append(pa.field(ARRIVAL, pa.int64()))
     table = pa.Table.from_batches(batches).cast(schema) if batches else create_empty_table(schema)
     table = table.sort_by(ARRIVAL).drop_columns([ARRIVAL])

@@ -112,9 +112,7 @@ def parse_max_ahead(max_ahead: MaxAhead, on_calendar: bool) -> int | None:
         case timedelta():
             most = max_ahead // timedelta(microseconds=1)
         case _:
-            raise EventError(
-                f'max_ahead={max_ahead!r} is not a length of time such as "1 hour", nor None'
-            )
+            raise EventError(f'max_ahead={max_ahead!r} is not a length of time such as "1 hour", nor None')
     if most < 0:
         raise EventError(f"max_ahead={max_ahead!r} is not a length of time")
     return min(most, _LONGEST)

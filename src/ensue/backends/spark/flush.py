@@ -29,9 +29,7 @@ from ensue.runtime.workload import Workload
 _SENT = "sent"  # the part name of results of an earlier stage
 
 
-def remaining(
-    session: SparkSession, path: str, operators: Iterable[UserOperator] = ()
-) -> "DataFrame | SeveralMatches":
+def remaining(session: SparkSession, path: str, operators: Iterable[UserOperator] = ()) -> "DataFrame | SeveralMatches":
     """Return the matches that a stopped stream would deliver if it ended now."""
     with translate_errors():
         checkpoint = make_readable(session, path)
@@ -41,9 +39,7 @@ def remaining(
     operator_by_job = {_canonical(parse_stage(text)): number for number, text in texts.items()}
     parts = []
     for chain in workload.chains:
-        stages = [
-            _operator_of(operator_by_job, chain, number) for number in range(len(chain.stages))
-        ]
+        stages = [_operator_of(operator_by_job, chain, number) for number in range(len(chain.stages))]
         for number, operator in enumerate(stages):
             _require_all_key_groups(session, checkpoint, operator, chain.count_key_groups(number))
         key = chain.grouped_by
@@ -51,9 +47,7 @@ def remaining(
     return finish_state(workload, parts)
 
 
-def finish_state(
-    workload: Workload, parts: Sequence[Sequence[DataFrame]]
-) -> "DataFrame | SeveralMatches":
+def finish_state(workload: Workload, parts: Sequence[Sequence[DataFrame]]) -> "DataFrame | SeveralMatches":
     """Return the matches that complete if the stream ends, from the state parts of each chain and
     stage."""
     pieces = [_finish_chain(*both) for both in zip(workload.chains, parts, strict=True)]
@@ -109,20 +103,14 @@ def _require_all_key_groups(
 
 def read_job_text(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int) -> str:
     """Read the job of a stateful operator as text."""
-    with translate_errors(
-        f"the state in the checkpoint {checkpoint.named} cannot be read: ", StateError
-    ):
+    with translate_errors(f"the state in the checkpoint {checkpoint.named} cannot be read: ", StateError):
         first = _state(session, checkpoint, operator, JOB).select("value.job").first()
     if first is None:
-        raise StateError(
-            f"the checkpoint {checkpoint.named} has no state yet: the stream has not started"
-        )
+        raise StateError(f"the checkpoint {checkpoint.named} has no state yet: the stream has not started")
     return str(first.job)
 
 
-def read_state_parts(
-    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, key: str
-) -> DataFrame:
+def read_state_parts(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, key: str) -> DataFrame:
     """Read the state parts of a stateful operator that is grouped by a column `key`."""
     key_group = sql.col(f"key.{key}").alias("key_group")
     heads = _state(session, checkpoint, operator, HEAD).select(
@@ -139,9 +127,7 @@ def read_state_parts(
     return heads.unionByName(others[0]).unionByName(others[1])
 
 
-def _state(
-    session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, name: str
-) -> DataFrame:
+def _state(session: SparkSession, checkpoint: ReadableCheckpoint, operator: int, name: str) -> DataFrame:
     reader = session.read.format("statestore").option("operatorId", operator)
     return reader.option("stateVarName", name).load(checkpoint.place)
 
@@ -162,9 +148,7 @@ def get_next_batch(session: SparkSession, checkpoint: str) -> int:
 def _operators(session: SparkSession, checkpoint: ReadableCheckpoint) -> list[Row]:
     """Return the stateful operators of Ensue in a checkpoint."""
     _require_begun(session, checkpoint.named)
-    with translate_errors(
-        f"{checkpoint.named} is not a checkpoint that can be read: ", StateError
-    ):
+    with translate_errors(f"{checkpoint.named} is not a checkpoint that can be read: ", StateError):
         rows = session.read.format("state-metadata").load(checkpoint.place).collect()
     operators = []
     for row in rows:

@@ -230,9 +230,7 @@ def _count_events(frame: DataFrame, prepared: CompiledQuery) -> EventCounts:
     schema = prepared.shape.schema
     end = sql.col(quote_name(schema.end)).cast("double")
     kind = sql.lit("") if schema.type_column is None else sql.col(quote_name(schema.type_column))
-    by_type = frame.groupBy(kind.cast("string").alias("kind")).agg(
-        sql.count(sql.lit(1)), sql.min(end), sql.max(end)
-    )
+    by_type = frame.groupBy(kind.cast("string").alias("kind")).agg(sql.count(sql.lit(1)), sql.min(end), sql.max(end))
     rows = [tuple(row) for row in by_type.collect()]
     events = sum(count for _, count, _, _ in rows)
     counts = {name: count for name, count, _, _ in rows}
@@ -256,9 +254,7 @@ def _count_events(frame: DataFrame, prepared: CompiledQuery) -> EventCounts:
     return EventCounts(events, last - first, types, partitions or None, effective)
 
 
-def _sample(
-    frame: DataFrame, prepared: CompiledQuery, events: int, size: int, seed: int
-) -> DataFrame:
+def _sample(frame: DataFrame, prepared: CompiledQuery, events: int, size: int, seed: int) -> DataFrame:
     """Sample complete keys if the query has some, else rows; at most `size`."""
     if events <= size:
         return frame

@@ -154,9 +154,7 @@ def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     """Return the outputs in packed tables; a single output has late events beside its matches."""
     if workload.alone and len(workload.outputs) == 1:
         (output,) = workload.outputs
-        unpack = UnpackMatches(
-            output.schema, workload.source.came if workload.deliver_late else None
-        )
+        unpack = UnpackMatches(output.schema, workload.source.came if workload.deliver_late else None)
         return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
     return SeveralMatches.of(workload, packed)
 
@@ -187,9 +185,7 @@ class UnpackMatches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                table = self._rows(
-                    deserialize_table(row["matches"]), late=row["query"] == LATE_EVENTS
-                )
+                table = self._rows(deserialize_table(row["matches"]), late=row["query"] == LATE_EVENTS)
                 yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 

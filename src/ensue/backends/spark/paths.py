@@ -53,8 +53,7 @@ def escape_path(path: str | Path) -> str:
     odd = _GLOB_CHARACTERS.search(text)
     if odd and ":" in _SERVER.sub("", text):
         raise EventError(
-            f"Spark cannot read from a path with {odd[0]!r} and ':' in it: {path}\n"
-            "  hint: leave out one of them"
+            f"Spark cannot read from a path with {odd[0]!r} and ':' in it: {path}\n  hint: leave out one of them"
         )
     return _GLOB_CHARACTERS.sub(r"\\\1", text)
 
@@ -130,15 +129,11 @@ def name_folders(names: Iterable[Name], top: str) -> dict[Name, str]:
     for name in names:
         folder = str(name) or top
         if reason := _unfit(folder):
-            raise EventError(
-                f"{_shown(name)}: its name cannot be used for a folder: {reason}{_HINT}"
-            )
+            raise EventError(f"{_shown(name)}: its name cannot be used for a folder: {reason}{_HINT}")
         normalized = unicodedata.normalize("NFC", folder).casefold()
         if normalized in taken:
             other = taken[normalized]
-            raise EventError(
-                f"{_shown(other)} and {_shown(name)} would share the folder '{folder}'{_HINT}"
-            )
+            raise EventError(f"{_shown(other)} and {_shown(name)} would share the folder '{folder}'{_HINT}")
         taken[normalized] = name
         folder_names[name] = folder
     return folder_names

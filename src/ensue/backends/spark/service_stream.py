@@ -115,9 +115,7 @@ class ServiceStream:
             found = dealt.groupBy("key_group").transformWithState(
                 ServiceProcessor(self._work), spark_schema(RESULT_SCHEMA), "append", "None"
             )
-            writer = found.writeStream.outputMode("append").foreachBatch(
-                WriteResults(str(self._folder))
-            )
+            writer = found.writeStream.outputMode("append").foreachBatch(WriteResults(str(self._folder)))
             writer = writer.option("checkpointLocation", checkpoint)
             self._query = writer.trigger(processingTime=TRIGGER_INTERVAL).start()
 

@@ -205,9 +205,7 @@ class RouteSteps:
         inputs: list[list[ServiceStep]] = [[] for _ in range(self.work.key_groups)]
         for batch in batches:
             for row in batch.to_pylist():
-                for steps, body in zip(
-                    inputs, self.work.route_step(row["head"], row["body"]), strict=True
-                ):
+                for steps, body in zip(inputs, self.work.route_step(row["head"], row["body"]), strict=True):
                     steps.append((row["position"], row["head"], body))
         rows = [
             {"key_group": key, "first": steps[0][0], "steps": pack_steps(steps)}
@@ -259,10 +257,7 @@ def pack_steps(steps: Sequence[ServiceStep]) -> bytes:
     """
     columns = zip(*steps, strict=True)
     return serialize_table(
-        pa.table(
-            [pa.array(c, f.type) for c, f in zip(columns, STEP_SCHEMA, strict=True)],
-            schema=STEP_SCHEMA,
-        )
+        pa.table([pa.array(c, f.type) for c, f in zip(columns, STEP_SCHEMA, strict=True)], schema=STEP_SCHEMA)
     )
 
 
@@ -276,9 +271,7 @@ def unpack_steps(pieces: Iterable[bytes]) -> list[ServiceStep]:
 class StoredKeyGroup:
     """A key group with its state in the store."""
 
-    def __init__(
-        self, store: TaskStateStore, work: ServiceStreamJob, place: int, cache: TaskCache
-    ) -> None:
+    def __init__(self, store: TaskStateStore, work: ServiceStreamJob, place: int, cache: TaskCache) -> None:
         self.store, self.work, self.place, self.cache = store, work, place, cache
         head = store.head()
         if head is None:
@@ -302,9 +295,7 @@ class StoredKeyGroup:
             task.restore(copy)
         return task
 
-    def _rebuild(
-        self, head: StateHeader, excluded: FailureCauses | None = None
-    ) -> ServiceKeyGroup:
+    def _rebuild(self, head: StateHeader, excluded: FailureCauses | None = None) -> ServiceKeyGroup:
         self.cache.drop_others(head.stamp)
         task = self.work.task(self.place)
         if head.parts:

@@ -63,9 +63,7 @@ def get_or_create_session(settings: Mapping[str, str] | None = None) -> "SparkSe
         except Exception as error:  # noqa: BLE001  any error: Spark does not start
             lines = messages.read_text(errors="replace").strip().splitlines()
             last = "\n".join(f"  {line}" for line in lines[-5:]) or f"  {error}"
-            raise RunnerError(
-                f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer"
-            ) from None
+            raise RunnerError(f"Spark does not start:\n{last}\n  hint: it needs Java 17 or newer") from None
 
 
 def read_events(
@@ -79,10 +77,7 @@ def read_events(
 
 
 def read_text_events(
-    session: "SparkSession",
-    paths: Sequence[str],
-    form: str,
-    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+    session: "SparkSession", paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
 ) -> "DataFrame":
     """Read text files with common column types."""
     with translate_errors(f"cannot read events from {', '.join(paths)}: ", EventError):

@@ -10,14 +10,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import (
-    DateType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DateType, NumericType, StringType, StructType, TimestampNTZType, TimestampType
 
 from ensue.archives.delta_writer import commit
 from ensue.archives.file_archive import FileArchive
@@ -63,9 +56,7 @@ def read_parquet_columns(session: SparkSession, path: str) -> StructType | None:
         ) from None
 
 
-def require_same_columns(
-    path: str, table_columns: StructType | None, match_columns: StructType
-) -> None:
+def require_same_columns(path: str, table_columns: StructType | None, match_columns: StructType) -> None:
     """Raise RunnerError unless a table has the columns of the matches."""
     if table_columns is None:
         return
@@ -75,8 +66,7 @@ def require_same_columns(
         return
     differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     lines = [
-        f"  {name}: there {before.get(name, 'missing')}, here {now.get(name, 'missing')}"
-        for name in differing[:_SHOWN]
+        f"  {name}: there {before.get(name, 'missing')}, here {now.get(name, 'missing')}" for name in differing[:_SHOWN]
     ]
     if len(differing) > _SHOWN:
         lines.append(f"  and {len(differing) - _SHOWN} more")
@@ -148,8 +138,7 @@ class ParquetTable:
         named = get_identity_columns(matches)
         known = table.filter(_within(maybe, sql.min)).select(*named).alias("known")
         same = reduce(
-            lambda left, right: left & right,
-            (sql.col(f"new.{n}").eqNullSafe(sql.col(f"known.{n}")) for n in named),
+            lambda left, right: left & right, (sql.col(f"new.{n}").eqNullSafe(sql.col(f"known.{n}")) for n in named)
         )
         new = matches.alias("new").join(known, same, "left_anti")
         return new.select(*map(quote_name, matches.columns))
@@ -224,9 +213,7 @@ class DeltaTable:
         table = matches.toArrow()
         if not deltalake.DeltaTable.is_deltatable(self.path, self.storage_options):
             # two commits, create and insert: a crash between them loses nothing
-            deltalake.DeltaTable.create(
-                self.path, table.schema, mode="ignore", storage_options=self.storage_options
-            )
+            deltalake.DeltaTable.create(self.path, table.schema, mode="ignore", storage_options=self.storage_options)
         if not table.num_rows:
             return
         known = deltalake.DeltaTable(self.path, storage_options=self.storage_options)
@@ -263,16 +250,11 @@ class KafkaTopic:
         if "match_id" in matches.columns:
             key = sql.concat_ws("/", *(sql.col(name) for name in get_identity_columns(matches)))
         return matches.select(
-            key.cast("string").alias("key"),
-            sql.to_json(sql.struct("*"), MICROSECONDS).alias("value"),
+            key.cast("string").alias("key"), sql.to_json(sql.struct("*"), MICROSECONDS).alias("value")
         )
 
     def __call__(self, matches: DataFrame, batch: int) -> None:  # noqa: ARG002
-        writer = (
-            self.messages(matches)
-            .write.format("kafka")
-            .option("kafka.bootstrap.servers", self.servers)
-        )
+        writer = self.messages(matches).write.format("kafka").option("kafka.bootstrap.servers", self.servers)
         writer.options(**self.options).option("topic", self.topic).save()
 
 
@@ -296,11 +278,7 @@ FULL_SCAN_SINKS = (ParquetTable, DeltaTable, KafkaTopic, ParquetBatches)  # they
 
 
 def make_archiving_step(
-    outputs: SeveralMatches,
-    sinks: Mapping[Name, Sink],
-    aside: Sink | None,
-    archive: FileArchive,
-    writer: str,
+    outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, archive: FileArchive, writer: str
 ) -> BatchStep:
     """Make the step that delivers matches, then commits the files of tasks to the archive.
 

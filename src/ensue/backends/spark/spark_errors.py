@@ -6,15 +6,7 @@ from contextlib import contextmanager
 from re import Match
 from typing import Any, NamedTuple
 
-from ensue.errors import (
-    EnsueError,
-    EventError,
-    LimitError,
-    OperatorError,
-    QueryError,
-    RunnerError,
-    StateError,
-)
+from ensue.errors import EnsueError, EventError, LimitError, OperatorError, QueryError, RunnerError, StateError
 
 _NEW_CHECKPOINT = "use the checkpoint this stream began with, or name a new folder"
 _RESTART = "then start the stream again: it continues from its checkpoint and loses nothing"
@@ -79,20 +71,13 @@ def _disk_full(found: Match[str]) -> str:
 
 
 _FILE = r"((?:[a-z0-9]+:)?/[^\s,]+?)\.?"
-_DAMAGED_FILE = (
-    "the checkpoint is damaged: {0} is missing, empty, truncated or overwritten\n"
-    f"  hint: {_RESTORE}"
-)
+_DAMAGED_FILE = f"the checkpoint is damaged: {{0}} is missing, empty, truncated or overwritten\n  hint: {_RESTORE}"
 _UNREADABLE = (
     "cannot read the file {0}: it is damaged, missing, or in another format than the others\n"
     "  hint: repair or remove it, then start again"
 )
 _TRANSLATIONS = (
-    Translation(
-        r"No space left on device|Disk quota exceeded|enough space on the disk",
-        RunnerError,
-        _disk_full,
-    ),
+    Translation(r"No space left on device|Disk quota exceeded|enough space on the disk", RunnerError, _disk_full),
     Translation(
         r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.*?"
         r"in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]\.",
@@ -118,8 +103,7 @@ _TRANSLATIONS = (
         r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|another query with same id is already "
         r"active|Multiple streaming queries are concurrently using",
         RunnerError,
-        "another stream is using this checkpoint\n"
-        "  hint: stop it first; each stream needs its own checkpoint",
+        "another stream is using this checkpoint\n  hint: stop it first; each stream needs its own checkpoint",
     ),
     Translation(
         r"File " + _FILE + r"/state/\d+/_stateSchema/\S+ does not exist",
@@ -132,8 +116,7 @@ _TRANSLATIONS = (
     Translation(
         r"STDS_COMMITTED_BATCH_UNAVAILABLE",
         StateError,
-        "the checkpoint has no state yet: no micro-batch has finished\n"
-        "  hint: wait for the first one",
+        "the checkpoint has no state yet: no micro-batch has finished\n  hint: wait for the first one",
     ),
     Translation(
         r"CANNOT_LOAD_STATE_STORE|STDS_FAILED_TO_READ_",
@@ -210,10 +193,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _PYTHON = re.compile(r"^(?!pyspark\.|py4j\.)(?:[\w.]+\.)?([A-Za-z_]\w*)(?:: (.*))?$")
 _PYSPARK = re.compile(r"^\s*pyspark\.errors\.[\w.]+: (.*)")
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)')
-_NO_REASON = (
-    "Spark failed without giving a reason\n"
-    "  hint: its log has more; a file of the checkpoint may be damaged"
-)
+_NO_REASON = "Spark failed without giving a reason\n  hint: its log has more; a file of the checkpoint may be damaged"
 _KINDS: dict[str, type[EnsueError]] = {
     kind.__name__: kind for kind in (EventError, LimitError, OperatorError, QueryError, StateError)
 }
@@ -222,9 +202,7 @@ _KINDS: dict[str, type[EnsueError]] = {
 def translate_error(error: BaseException) -> EnsueError:
     r"""Translate an exception of Spark; an Ensue error that a task raised comes first.
 
-    >>> translate_error(
-    ...     Exception("a\nensue.errors.EventError: no time\n  hint: drop it\n\tat java")
-    ... )
+    >>> translate_error(Exception("a\nensue.errors.EventError: no time\n  hint: drop it\n\tat java"))
     EventError('no time\n  hint: drop it')
     """
     if isinstance(error, EnsueError):
@@ -280,9 +258,7 @@ def _in_java(lines: list[str]) -> list[str]:
     >>> _in_java([": java.lang.X: [WRITE_FAILED] Not written.", "Caused by: java.lang.Y: locked"])
     ['Not written: locked']
     """
-    messages = [
-        _bare(line).rstrip(".") for line in lines if line.startswith((": java.", ": org."))
-    ]
+    messages = [_bare(line).rstrip(".") for line in lines if line.startswith((": java.", ": org."))]
     causes = [_bare(line.removeprefix(_CAUSE)) for line in lines if line.startswith(_CAUSE)]
     return [": ".join(dict.fromkeys([messages[-1], *causes[-1:]]))] if messages else []
 

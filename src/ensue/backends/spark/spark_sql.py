@@ -11,13 +11,7 @@ from ensue.backends.spark.stream_spec import OUTER_QUERIES, OuterQuery
 from ensue.backends.sql_tables import MatchClauseFunction, match_clause
 from ensue.errors import EnsueError, QueryError, Span, did_you_mean
 from ensue.parser.sql.clause_finder import INPUT_SCOPE_HINT, explain_clause_function
-from ensue.parser.sql.sql_query import (
-    MatchClause,
-    RewrittenSql,
-    SqlQuery,
-    build_clause_input,
-    replace_clauses,
-)
+from ensue.parser.sql.sql_query import MatchClause, RewrittenSql, SqlQuery, build_clause_input, replace_clauses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +25,7 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 
 
 def run(
-    query: SqlQuery,
-    spark: "SparkSession",
-    frames: "Mapping[str, DataFrame]",
-    recognize: MatchClauseFunction,
+    query: SqlQuery, spark: "SparkSession", frames: "Mapping[str, DataFrame]", recognize: MatchClauseFunction
 ) -> "DataFrame":
     """Build the lazy DataFrame of a query."""
     session = _Session(query, spark, frames)
@@ -42,9 +33,7 @@ def run(
         plain = query.plain_table(clause)
         relation = None if plain is None else session.frames.get(plain.lower())
         if relation is None:
-            relation = session.execute(
-                build_clause_input(query, clause, _quote_result, _MARK), clause
-            )
+            relation = session.execute(build_clause_input(query, clause, _quote_result, _MARK), clause)
         session.refuse_ambiguous_columns(relation, clause)
         matches = match_clause(query, clause, relation, recognize)
         if clause is query.only:
@@ -72,9 +61,7 @@ class _Session:
     Spark Connect, and a WITH clause gives them the names of the query.
     """
 
-    def __init__(
-        self, query: SqlQuery, spark: "SparkSession", frames: "Mapping[str, DataFrame]"
-    ) -> None:
+    def __init__(self, query: SqlQuery, spark: "SparkSession", frames: "Mapping[str, DataFrame]") -> None:
         self.query = query
         self.frames = {name.lower(): frame for name, frame in frames.items()}
         self.matches: dict[int, DataFrame] = {}
@@ -128,9 +115,7 @@ class _Session:
     def _insert_frames(self, text: str) -> tuple[str, dict[str, Any]]:
         """Replace table names by placeholders; return the text and the DataFrames."""
         used = {int(number) for number in _MATCH_NAME.findall(text)}
-        inserted: dict[str, Any] = {
-            f"match_{number}": self.matches[number] for number in sorted(used)
-        }
+        inserted: dict[str, Any] = {f"match_{number}": self.matches[number] for number in sorted(used)}
         tables = {f"table_{k}": name for k, name in enumerate(self._used)}
         if not inserted and not tables:
             return text, {}
@@ -141,9 +126,7 @@ class _Session:
                 for placeholder, name in tables.items()
             )
             text = f"WITH {', '.join(named)} (\n{text}\n)"
-        return text, inserted | {
-            placeholder: self._used[name] for placeholder, name in tables.items()
-        }
+        return text, inserted | {placeholder: self._used[name] for placeholder, name in tables.items()}
 
     # ------------------------------------------------------------------ errors
 

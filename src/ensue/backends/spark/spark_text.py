@@ -41,10 +41,7 @@ def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
     from pyspark.sql import functions as sql
 
     expression = format.expression()
-    part = {
-        name: sql.regexp_extract(column, expression, number)
-        for number, name in enumerate(format.parts, 1)
-    }
+    part = {name: sql.regexp_extract(column, expression, number) for number, name in enumerate(format.parts, 1)}
     if "Y" in part:
         year = part["Y"]
     else:
@@ -52,9 +49,7 @@ def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
         year = sql.when(short < CENTURY_PIVOT, short + 2000).otherwise(short + 1900).cast("string")
     month = _two(part["m"]) if "m" in part else _named_month(part)
     clock = [_hour(part), *(_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
-    iso = sql.concat(
-        sql.concat_ws("-", year, month, _two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock)
-    )
+    iso = sql.concat(sql.concat_ws("-", year, month, _two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock))
     if "f" in part:
         iso = sql.concat(iso, sql.lit("."), part["f"])
     if "z" in part:
@@ -99,9 +94,7 @@ def parse_time_columns(events: Any, time: str | tuple[str, str], *, drop: bool) 
         return events
     warn_text_times(sorted({column for columns in texts.values() for column in columns}))
     parsed = {
-        name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]})
-        if texts[name]
-        else frame
+        name: frame.withColumns({c: _parse_time(c, drop=drop) for c in texts[name]}) if texts[name] else frame
         for name, frame in frames.items()
     }
     return parsed if isinstance(events, Mapping) else parsed[""]
@@ -118,9 +111,7 @@ def _parse_time(name: str, *, drop: bool) -> "Column":
         return read
     problem = f"' in column '{name}' is not an ISO time such as 2026-03-14T09:30:00Z"
     message = sql.concat(sql.lit("'"), column, sql.lit(problem))
-    return sql.when(
-        column.isNotNull() & read.isNull(), sql.raise_error(message).cast("timestamp")
-    ).otherwise(read)
+    return sql.when(column.isNotNull() & read.isNull(), sql.raise_error(message).cast("timestamp")).otherwise(read)
 
 
 # ------------------------------------------------------------------------- files
@@ -144,19 +135,12 @@ _TYPES = {
     CellKind.TIMESTAMP: "timestamp_ntz",
     CellKind.INSTANT: "timestamp",
 }
-_FITTING = {
-    CellTest.INTEGER: (CellKind.INTEGER,),
-    CellTest.DATE: (CellKind.DATE,),
-    CellTest.TIMESTAMP: TIME_KINDS,
-}
+_FITTING = {CellTest.INTEGER: (CellKind.INTEGER,), CellTest.DATE: (CellKind.DATE,), CellTest.TIMESTAMP: TIME_KINDS}
 _SAMPLE = 200
 
 
 def read_csv(
-    session: "SparkSession",
-    paths: Sequence[str],
-    form: str,
-    spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS,
+    session: "SparkSession", paths: Sequence[str], form: str, spelling: TextFileOptions = DEFAULT_TEXT_OPTIONS
 ) -> "DataFrame":
     """Read CSV files, with column types inferred from the cells of all files."""
     frames = [_read_rows(session, path, spelling.between(form), spelling) for path in paths]
@@ -164,13 +148,8 @@ def read_csv(
     return _infer_types(union, ", ".join(paths), spelling)
 
 
-def _read_rows(
-    session: "SparkSession", path: str, separator: str, spelling: TextFileOptions
-) -> "DataFrame":
-    options: dict[str, Any] = CSV_OPTIONS | {
-        "sep": separator,
-        "multiLine": _has_multiline_cells(session, path),
-    }
+def _read_rows(session: "SparkSession", path: str, separator: str, spelling: TextFileOptions) -> "DataFrame":
+    options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": _has_multiline_cells(session, path)}
     first = session.read.csv(path, **(options | {"header": False})).head(1)
     if not first:
         raise EventError(f"cannot read events from {path}: there is no header")
@@ -178,9 +157,7 @@ def _read_rows(
     return session.read.csv(path, **options)
 
 
-def _infer_types(
-    frame: "DataFrame", path: str, spelling: TextFileOptions, *, only_times: bool = False
-) -> "DataFrame":
+def _infer_types(frame: "DataFrame", path: str, spelling: TextFileOptions, *, only_times: bool = False) -> "DataFrame":
     """Convert the text columns to their inferred types."""
     frame = replace_null_words(frame, spelling)
     _require_texts(frame, path, spelling)
@@ -198,10 +175,7 @@ def replace_null_words(frame: "DataFrame", spelling: TextFileOptions) -> "DataFr
     if not spelling.nulls:
         return frame
     return frame.withColumns(
-        {
-            name: sql.when(~_column(name).isin(*spelling.nulls), _column(name))
-            for name in _texts(frame)
-        }
+        {name: sql.when(~_column(name).isin(*spelling.nulls), _column(name)) for name in _texts(frame)}
     )
 
 
@@ -263,11 +237,7 @@ def read_csv_stream(
     from pyspark.sql.types import StringType
 
     text = replace_types(schema, lambda _: True, StringType())
-    options: dict[str, Any] = CSV_OPTIONS | {
-        "sep": separator,
-        "multiLine": True,
-        "mode": "PERMISSIVE",
-    }
+    options: dict[str, Any] = CSV_OPTIONS | {"sep": separator, "multiLine": True, "mode": "PERMISSIVE"}
     frame = session.readStream.schema(text).csv(path, **options)
     return cast_to_schema(frame, schema, spelling)
 
@@ -314,9 +284,7 @@ def replace_times_by_text(schema: "StructType", spelling: TextFileOptions) -> "S
     return replace_types(schema, lambda field: field.name in formatted_times, StringType())
 
 
-def replace_types(
-    schema: "StructType", matches: "Callable[[StructField], bool]", type: "DataType"
-) -> "StructType":
+def replace_types(schema: "StructType", matches: "Callable[[StructField], bool]", type: "DataType") -> "StructType":
     """Replace the types of the matching columns."""
     from pyspark.sql.types import StructField, StructType
 
@@ -352,13 +320,9 @@ def infer_kinds(frame: "DataFrame", path: str) -> dict[str, CellKind]:
         column = _column(name)
         aggregates.append(sql.count(column).alias(f"{number} known"))
         for question in find_passed_tests(row[number] for row in first):
-            aggregates.append(
-                sql.every(column.rlike(question.value)).alias(f"{number} {question}")
-            )
+            aggregates.append(sql.every(column.rlike(question.value)).alias(f"{number} {question}"))
             aggregates += [
-                sql.every(_cast(column, kind).isNotNull() | column.isNull()).alias(
-                    f"{number} {kind}"
-                )
+                sql.every(_cast(column, kind).isNotNull() | column.isNull()).alias(f"{number} {kind}")
                 for kind in _FITTING.get(question, ())
             ]
     if not aggregates:
@@ -372,8 +336,7 @@ def _kind(values: Mapping[str, Any], number: int, name: str, path: str) -> CellK
     if not values[f"{number} known"]:
         return CellKind.TEXT
     kind = infer_cell_kind(
-        lambda question: bool(values.get(f"{number} {question}")),
-        lambda kind: bool(values[f"{number} {kind}"]),
+        lambda question: bool(values.get(f"{number} {question}")), lambda kind: bool(values[f"{number} {kind}"])
     )
     if kind in TIME_KINDS and not values.get(f"{number} {CellTest.MICROSECONDS}"):
         raise EventError(

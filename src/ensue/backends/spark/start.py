@@ -13,21 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ensue.backends.spark.arrow_types import spark_schema
-from ensue.backends.spark.backfill import (
-    ALLOW,
-    REFUSE,
-    Backfill,
-    HistoryOptions,
-    require_no_history,
-)
+from ensue.backends.spark.backfill import ALLOW, REFUSE, Backfill, HistoryOptions, require_no_history
 from ensue.backends.spark.checkpoint_files import check_checkpoint, has_commits
 from ensue.backends.spark.flush import get_next_batch, remaining
-from ensue.backends.spark.match_frames import (
-    LATE_COLUMN,
-    SeveralMatches,
-    build_frames,
-    get_single_frame,
-)
+from ensue.backends.spark.match_frames import LATE_COLUMN, SeveralMatches, build_frames, get_single_frame
 from ensue.backends.spark.paths import (
     StreamFolder,
     get_local_folder,
@@ -166,14 +155,11 @@ def start_without_waiting(
     if once and every is not None:
         raise EventError("once=True and every= cannot be combined")
     has_late_events = (
-        matches.late is not None
-        if isinstance(matches, SeveralMatches)
-        else LATE_COLUMN in matches.columns
+        matches.late is not None if isinstance(matches, SeveralMatches) else LATE_COLUMN in matches.columns
     )
     if late is not None and not has_late_events:
         raise EventError(
-            "late= needs late events, and these matches have none\n"
-            '  hint: ensue.match(..., late_events="deliver")'
+            'late= needs late events, and these matches have none\n  hint: ensue.match(..., late_events="deliver")'
         )
     late_sink = _sink(late, ParquetBatches) if late is not None else None
     if isinstance(matches, SeveralMatches):
@@ -181,9 +167,7 @@ def start_without_waiting(
         columns = {name: spark_schema(matches.schemas[name]) for name in sinks}
         deliver, stream = make_delivery_by_query(matches, sinks, late_sink), matches.packed
     elif isinstance(output, Mapping):
-        raise EventError(
-            "several outputs need several queries\n  hint: ensue.match(events, {name: query, ...})"
-        )
+        raise EventError("several outputs need several queries\n  hint: ensue.match(events, {name: query, ...})")
     else:
         sink = _sink(output, ParquetTable)
         sinks = {"": sink}
@@ -260,13 +244,10 @@ def _pin_archives(
 
 def _require_stream(matches: object) -> None:
     if not hasattr(matches, "isStreaming"):
-        raise EventError(
-            f"start() takes the result of ensue.match for a stream, not a {type(matches).__name__}"
-        )
+        raise EventError(f"start() takes the result of ensue.match for a stream, not a {type(matches).__name__}")
     if not matches.isStreaming:
         raise EventError(
-            "these matches are not a stream\n"
-            "  hint: write a batch DataFrame with matches.write; start() is for streams"
+            "these matches are not a stream\n  hint: write a batch DataFrame with matches.write; start() is for streams"
         )
 
 
@@ -290,9 +271,7 @@ def _folders(
     return folders
 
 
-def wait(
-    query: StreamingQuery, seconds: float | None = None, told: ProgressCallback | None = None
-) -> bool:
+def wait(query: StreamingQuery, seconds: float | None = None, told: ProgressCallback | None = None) -> bool:
     """Wait until a stream ends, or for some seconds; a failed stream raises its error.
 
     `told` is called every second with the progress as a line of text.
@@ -311,9 +290,7 @@ def wait(
         return bool(query.awaitTermination(max(1, math.ceil(seconds))))
 
 
-def _wait_with_progress(
-    query: StreamingQuery, seconds: float | None, told: ProgressCallback
-) -> bool:
+def _wait_with_progress(query: StreamingQuery, seconds: float | None, told: ProgressCallback) -> bool:
     totals = StreamTotals()
     until = math.inf if seconds is None else time.monotonic() + seconds
     while True:
@@ -373,8 +350,6 @@ def _sinks(matches: SeveralMatches, output: Output | Mapping[Name, Output]) -> d
     unknown = [str(name) for name in output if name not in matches]
     if missing or unknown:
         raise EventError(
-            f"no output for query '{missing[0]}'"
-            if missing
-            else f"there is no query '{unknown[0]}' for this output"
+            f"no output for query '{missing[0]}'" if missing else f"there is no query '{unknown[0]}' for this output"
         )
     return {name: _sink(target, ParquetTable) for name, target in output.items()}

@@ -39,12 +39,7 @@ from ensue.backends.spark.session import (
     get_micro_batch,
     silence_init_worker,
 )
-from ensue.backends.spark.state_store import (
-    KeyGroupStore,
-    get_key_group_count,
-    get_partition_id,
-    get_stage_keys,
-)
+from ensue.backends.spark.state_store import KeyGroupStore, get_key_group_count, get_partition_id, get_stage_keys
 from ensue.backends.spark.stream_spec import STREAM_SPECS, StreamSpec
 from ensue.ir.query import Query
 from ensue.runtime.cost_warning import warn_if_expensive
@@ -99,9 +94,7 @@ FLOW = spark_schema(_FLOW)
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def read(
-    events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions
-) -> tuple[DataFrame, SourceSchema]:
+def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) -> tuple[DataFrame, SourceSchema]:
     """Read the events into one DataFrame, with their source schema."""
     frame, shape, given = read_frame(events, given)
     # NOT NULL holds for the source, not for the state of a checkpoint
@@ -137,11 +130,7 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
 
 
 def build_packed_stream(
-    spec: StreamSpec,
-    beginning: "Backfill | None" = None,
-    *,
-    gap: bool = False,
-    shed: bool = False,
+    spec: StreamSpec, beginning: "Backfill | None" = None, *, gap: bool = False, shed: bool = False
 ) -> DataFrame:
     """Build the packed output of a stream: matches, late events, archive files and, with `shed`,
     the keys that were shed. With `gap` it may begin after the end of the history."""
@@ -152,15 +141,11 @@ def build_packed_stream(
     flows = []
     for number, chain in enumerate(workload.chains):
         chain_input = watched.drop_ahead() if number else watched
-        flow = select_events(chain_input, chain, cut).mapInArrow(
-            PackEvents(chain, given.bad_events, cut), FLOW
-        )
+        flow = select_events(chain_input, chain, cut).mapInArrow(PackEvents(chain, given.bad_events, cut), FLOW)
         for stage in range(len(chain.stages)):
             processor = StageProcessor(chain, stage, watched.delay_ms, cut)
             first = None if beginning is None else beginning.initial(number, stage)
-            flow = flow.groupBy(chain.grouped_by).transformWithState(
-                processor, FLOW, "append", "EventTime", first
-            )
+            flow = flow.groupBy(chain.grouped_by).transformWithState(processor, FLOW, "append", "EventTime", first)
         flows.append(flow)
     counters = [sql.sum(name).alias(name) for name in COUNTERS]
     if not is_calendar_time(shape):
@@ -189,9 +174,7 @@ def is_ensue_metric(name: str) -> bool:
     return name == METRIC_NAME or name.startswith(f"{METRIC_NAME}_")
 
 
-def select_events(
-    watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None
-) -> DataFrame:
+def select_events(watched: WatermarkedFrame, chain: Pipeline, cut: float | None = None) -> DataFrame:
     """Select the relevant events, with their key group if Spark computes it.
 
     Other events are passed to `Pack` if they are bad or too far ahead, advance the watermark, or
@@ -199,9 +182,7 @@ def select_events(
     """
     frame, condition = watched.frame, build_relevance_filter(chain)
     if condition is not None:
-        selected = (
-            condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
-        )
+        selected = condition | is_without_time(chain.source.shape, chain.types) | watched.must_keep()
         if cut is not None:
             shape = chain.source.shape
             overlaps = is_before(frame, shape.schema.end, shape, chain.clock.following(cut))
@@ -281,9 +262,7 @@ class StageProcessor(StatefulProcessor):
     """A key group of a stage: processes its input, and its timers when the watermark passes them.
     Input of later stages is forwarded."""
 
-    def __init__(
-        self, chain: Pipeline, number: int, delay_ms: int | None, cut: float | None = None
-    ) -> None:
+    def __init__(self, chain: Pipeline, number: int, delay_ms: int | None, cut: float | None = None) -> None:
         self.chain = chain
         self.number = number
         self.delay_ms = delay_ms  # of the watermark, if known
@@ -326,9 +305,7 @@ class StageProcessor(StatefulProcessor):
         newest_ms = max(newest, default=None)
         versions = {row.version for row in clocks if row.version is not None}
         version = SubscriptionVersion(**json.loads(versions.pop())) if versions else None
-        yield from self._run(
-            key[0], timerValues, blobs, next_ms, oldest, newest_ms, version, **counts
-        )
+        yield from self._run(key[0], timerValues, blobs, next_ms, oldest, newest_ms, version, **counts)
 
     def handleInitialState(  # noqa: N802
         self,
@@ -391,9 +368,7 @@ def get_task_cache() -> TaskCache:
     return TaskCache(Path(SparkFiles.getRootDirectory()) / "ensue-tasks")
 
 
-def _route(
-    chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int
-) -> Iterator[dict[str, Any]]:
+def _route(chain: Pipeline, number: int, sent: Iterable[PackedTable], sender: int) -> Iterator[dict[str, Any]]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     for place, packed in enumerate(sent):

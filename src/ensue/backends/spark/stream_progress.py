@@ -100,9 +100,7 @@ def get_progress(query: Any) -> list[BatchProgress]:
 def read_progress(progress: Any) -> BatchProgress:
     """Convert a progress report of Spark."""
     observed = dict(progress["observedMetrics"] or {}).items()
-    counter_rows: list[Mapping[str, Any]] = [
-        _counts(row) for name, row in observed if is_ensue_metric(name)
-    ]
+    counter_rows: list[Mapping[str, Any]] = [_counts(row) for name, row in observed if is_ensue_metric(name)]
 
     def count(name: str) -> int:
         return sum(int(row.get(name) or 0) for row in counter_rows)
@@ -219,11 +217,7 @@ _COUNTED_TOTALS = {f.name for f in fields(StreamTotals)} & {*_COUNTED, "input_ro
 
 
 def make_shedding_step(
-    workload: Workload,
-    outputs: SeveralMatches,
-    sinks: Mapping[Name, Sink],
-    aside: Sink | None,
-    losses: Sink,
+    workload: Workload, outputs: SeveralMatches, sinks: Mapping[Name, Sink], aside: Sink | None, losses: Sink
 ) -> BatchStep:
     """Make the step that delivers matches, then the keys that were shed."""
     unpack = UnpackShed.of(workload)
@@ -297,8 +291,7 @@ class StreamWarnings:
             )
         if progress.dropped:
             warnings["dropped"] = (
-                f"{_events(progress.dropped)} of micro-batch {progress.batch} dropped, "
-                "without usable time"
+                f"{_events(progress.dropped)} of micro-batch {progress.batch} dropped, without usable time"
             )
         if progress.shed_keys:  # every time, since each loses other events
             warnings[f"shed {progress.batch}"] = (

@@ -33,9 +33,7 @@ def read_folder(
     columns = schema or read_events(session, path, form, spelling).schema
     if schema is None and form != "parquet":
         # read times without a zone as UTC, as watermarks are
-        columns = spark_text.replace_types(
-            columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType()
-        )
+        columns = spark_text.replace_types(columns, lambda f: isinstance(f.dataType, TimestampNTZType), TimestampType())
     with translate_errors(f"cannot read a stream from {path}: ", EventError):
         match form:
             case "csv" | "tsv":
@@ -63,11 +61,7 @@ def read_kafka(
     from pyspark.sql import functions as sql
     from pyspark.sql.types import TimestampType
 
-    options = {
-        "kafka.bootstrap.servers": servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-    }
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     try:
         columns = _infer_columns(session, options) if schema is None else schema
         records = session.readStream.format("kafka").options(**options).load()
@@ -83,14 +77,10 @@ def read_kafka(
         raise EventError(f"cannot read the topic {topic} at {servers}: {message}") from None
     if schema is None:
         # columns with a time format are text in the sample
-        columns = spark_text.replace_types(
-            columns, lambda f: spelling.asks(f.name), TimestampType()
-        )
+        columns = spark_text.replace_types(columns, lambda f: spelling.asks(f.name), TimestampType())
     texts = spark_text.replace_times_by_text(columns, spelling)
     value = sql.from_json(sql.col("value").cast("string"), texts)
-    return spark_text.cast_to_schema(
-        records.select(value.alias("event")).select("event.*"), columns, spelling
-    )
+    return spark_text.cast_to_schema(records.select(value.alias("event")).select("event.*"), columns, spelling)
 
 
 def _infer_columns(session: "SparkSession", options: dict[str, str]) -> "StructType":
@@ -103,14 +93,9 @@ def _infer_columns(session: "SparkSession", options: dict[str, str]) -> "StructT
             '  hint: give them with --schema "ts timestamp, type string, ..."'
         )
     # PySpark only accepts JSON texts as an RDD
-    sample = session.read.option("inferTimestamp", "true").json(
-        session.sparkContext.parallelize(texts, 1)
-    )
+    sample = session.read.option("inferTimestamp", "true").json(session.sparkContext.parallelize(texts, 1))
     if sample.columns == ["_corrupt_record"]:
-        raise EventError(
-            f"the values of the topic {options['subscribe']} are not JSON objects: "
-            f"{texts[0][:60]!r}"
-        )
+        raise EventError(f"the values of the topic {options['subscribe']} are not JSON objects: {texts[0][:60]!r}")
     return sample.schema
 
 

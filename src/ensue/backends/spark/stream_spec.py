@@ -167,8 +167,7 @@ def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Worklo
         )
     if isinstance(archive, str) and name not in pasts.archives:
         raise EventError(
-            f"archive={name!r} is not one of the archives of ensue.match\n"
-            "  hint: pass the result of ensue.archive"
+            f"archive={name!r} is not one of the archives of ensue.match\n  hint: pass the result of ensue.archive"
         )
     given = pasts.given[name] if isinstance(archive, str) else archive
     return workload if pasts.own == name else workload.owning(name, given)
@@ -176,10 +175,7 @@ def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Worklo
 
 def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
     if not hasattr(type(archive), "described"):  # a Connect DataFrame has attributes of any name
-        raise EventError(
-            "archive= must be the name of an archive, or the result of ensue.archive, not "
-            f"{archive!r}"
-        )
+        raise EventError(f"archive= must be the name of an archive, or the result of ensue.archive, not {archive!r}")
     where = archive.described()["place"]
     for name, known in archives.items():
         if known is archive or known.described()["place"] == where:

@@ -18,22 +18,10 @@ from ensue.analyzer.normal_form import (
 from ensue.diagnostics.why_not.assignment import PartLevel, TimeWindow
 from ensue.diagnostics.why_not.context import CandidateIndex, list_tests
 from ensue.diagnostics.why_not.messages import ConditionMessages, EventMessages
-from ensue.diagnostics.why_not.result import (
-    MatchCandidate,
-    MatchCandidates,
-    Requirement,
-    SeenEvent,
-)
+from ensue.diagnostics.why_not.result import MatchCandidate, MatchCandidates, Requirement, SeenEvent
 from ensue.errors import Span
 from ensue.geo import geometry as places
-from ensue.ir.subscription import (
-    EventAtom,
-    EventTest,
-    SpatialRelation,
-    Subscription,
-    VariableField,
-    get_subexpressions,
-)
+from ensue.ir.subscription import EventAtom, EventTest, SpatialRelation, Subscription, VariableField, get_subexpressions
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import Time
 
@@ -45,12 +33,7 @@ if TYPE_CHECKING:
 Blocker = tuple[str, int]
 
 MAX_NEAR_TRIED = 8  # near misses that are tried for a part, for each test
-_KINDS = {
-    TimeConstraint: "time",
-    FieldComparison: "field",
-    SpatialConstraint: "place",
-    AbsentPart: "absence",
-}
+_KINDS = {TimeConstraint: "time", FieldComparison: "field", SpatialConstraint: "place", AbsentPart: "absence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +83,7 @@ def _measure_shortfall(search: "CombinationSearch", blocker: Blocker) -> float:
     return abs(places.compute_distance(first, second, space) - near.number)
 
 
-def report_part(
-    search: "CombinationSearch", stats: "BlockerStats", depth: int, attempts: Attempts
-) -> None:
+def report_part(search: "CombinationSearch", stats: "BlockerStats", depth: int, attempts: Attempts) -> None:
     """Counts the skipped candidates, and records an assignment that is stuck or waits."""
     level = search.levels[depth + 1]
     first, last = attempts.rows
@@ -131,16 +112,11 @@ def report_part(
         stats.add_stuck(search, (depth, -1), blocker)
 
 
-def _find_skipped(
-    search: "CombinationSearch", level: PartLevel, attempts: Attempts
-) -> Iterator[Attempt]:
+def _find_skipped(search: "CombinationSearch", level: PartLevel, attempts: Attempts) -> Iterator[Attempt]:
     """Yields the nearest events outside of the window, and one with another value."""
     first, last = attempts.rows
     same, candidates, window = attempts.same, attempts.candidates, attempts.window
-    for rows, by in (
-        (range(last, len(same)), window.high_by),
-        (range(first - 1, -1, -1), window.low_by),
-    ):
+    for rows, by in ((range(last, len(same)), window.high_by), (range(first - 1, -1, -1), window.low_by)):
         free = (same.events[row] for row in rows if not search.is_used(same.events[row]))
         event = next(free, None)
         if event is not None:
@@ -154,9 +130,7 @@ def _find_skipped(
             yield Attempt(0, 0, event, ("condition", level.equal[0]))
 
 
-def _find_near_miss(
-    search: "CombinationSearch", level: PartLevel, window: TimeWindow
-) -> Attempt | None:
+def _find_near_miss(search: "CombinationSearch", level: PartLevel, window: TimeWindow) -> Attempt | None:
     """Finds an event that fits except for one test of the part, the last of these tests."""
     atom = search.way.parts[level.part]
     assert isinstance(atom, EventTest)
@@ -195,9 +169,7 @@ class TopCandidates:
 class BlockerStats:
     """Counts what stopped the combinations of an alternative, and keeps the furthest of them."""
 
-    def __init__(
-        self, way: SubscriptionAlternative, whole: Subscription, events: EventMessages, limit: int
-    ) -> None:
+    def __init__(self, way: SubscriptionAlternative, whole: Subscription, events: EventMessages, limit: int) -> None:
         self.way = way
         self.whole = whole
         self.messages = ConditionMessages(way, events)
@@ -216,9 +188,7 @@ class BlockerStats:
         if combinations:
             self.counts[blocker] += combinations
 
-    def add_stuck(
-        self, search: "CombinationSearch", rank: tuple[int, int], blocker: Blocker
-    ) -> None:
+    def add_stuck(self, search: "CombinationSearch", rank: tuple[int, int], blocker: Blocker) -> None:
         """Adds an assignment that no event completes, with the best event that was tried."""
         events = search.assignment.events
 
@@ -253,9 +223,7 @@ class BlockerStats:
     def list_stuck(self) -> MatchCandidates:
         """Returns the furthest assignments, with the numbers of their requirements."""
         stuck = self._furthest.to_candidates()
-        numbers: dict[int | None, int] = {
-            self._blockers.index(b): n for n, b in enumerate(self._list_reported())
-        }
+        numbers: dict[int | None, int] = {self._blockers.index(b): n for n, b in enumerate(self._list_reported())}
         shown = tuple(replace(c, demand=numbers.get(c.demand)) for c in stuck.shown)
         return replace(stuck, shown=shown)
 

@@ -169,9 +169,7 @@ class AtomFilter:
         except BudgetExceeded:
             return
 
-    def _find_failed(
-        self, tests: Sequence[AtomTest], event: Event, budget: StepBudget
-    ) -> int | None:
+    def _find_failed(self, tests: Sequence[AtomTest], event: Event, budget: StepBudget) -> int | None:
         budget.spend()
         failed = (n for n, test in enumerate(tests) if not self._holds(test, event, budget))
         return next(failed, None)
@@ -224,9 +222,7 @@ class CandidateIndex:
                 key = normalize_value(self._stream.value(event, name))
                 if key is not None:
                     groups.setdefault(key, []).append(event)
-            indexes = (
-                (key, CandidateIndex(events, self._stream)) for key, events in groups.items()
-            )
+            indexes = ((key, CandidateIndex(events, self._stream)) for key, events in groups.items())
             self._by_value[name] = dict(indexes)
         return self._by_value[name].get(normalize_value(value)) or CandidateIndex((), self._stream)
 

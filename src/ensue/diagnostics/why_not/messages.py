@@ -20,14 +20,7 @@ from ensue.diagnostics.why_not.assignment import Assignment
 from ensue.diagnostics.why_not.context import AtomTest, list_tests
 from ensue.diagnostics.why_not.result import SeenEvent
 from ensue.geo import geometry as places
-from ensue.ir.subscription import (
-    EventTest,
-    Predicate,
-    Region,
-    RegionTest,
-    SpatialRelation,
-    TimePoint,
-)
+from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, compute_length
 
@@ -203,9 +196,7 @@ class EventMessages:
             return f"{test.name} {test.operator} {format_value(test.value)}"
         return self.describe_relation(test, _name_region(test.region))
 
-    def explain_failure(
-        self, test: AtomTest, event: Event, name: str = "it"
-    ) -> tuple[str, float | None]:
+    def explain_failure(self, test: AtomTest, event: Event, name: str = "it") -> tuple[str, float | None]:
         """Explains why an event fails a test, with its distance from the region."""
         if isinstance(test, Predicate):
             value = self.stream.value(event, test.name)
@@ -283,9 +274,7 @@ class PartNames:
 
     >>> from ensue.analyzer.normal_form import SubscriptionAlternative
     >>> atom = EventTest(())
-    >>> names = PartNames(
-    ...     SubscriptionAlternative((atom, atom, atom), bound=(("A", frozenset({1})),))
-    ... )
+    >>> names = PartNames(SubscriptionAlternative((atom, atom, atom), bound=(("A", frozenset({1})),)))
     >>> names.name_part(0), names.name_part(1), names.name_group(frozenset({0, 1, 2}))
     ('e1', '$A;', 'e1, $A; and e3')
     """

@@ -15,13 +15,7 @@ from ensue.analyzer.normal_form import (
     build_alternatives,
 )
 from ensue.diagnostics.why_not.assignment import Assignment, PartLevel, derive_window
-from ensue.diagnostics.why_not.blockers import (
-    Attempts,
-    Blocker,
-    BlockerStats,
-    TopCandidates,
-    report_part,
-)
+from ensue.diagnostics.why_not.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part
 from ensue.diagnostics.why_not.context import (
     CONDITION,
     EDGE,
@@ -38,13 +32,7 @@ from ensue.diagnostics.why_not.context import (
     list_tests,
 )
 from ensue.diagnostics.why_not.messages import EventMessages
-from ensue.diagnostics.why_not.result import (
-    AlternativeReport,
-    AtomReport,
-    CheckReport,
-    NearMiss,
-    WhyNot,
-)
+from ensue.diagnostics.why_not.result import AlternativeReport, AtomReport, CheckReport, NearMiss, WhyNot
 from ensue.geo import geometry as places
 from ensue.ir.subscription import EventAtom, EventTest, Region, Subscription, get_subexpressions
 from ensue.reference.conditions import Event
@@ -88,12 +76,7 @@ def why_not(
 
 class _Diagnosis:
     def __init__(
-        self,
-        subscription: Subscription,
-        stream: ReferenceStream,
-        now: Time | None,
-        max_steps: int,
-        max_candidates: int,
+        self, subscription: Subscription, stream: ReferenceStream, now: Time | None, max_steps: int, max_candidates: int
     ) -> None:
         self.subscription, self.stream, self.now = subscription, stream, now
         self.max_candidates = max_candidates
@@ -124,9 +107,7 @@ class _Diagnosis:
         for atom, budget in self._share_steps(list(dict.fromkeys(atoms)), self.steps_left // 4):
             self.filter.find_near_misses(self.filtered[atom], budget)
 
-    def _share_steps(
-        self, tasks: Sequence[_Task], limit: int
-    ) -> Iterator[tuple[_Task, StepBudget]]:
+    def _share_steps(self, tasks: Sequence[_Task], limit: int) -> Iterator[tuple[_Task, StepBudget]]:
         """Yields each task with an equal share of the steps that earlier ones left."""
         for done, task in enumerate(tasks):
             budget = StepBudget(limit // (len(tasks) - done))
@@ -360,8 +341,7 @@ class CombinationSearch:
     def is_used(self, event: Event, *, ignored: int = -1) -> bool:
         """Returns whether an event fills a part already, other than the ignored one."""
         return event.position in self.base or any(
-            part != ignored and event.position == other.position
-            for part, other in self.assignment.events.items()
+            part != ignored and event.position == other.position for part, other in self.assignment.events.items()
         )
 
     def _find_blocker(self, level: PartLevel) -> tuple[Blocker | None, int]:

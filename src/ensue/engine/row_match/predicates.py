@@ -88,9 +88,7 @@ class ConditionKernels:
         for nullable in (False, True):
             if (unit, nullable) not in self._known:
                 kernel = build_kernel(self._plan, unit, nullable=nullable)
-                self._known[unit, nullable] = (
-                    None if kernel is None else CompiledConditions(kernel, nullable=nullable)
-                )
+                self._known[unit, nullable] = None if kernel is None else CompiledConditions(kernel, nullable=nullable)
             conditions = self._known[unit, nullable]
             if conditions is not None:
                 yield conditions
@@ -140,9 +138,7 @@ class InterpretedConditions:
 class _Interpreter:
     """Interprets conditions over the rows of some partitions."""
 
-    def __init__(
-        self, plan: RowPatternPlan, groups: "dict[_Group, int]", partitions: Partitions
-    ) -> None:
+    def __init__(self, plan: RowPatternPlan, groups: "dict[_Group, int]", partitions: Partitions) -> None:
         self._conditions = [conditions.matched for conditions in plan.conditions]
         self._variables = plan.automaton.variables
         self._numbers = {name: number for number, name in enumerate(self._variables)}
@@ -155,9 +151,7 @@ class _Interpreter:
                     for expr in iterate_operand_expressions(reach):
                         names |= find_row_columns(expr)
         unit = partitions.unit
-        self._columns = {
-            name: to_arrow(partitions.column(name), unit).to_pylist() for name in names
-        }
+        self._columns = {name: to_arrow(partitions.column(name), unit).to_pylist() for name in names}
         self._kept: list[Kept] = [((),) * len(groups)]  # by number
         self._known: dict[Kept, int] = {self._kept[0]: 0}
         self._start = (-1, -1)  # the partition and the row at which the search starts
@@ -175,9 +169,7 @@ class _Interpreter:
 
     def _with(self, kept: Kept, variable: int, row: int) -> Kept:
         return tuple(
-            group.with_row(rows, (row, variable))
-            if not group.variables or variable in group.variables
-            else rows
+            group.with_row(rows, (row, variable)) if not group.variables or variable in group.variables else rows
             for group, rows in zip(self._groups, kept, strict=True)
         )
 
@@ -200,18 +192,14 @@ class _Interpreter:
         if self._work > _WORK + rows * rows:
             raise TooMuchWorkError(p, start)
 
-    def _holds(
-        self, condition: RowExpression, rows: Kept, bounds: tuple[int, int], number: int
-    ) -> bool:
+    def _holds(self, condition: RowExpression, rows: Kept, bounds: tuple[int, int], number: int) -> bool:
         def reached(leaf: FieldRef | Aggregate) -> object:
             assert isinstance(leaf, FieldRef)
             return self._reached(condition.reach(leaf), rows, bounds, number)
 
         return evaluate(condition.expr, reached) is True
 
-    def _reached(
-        self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int
-    ) -> object:
+    def _reached(self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int) -> object:
         if isinstance(reach, MatchNumber):
             return number
         kept = rows[self._groups[_group(reach, self._numbers)]]
@@ -228,24 +216,12 @@ class _Interpreter:
                 wanted = {self._numbers[v] for v in reach.variables}
                 members = [row for row, v in kept if not wanted or v in wanted]
                 if only is not None:
-                    members = [
-                        m for m in members if self._at(m, only, labels, bounds, number) is True
-                    ]
-                values = [
-                    tuple(self._at(m, a, labels, bounds, number) for a in arguments)
-                    for m in members
-                ]
-                keys = [
-                    tuple(self._at(m, o.expr, labels, bounds, number) for o in reach.order)
-                    for m in members
-                ]
-                return compute_row_aggregate(
-                    reach.function, order_and_deduplicate(reach, values, keys)
-                )
+                    members = [m for m in members if self._at(m, only, labels, bounds, number) is True]
+                values = [tuple(self._at(m, a, labels, bounds, number) for a in arguments) for m in members]
+                keys = [tuple(self._at(m, o.expr, labels, bounds, number) for o in reach.order) for m in members]
+                return compute_row_aggregate(reach.function, order_and_deduplicate(reach, values, keys))
 
-    def _at(
-        self, row: int, expr: Expr, labels: Mapping[int, int], bounds: tuple[int, int], number: int
-    ) -> object:
+    def _at(self, row: int, expr: Expr, labels: Mapping[int, int], bounds: tuple[int, int], number: int) -> object:
         if not bounds[0] <= row < bounds[1]:
             return None
 

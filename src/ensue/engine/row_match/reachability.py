@@ -67,18 +67,14 @@ class Reachability:
                 stack += before[entry]
         return _bits(list(reached), len(entries) // 8 + 1)
 
-    def of(
-        self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools
-    ) -> npt.NDArray[np.int32]:
+    def of(self, mask: Masks, bounds: Ints, limits: Ints, opened: Bools, begun: Bools) -> npt.NDArray[np.int32]:
         """The state of each gap; `mask` has the variables that each row may be mapped to."""
         symbols, distinct = self._symbols(mask)
         last = np.where(opened, self.opened, self.closed).astype(np.int32)
         alive = np.zeros(len(mask) + len(bounds) - 1, np.int32)
         place = np.array([0, -1], np.int64)
         while True:
-            row = propagate_backwards(
-                symbols, bounds, limits, last, begun, len(self.symbols), self.table, alive, place
-            )
+            row = propagate_backwards(symbols, bounds, limits, last, begun, len(self.symbols), self.table, alive, place)
             if row < 0:
                 return alive
             state = alive[place[1] + place[0]]

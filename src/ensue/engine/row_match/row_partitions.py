@@ -116,9 +116,7 @@ def _nothing(vector: Vector, count: int) -> Vector:
     return from_arrow(take_values(vector.values, rows), "us")
 
 
-def partition_rows(
-    table: pa.Table, keys: Sequence[str], order: Sequence[RowSortKey]
-) -> Partitions:
+def partition_rows(table: pa.Table, keys: Sequence[str], order: Sequence[RowSortKey]) -> Partitions:
     """Group the rows of a table by key columns and sort each partition stably.
 
     All NULLs are one key, and so are all NaNs.

@@ -108,9 +108,7 @@ def _looks_around(condition: RowExpression) -> bool:
     return any(isinstance(reach, Navigation) and reach.shift for reach in condition.operands)
 
 
-def _forbid(
-    conditions: list[tuple[int, RowExpression]], partitions: Partitions, mask: Masks
-) -> None:
+def _forbid(conditions: list[tuple[int, RowExpression]], partitions: Partitions, mask: Masks) -> None:
     """Clear the bits of variables whose conditions do not hold."""
     neighbours: dict[tuple[Expr, int], Vector] = {}
     for number, condition in conditions:
@@ -118,9 +116,7 @@ def _forbid(
         clear_failed(holds, mask, mask.dtype.type(1 << number))
 
 
-def _values(
-    condition: RowExpression, partitions: Partitions, neighbours: dict[tuple[Expr, int], Vector]
-) -> Vector:
+def _values(condition: RowExpression, partitions: Partitions, neighbours: dict[tuple[Expr, int], Vector]) -> Vector:
     def lookup(leaf: FieldRef | Aggregate) -> Vector:
         assert isinstance(leaf, FieldRef)
         reach = condition.reach(leaf)
@@ -133,12 +129,7 @@ def _values(
     return evaluate(condition.expr, lookup, partitions.rows, partitions.unit)
 
 
-_SKIPS = {
-    RowSkipTarget.PAST_LAST: 0,
-    RowSkipTarget.NEXT: 1,
-    RowSkipTarget.FIRST: 2,
-    RowSkipTarget.LAST: 3,
-}
+_SKIPS = {RowSkipTarget.PAST_LAST: 0, RowSkipTarget.NEXT: 1, RowSkipTarget.FIRST: 2, RowSkipTarget.LAST: 3}
 _STEPS = 1 << 34  # steps of a search from one row: some minutes
 _FEW_STEPS = 1 << 17  # steps that may be interpreted: about a second
 _SEEN = 1 << 24  # states that a search stores at most
@@ -212,11 +203,7 @@ class RowMatchFinder:
             yield from run.search(kernel, (*fixed, *state), None)
 
     def _create_buffers(
-        self,
-        partitions: Partitions,
-        search: SearchState,
-        judge: ConditionEvaluator,
-        values: tuple[Any, ...],
+        self, partitions: Partitions, search: SearchState, judge: ConditionEvaluator, values: tuple[Any, ...]
     ) -> "_SearchBuffers":
         row_pattern = self.plan.row_pattern
         times: npt.NDArray[Any] = np.zeros(1, np.int64)
@@ -361,9 +348,7 @@ class _Run:
 
     def _take_matches(self) -> RowMatches:
         meta = self._meta
-        count, used, missed = (
-            int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED)
-        )
+        count, used, missed = (int(meta[k]) for k in (source.MATCHES, source.LABELS, source.UNMATCHED))
         starts, stops, numbers, partitions = (column[:count] for column in self._matches)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(stops - starts, out=offsets[1:])

@@ -158,9 +158,7 @@ class LazyAccess(GroupedAccess):
 class EagerAccess(GroupedAccess):
     """Finds all archived matches as soon as they are complete, and stores them (ALAA)."""
 
-    def __init__(
-        self, lookup: ArchiveLookup, past: ArchivedEvents, far: float, keeps: float | None
-    ) -> None:
+    def __init__(self, lookup: ArchiveLookup, past: ArchivedEvents, far: float, keeps: float | None) -> None:
         super().__init__(lookup, past)
         self.far = far  # how far back ranges reach
         self.keeps = keeps  # how long a live match may need an archived one; None: forever

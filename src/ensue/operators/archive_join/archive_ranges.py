@@ -55,9 +55,7 @@ class ArchiveRanges:
     def merged(self) -> "ArchiveRanges":
         """Merges overlapping ranges of each key; NULL keys and empty ranges are dropped.
 
-        >>> ranges = ArchiveRanges(
-        ...     pa.array(["x", "y", "x"]), np.array([5, 1, 1]), np.array([9, 2, 6])
-        ... )
+        >>> ranges = ArchiveRanges(pa.array(["x", "y", "x"]), np.array([5, 1, 1]), np.array([9, 2, 6]))
         >>> merged = ranges.merged()
         >>> merged.keys.to_pylist(), merged.since, merged.until
         (['x', 'y'], array([1, 1]), array([9, 2]))
@@ -108,9 +106,7 @@ def convert_bounds(values: Times, type_: pa.DataType, unit: Unit, *, up: bool) -
 
     Values outside the type's range become NULL, an open bound.
 
-    >>> convert_bounds(np.array([1_500]), pa.timestamp("ms"), "us", up=True).cast(
-    ...     pa.int64()
-    ... ).to_pylist()
+    >>> convert_bounds(np.array([1_500]), pa.timestamp("ms"), "us", up=True).cast(pa.int64()).to_pylist()
     [2]
     """
     type_ = plain_type(type_)
@@ -135,9 +131,7 @@ def convert_bounds(values: Times, type_: pa.DataType, unit: Unit, *, up: bool) -
             return pa.array(values.astype(np.float64)).cast(type_)
 
 
-def _ticks(
-    values: Times, type_: pa.DataType, per_second: int, target_per_second: int, *, up: bool
-) -> pa.Array:
+def _ticks(values: Times, type_: pa.DataType, per_second: int, target_per_second: int, *, up: bool) -> pa.Array:
     if target_per_second <= per_second:
         size = per_second // target_per_second
         return pa.array(-(-values // size) if up else values // size, pa.int64()).cast(type_)

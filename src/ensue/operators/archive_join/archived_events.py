@@ -75,9 +75,7 @@ class ArchivedEvents:
             self.recent.append(events)
         return events
 
-    def read(
-        self, ranges: ArchiveRanges, field: str | None, types: frozenset[str] | None
-    ) -> pa.Table:
+    def read(self, ranges: ArchiveRanges, field: str | None, types: frozenset[str] | None) -> pa.Table:
         """Reads the events in the ranges, in stream order."""
         ranges = ranges.merged()
         tables = [create_empty_table(self.arrow)]

@@ -23,14 +23,7 @@ from ensue.operators.archive_join.archive_ranges import ArchiveRanges
 from ensue.operators.archive_join.archived_events import ArchivedEvents
 from ensue.operators.archive_join.compiled_join import CompiledJoin
 from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide
-from ensue.planner.access_paths import (
-    EVENTS_PER_KEY,
-    KEYS,
-    ROWS,
-    ArchiveStatistics,
-    LiveStatistics,
-    choose_access_path,
-)
+from ensue.planner.access_paths import EVENTS_PER_KEY, KEYS, ROWS, ArchiveStatistics, LiveStatistics, choose_access_path
 from ensue.planner.join_order import Cardinalities
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.planner.plan_cost import estimate_structure
@@ -117,11 +110,7 @@ def _sample_size(coming: InputEvents) -> int:
 
 
 def _describe_live(
-    side: CompiledSide,
-    coming: InputEvents,
-    measured: SampleFigures | None,
-    latency: float,
-    window: float | None,
+    side: CompiledSide, coming: InputEvents, measured: SampleFigures | None, latency: float, window: float | None
 ) -> LiveStatistics:
     live = side.prepared if isinstance(side, PatternSide) else None
     rate = None if live is None else live.plan.statistics.rate
@@ -143,9 +132,7 @@ def _describe_live(
     return figures
 
 
-def _describe_archive(
-    join: CompiledJoin, sample: "_ArchiveSample", *, own: bool, grows: bool
-) -> ArchiveStatistics:
+def _describe_archive(join: CompiledJoin, sample: "_ArchiveSample", *, own: bool, grows: bool) -> ArchiveStatistics:
     """Describes an archive without reading its events."""
     lookup, layout = join.lookup, sample.layout
     first, last = sample.bounds

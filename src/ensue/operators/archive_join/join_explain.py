@@ -117,8 +117,7 @@ class ArchiveJoinExplainer:
         names = list(dict.fromkeys(join.archive for join in self.asked.joins))
         reading = {name: matcher.pasts[name].reading for name in names}
         read = [
-            ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name))
-            for name, c in reading.items()
+            ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name)) for name, c in reading.items()
         ]
         reading_seconds = sum(counts.seconds for counts in reading.values())
         rows = sum(table.num_rows for tables in results for table in tables)
@@ -131,8 +130,7 @@ class ArchiveJoinExplainer:
     def kernels(self) -> str:
         """Returns the source of the kernel of each side."""
         return "\n\n\n".join(
-            format_kernel(side.plan, side.physical[1], side.shape.unit)
-            for side in select_patterns(self._sides)
+            format_kernel(side.plan, side.physical[1], side.shape.unit) for side in select_patterns(self._sides)
         )
 
     def picture(self) -> str:

@@ -218,9 +218,7 @@ class ArchiveJoinMatcher:
             rows.append(joining.joined(match, archived))
         return pa.concat_tables(rows)
 
-    def _requested_ranges(
-        self, number: int, live: pa.Table
-    ) -> Iterator[tuple[GroupedAccess, ArchiveRanges]]:
+    def _requested_ranges(self, number: int, live: pa.Table) -> Iterator[tuple[GroupedAccess, ArchiveRanges]]:
         """Yields the ranges that live matches of a query request from the access of each join."""
         query = self.queries[number]
         for k, access in enumerate(self._accesses_of[number]):

@@ -25,11 +25,7 @@ from ensue.runtime.options import ArchiveSet
 from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.spill.key_store import (
-    build_eviction_error,
-    build_shedding_error,
-    why_not_evictable,
-)
+from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
 from ensue.runtime.stage import (
     ARRIVAL,
     SLICE_ROWS,
@@ -80,16 +76,11 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
             if limits.shed_ms is not None:
                 raise build_shedding_error("dropped events would be missing from archived matches")
 
-    def build_operators(
-        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
-    ) -> Iterator[ArchiveJoinOperator]:
+    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[ArchiveJoinOperator]:
         selected = tuple(outputs[spec][0] for spec in compiled)
         yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.pasts, call.source)
 
-    delivered = {
-        spec: (build_output(spec, query.joining.result, query.meaning),)
-        for spec, query in compiled.items()
-    }
+    delivered = {spec: (build_output(spec, query.joining.result, query.meaning),) for spec, query in compiled.items()}
     return PlannedQueries(delivered, build_operators)
 
 
@@ -185,8 +176,7 @@ class ArchiveJoinStage(FinalStage):
         reasons = (query.why_unpartitioned for query in self.queries)
         return next(
             filter(None, reasons),
-            "the query has no [attr] to split the stream: one task, on one core, will "
-            "match all events",
+            "the query has no [attr] to split the stream: one task, on one core, will match all events",
         )
 
     @property

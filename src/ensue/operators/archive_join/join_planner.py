@@ -12,13 +12,7 @@ from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.archives.archive import Archive
 from ensue.engine.memory_budget import get_machine_memory
 from ensue.errors import ArchiveWarning, EventError, QueryError
-from ensue.ir.archive_join import (
-    ArchiveJoin,
-    ArchiveJoinQuery,
-    JoinKind,
-    RangeAnchor,
-    RowPatternSide,
-)
+from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, RangeAnchor, RowPatternSide
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.selection import Strategy
 from ensue.ir.traversal import iterate_atoms
@@ -26,12 +20,7 @@ from ensue.ir.values import parse_duration
 from ensue.operators.archive_join.archive_access import ArchiveLookup
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_estimates import estimate_sides
-from ensue.operators.archive_join.join_sides import (
-    CompiledSide,
-    PatternSide,
-    compile_archived_side,
-    compile_side,
-)
+from ensue.operators.archive_join.join_sides import CompiledSide, PatternSide, compile_archived_side, compile_side
 from ensue.operators.archive_join.joining import KeyEquality, MatchJoiner
 from ensue.planner.access_paths import choose_access_path, describe_unclustered
 from ensue.planner.planner_options import PlannerOptions
@@ -96,9 +85,7 @@ def compile_archive_join(
     identity = compute_fingerprint(checked)
     joining = MatchJoiner(checked, live.side, tuple(sides), tuple(equal), unit, identity)
     partition_key = choose_partition_key(checked, live, keys, pasts)
-    impossible = dict(
-        _list_impossible_accesses(checked, live, joins, keys, pasts, streaming=streaming)
-    )
+    impossible = dict(_list_impossible_accesses(checked, live, joins, keys, pasts, streaming=streaming))
     if requested.access in impossible:
         reason = impossible[requested.access]
         raise EventError(f"access={requested.access!r} is impossible here: {reason}")
@@ -109,9 +96,7 @@ def compile_archive_join(
         latency=latency, window=window, explain=explain, look=explain or requested.access is None,
     )  # fmt: skip
     memory = planning.limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
-    decision = choose_access_path(
-        *estimates, wanted=requested.access, impossible=impossible, memory=memory
-    )
+    decision = choose_access_path(*estimates, wanted=requested.access, impossible=impossible, memory=memory)
     for past in decision.pasts if not explain else ():
         if (warning := describe_unclustered(past, decision)) is not None:
             warnings.warn(warning, ArchiveWarning, stacklevel=find_stacklevel())
@@ -177,9 +162,7 @@ def _choose_key(keys: Sequence[JoinKey], archive: Archive) -> JoinKey | None:
     return next((key for key in keys if key.field in archive.key[:1]), next(iter(keys), None))
 
 
-def _lookup(
-    join: ArchiveJoin, archived: CompiledSide, key: JoinKey | None, unit: Unit
-) -> ArchiveLookup:
+def _lookup(join: ArchiveJoin, archived: CompiledSide, key: JoinKey | None, unit: Unit) -> ArchiveLookup:
     before, behind = _length(archived.reach.before, unit), _length(archived.reach.after, unit)
     field, window = None if key is None else key.field, window_to_ticks(archived.longest, unit)
     return ArchiveLookup(join.archive, archived, field, archived.types, before, behind, window)
@@ -201,10 +184,7 @@ def _length(far: ReadDistance, unit: Unit) -> float:
 
 
 def choose_partition_key(
-    query: ArchiveJoinQuery,
-    live: CompiledSide,
-    keys: Sequence[Sequence[JoinKey]],
-    pasts: ArchiveSet,
+    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], pasts: ArchiveSet
 ) -> tuple[str, ...]:
     """Returns the fields that split the stream so that each key group has all events it needs.
 
@@ -225,10 +205,7 @@ def choose_partition_key(
 
 
 def _why_whole(
-    query: ArchiveJoinQuery,
-    live: CompiledSide,
-    keys: Sequence[Sequence[JoinKey]],
-    pasts: ArchiveSet,
+    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], pasts: ArchiveSet
 ) -> str | None:
     """Says why no key splits the stream if its own archive is the reason."""
     others = choose_partition_key(query, live, keys, replace(pasts, own=None))
@@ -240,9 +217,7 @@ def _why_whole(
     )
 
 
-def _find_filter_field(
-    query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]]
-) -> str | None:
+def _find_filter_field(query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]]) -> str | None:
     """Returns the live field by which events of keys without archived matches are dropped."""
     for join, usable in zip(query.joins, keys, strict=True):
         for key in usable:

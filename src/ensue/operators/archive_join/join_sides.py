@@ -8,12 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.analyzer.row_pattern_checks import is_single_row
-from ensue.analyzer.time_bounds import (
-    ReadRange,
-    compute_read_range,
-    compute_row_pattern_read_range,
-    get_max_length,
-)
+from ensue.analyzer.time_bounds import ReadRange, compute_read_range, compute_row_pattern_read_range, get_max_length
 from ensue.cached import cached_property
 from ensue.ir.archive_join import JoinSide, RowPatternSide
 from ensue.ir.canonical_form import compute_fingerprint
@@ -23,12 +18,7 @@ from ensue.ir.selection import ByEvents, ByTime, ByUnits
 from ensue.ir.traits import is_event
 from ensue.ir.traversal import iterate_bound_variables
 from ensue.operators.match.match_operator import match_queries
-from ensue.operators.row_match.compiled_clause import (
-    CompiledClause,
-    compile_clause,
-    require_bounded,
-    require_open_end,
-)
+from ensue.operators.row_match.compiled_clause import CompiledClause, compile_clause, require_bounded, require_open_end
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import PlannerOptions
@@ -264,18 +254,13 @@ def compile_side(
         return PatternSide(compile_query(side, shape, planning, streaming=streaming))
     if streaming:
         require_open_end(side.row_pattern)
-    compiled = compile_clause(
-        side.row_pattern, shape.arrow, planning.limits, ids=True, session=shape.schema.session
-    )
+    compiled = compile_clause(side.row_pattern, shape.arrow, planning.limits, ids=True, session=shape.schema.session)
     if streaming:
         require_bounded(compiled.plan)
     row_pattern = compiled.row_pattern
     time = row_pattern.order[0].expr
     ends = (
-        Measure(
-            RowExpression(FieldRef(OPERAND, "0"), (Navigation(time, first=first, final=True),)),
-            name,
-        )
+        Measure(RowExpression(FieldRef(OPERAND, "0"), (Navigation(time, first=first, final=True),)), name)
         for name, first in ((_FIRST, True), (_LAST, False))
     )
     timed = replace(row_pattern, measures=(*row_pattern.measures, *ends))

@@ -8,13 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ensue.cached import cached_property
-from ensue.ir.archive_join import (
-    ArchiveJoin,
-    ArchiveJoinQuery,
-    JoinKind,
-    RangeAnchor,
-    RowPatternSide,
-)
+from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, RangeAnchor, RowPatternSide
 from ensue.ir.expression import Expr, FieldRef
 from ensue.operators.archive_join.join_sides import compute_ranks
 from ensue.projection.join_output import (
@@ -157,11 +151,7 @@ class MatchJoiner:
         return self._table(tables, rows)
 
     def _find_pairs(
-        self,
-        number: int,
-        tables: Sequence[pa.Table],
-        rows: Sequence[Ints],
-        archived: pa.Table,
+        self, number: int, tables: Sequence[pa.Table], rows: Sequence[Ints], archived: pa.Table
     ) -> tuple[Ints, Ints]:
         """Returns the joined rows and archived matches, ordered by row."""
         if not archived.num_rows or not len(rows[0]):
@@ -193,12 +183,7 @@ class MatchJoiner:
         return left[order], right[order]
 
     def _filter_pairs(
-        self,
-        number: int,
-        tables: Sequence[pa.Table],
-        rows: Sequence[Ints],
-        left: Ints,
-        right: Ints,
+        self, number: int, tables: Sequence[pa.Table], rows: Sequence[Ints], left: Ints, right: Ints
     ) -> Bools:
         join = self.archive_join.joins[number]
         if not (join.on or join.equivalence) or not len(left):

@@ -47,10 +47,7 @@ class InlinedLayer:
 
 
 def build_inlined_result(
-    inlined: InlinedLayer,
-    layer: tuple[CompiledQuery, LayerEventStream],
-    matches: Matches,
-    events: pa.Table,
+    inlined: InlinedLayer, layer: tuple[CompiledQuery, LayerEventStream], matches: Matches, events: pa.Table
 ) -> pa.Table:
     """Builds the result of a layer from the matches of its inlined query."""
     gathered = MatchValues(matches, events, inlined.flat.shape.columns_of(inlined.flat.query))
@@ -120,9 +117,7 @@ class _InlinedResult:
         filtered = replace(prepared, plan=replace(prepared.plan, residual=()))
         return build_result(filtered, moved, numbered.take(pa.array(order)))
 
-    def _convert_events(
-        self, stream: LayerEventStream, complex_: str, events: pa.Table
-    ) -> pa.Table:
+    def _convert_events(self, stream: LayerEventStream, complex_: str, events: pa.Table) -> pa.Table:
         """Converts events of the inlined query to those of a layer's stream."""
         flat = self.opened.stream
         if complex_:

@@ -11,18 +11,8 @@ from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.engine.engine import Engine
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, compile_stages
-from ensue.operators.hierarchy.hierarchy_matcher import (
-    BufferedLayer,
-    HierarchyMatcher,
-    Step,
-    slices_by_time,
-)
-from ensue.planner.explain.hierarchy_text import (
-    LayerPlan,
-    draw_hierarchy,
-    explain_hierarchy,
-    name_layer,
-)
+from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step, slices_by_time
+from ensue.planner.explain.hierarchy_text import LayerPlan, draw_hierarchy, explain_hierarchy, name_layer
 from ensue.planner.explain_analyze import RunCounts, format_analysis
 from ensue.planner.schema_inference import infer_schema
 from ensue.runtime.stage import StageInput
@@ -31,9 +21,7 @@ from ensue.vector.column_values import arrow_type
 from ensue.vector.event_table import StreamSchema, create_union_schema, get_end_times
 
 
-def explain_compiled_hierarchy(
-    compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def explain_compiled_hierarchy(compiled: CompiledHierarchy, more: Mapping[str, str] = MappingProxyType({})) -> str:
     """Explains a compiled hierarchy; `more` has further text by layer name."""
     plans, stages = _list_layer_plans(compiled), list(_describe_stages(compiled))
     return explain_hierarchy(compiled.hierarchy, compiled.boxes, plans, stages, more)

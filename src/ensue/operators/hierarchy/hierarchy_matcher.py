@@ -10,11 +10,7 @@ import pyarrow as pa
 
 from ensue.engine.state_format import deserialize_table, pack_state, serialize_table, unpack_state
 from ensue.errors import StateError
-from ensue.operators.hierarchy.compiled_hierarchy import (
-    CompiledHierarchy,
-    CompiledLayer,
-    build_inlined_result,
-)
+from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledLayer, build_inlined_result
 from ensue.operators.hierarchy.layer_stream import project_timeouts
 from ensue.planner.physical_plan import ReferencePlan
 from ensue.projection.trigger_limits import RANK, get_last_rows, sort_by_members
@@ -74,9 +70,7 @@ class BufferedLayer:
         self._nothing = create_empty_table(layer.event_schema)
         self._none = layer.delivered(self._nothing) if layer.layer.delivered else self._nothing
 
-    def take(
-        self, raw: pa.Table | None, lower: Mapping[str, pa.Table], at: Ints, begun: Ints
-    ) -> None:
+    def take(self, raw: pa.Table | None, lower: Mapping[str, pa.Table], at: Ints, begun: Ints) -> None:
         """Buffers input events and the complex events of lower layers."""
         stream = self.layer.source
         if raw is not None and stream.reads_raw:
@@ -162,9 +156,7 @@ class BufferedLayer:
 
     def restore(self, data: bytes) -> None:
         _, _, blobs = unpack_state(data)
-        if {n for n in blobs if n.startswith("timeouts")} != {
-            f"timeouts {k}" for k in range(len(self.timeouts))
-        }:
+        if {n for n in blobs if n.startswith("timeouts")} != {f"timeouts {k}" for k in range(len(self.timeouts))}:
             raise StateError("the state of a stream was saved with, or without, emit_timeouts")
         self.matcher.restore(blobs["matcher"])
         for k, matcher in enumerate(self.timeouts):

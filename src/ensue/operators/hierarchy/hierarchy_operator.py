@@ -9,21 +9,9 @@ from ensue.analyzer.hierarchy_merge import merge_hierarchies
 from ensue.cached import cached_property
 from ensue.ir.hierarchy import Hierarchy
 from ensue.ir.traversal import iterate_positive_atoms
-from ensue.operators.hierarchy.compiled_hierarchy import (
-    CompiledHierarchy,
-    CompiledStage,
-    compile_stages,
-)
-from ensue.operators.hierarchy.hierarchy_matcher import (
-    HierarchyMatcher,
-    concat_tables,
-    slices_by_time,
-)
-from ensue.operators.hierarchy.hierarchy_planner import (
-    compile_layers,
-    find_columns_by_query,
-    select_visible_columns,
-)
+from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, CompiledStage, compile_stages
+from ensue.operators.hierarchy.hierarchy_matcher import HierarchyMatcher, concat_tables, slices_by_time
+from ensue.operators.hierarchy.hierarchy_planner import compile_layers, find_columns_by_query, select_visible_columns
 from ensue.operators.hierarchy.layer_stream import build_layer_stream
 from ensue.operators.hierarchy.stage_matcher import HierarchyStageMatcher
 from ensue.planner.hierarchy_stages import StagePlan
@@ -167,9 +155,7 @@ class HierarchyStage:
     def matcher(self) -> StageMatcher:
         return self._create_matcher(self.arrival)
 
-    def _create_matcher(
-        self, arrival: tuple[str, ...]
-    ) -> HierarchyStageMatcher | HierarchyMatcher:
+    def _create_matcher(self, arrival: tuple[str, ...]) -> HierarchyStageMatcher | HierarchyMatcher:
         """Layers number their events themselves if no event passes between stages."""
         stage = self.prepared
         if stage.cut:
@@ -234,9 +220,7 @@ def plan_merged_hierarchies(
     return [merge(labels)[0] for labels in merged]
 
 
-def _has_same_types(
-    hierarchy: Hierarchy, shape: StreamSchema, planning: PlannerOptions, *, trace: bool
-) -> bool:
+def _has_same_types(hierarchy: Hierarchy, shape: StreamSchema, planning: PlannerOptions, *, trace: bool) -> bool:
     """Whether merging leaves the types of all fields as in each single hierarchy."""
     compiled = compile_layers(hierarchy, shape, planning, trace=trace)
     for visible_fields in find_columns_by_query(hierarchy, trace=trace):

@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy
-from ensue.operators.hierarchy.hierarchy_operator import (
-    HierarchyOperator,
-    LevelOutput,
-    plan_merged_hierarchies,
-)
+from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator, LevelOutput, plan_merged_hierarchies
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy, compile_layers
 from ensue.planner.evictability import HIERARCHY_REASON
 from ensue.runtime.options import RunOptions
@@ -40,9 +36,7 @@ def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQu
             raise build_shedding_error("complex events would lack some of their members")
     merged = list(_compile_hierarchies(specs, call.source, call.options))
 
-    def build_operators(
-        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
-    ) -> Iterator[HierarchyOperator]:
+    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[HierarchyOperator]:
         for hierarchy in merged:
             levels = [
                 LevelOutput(layer, output)
@@ -110,8 +104,7 @@ def _require_levels(hierarchies: Iterable[Hierarchy], levels: Levels) -> None:
     for name in (levels,) if isinstance(levels, str) else levels or ():
         if name != "all" and name not in defined:
             raise QueryError(
-                f"levels={name!r}: no such event is defined",
-                hint=did_you_mean(name, sorted(n for n in defined if n)),
+                f"levels={name!r}: no such event is defined", hint=did_you_mean(name, sorted(n for n in defined if n))
             )
 
 

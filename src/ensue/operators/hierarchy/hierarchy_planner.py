@@ -78,9 +78,7 @@ def find_visible_columns(hierarchy: Hierarchy, *, trace: bool) -> dict[str, Visi
     return dict(visible)
 
 
-def select_visible_columns(
-    below: Mapping[str, pa.Schema], seen: VisibleColumns
-) -> dict[str, pa.Schema]:
+def select_visible_columns(below: Mapping[str, pa.Schema], seen: VisibleColumns) -> dict[str, pa.Schema]:
     """Drops the columns of lower layers that only other queries read."""
     return {
         name: pa.schema([f for f in schema if f.name in _ALWAYS or f.name in seen[name]])
@@ -103,9 +101,7 @@ def find_columns_by_query(hierarchy: Hierarchy, *, trace: bool) -> list[dict[str
 # ---------------------------------------------------------------------------- compilation
 
 
-def resolve_levels(
-    hierarchy: Hierarchy, levels: Sequence[str] | str | None
-) -> tuple[Hierarchy, bool]:
+def resolve_levels(hierarchy: Hierarchy, levels: Sequence[str] | str | None) -> tuple[Hierarchy, bool]:
     """Adds the requested levels to those of EMIT; True if all levels are delivered."""
     if levels is None:
         return hierarchy, False
@@ -142,9 +138,7 @@ def compile_hierarchy(
     With `emit_timeouts` delivered levels also return their timed-out partial matches.
     """
     hierarchy, all_levels = resolve_levels(expand_stars(hierarchy, shape.schema), levels)
-    compiled = compile_layers(
-        hierarchy, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming
-    )
+    compiled = compile_layers(hierarchy, shape, planning, all_levels=all_levels, trace=trace, streaming=streaming)
     if emit_timeouts:
         for name, layer in compiled.items():
             compiled[name] = add_timeout_queries(layer) if layer.layer.delivered else layer
@@ -172,9 +166,7 @@ def compile_layers(
     ranked = _find_ordered_layers(definitions)
     seen = find_visible_columns(hierarchy, trace=trace)
     for layer in definitions:
-        below = {
-            name: lower.event_schema for name, lower in compiled.items() if name in layer.uses
-        }
+        below = {name: lower.event_schema for name, lower in compiled.items() if name in layer.uses}
         if layer.name in seen:
             below = select_visible_columns(below, seen[layer.name])
         shown = {name: compiled[name].layer.shown for name in layer.uses}
@@ -251,15 +243,12 @@ def _compile_layer(
     if ranked and settles > waits:
         event_schema = event_schema.append(pa.field(RANK, pa.binary()))
     result = build_delivered_schema(event_schema, layer)
-    return CompiledLayer(
-        layer, stream, prepared, event_schema, result, waits, settles, ranked, events_per_input
-    )
+    return CompiledLayer(layer, stream, prepared, event_schema, result, waits, settles, ranked, events_per_input)
 
 
 def _never_settles(query: Query) -> QueryError:
     return QueryError(
-        "an absence until a fixed moment may take any time to decide, and layers above cannot "
-        "wait for it",
+        "an absence until a fixed moment may take any time to decide, and layers above cannot wait for it",
         hint="let its interval end a length of time after an event, as in TO a.end + 5",
         span=next(negation for negation, _ in iterate_interval_negations(query.pattern)).span,
         text=query.text,
@@ -309,10 +298,7 @@ def _depends_on_order(query: Query) -> bool:
         or query.after is not None
         or query.limit is not None
         or isinstance(query.within, ByEvents)
-        or any(
-            call.operator.over is OperatorInputs.REPEAT
-            for call in iterate_operator_calls(query.pattern)
-        )
+        or any(call.operator.over is OperatorInputs.REPEAT for call in iterate_operator_calls(query.pattern))
     )
 
 
@@ -391,9 +377,7 @@ def _aggregate_position(query: Query, name: str, aggregate: str, function: str) 
     lists = get_kleene_variables(query.pattern)
     operators = {applied.variable for applied in iterate_operator_calls(query.pattern)}
     places: list[Expr] = [
-        Aggregate(aggregate, v, FieldRef(v, name, EventPosition.ALL))
-        if v in lists
-        else FieldRef(v, name)
+        Aggregate(aggregate, v, FieldRef(v, name, EventPosition.ALL)) if v in lists else FieldRef(v, name)
         for v in iterate_bound_variables(query.pattern)
         if v not in operators
     ]

@@ -4,12 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ensue.analyzer.hierarchy_inlining import (
-    InlinedQuery,
-    InlinedVariable,
-    find_inlinable,
-    inline_layer,
-)
+from ensue.analyzer.hierarchy_inlining import InlinedQuery, InlinedVariable, find_inlinable, inline_layer
 from ensue.analyzer.hierarchy_layers import Layer, build_order_conditions
 from ensue.analyzer.query import check_query
 from ensue.errors import QueryError
@@ -37,10 +32,7 @@ FEW = 3  # nested complex events of which every combination is compared
 
 
 def choose_inlining(
-    layers: Sequence[Layer],
-    compiled: Mapping[str, CompiledLayer],
-    shape: StreamSchema,
-    planning: PlannerOptions,
+    layers: Sequence[Layer], compiled: Mapping[str, CompiledLayer], shape: StreamSchema, planning: PlannerOptions
 ) -> tuple[tuple[CompiledLayer, ...], tuple[InliningChoice, ...]]:
     """Returns the layers with a matcher, and the inlining choice of each nested complex event."""
     inlining = _Inlining(layers, compiled, shape, planning)
@@ -184,10 +176,7 @@ class _Inlining:
         order = build_order_conditions(checked.pattern, stream.complex_)
         ordered = replace(checked, where=(*checked.where, *order))
         physical, schema = stream.shape.physical(ordered)
-        modules = tuple(
-            HierarchyModule(b.name, b.box, b.variables, b.within, b.level, b.precursor)
-            for b in flat.boxes
-        )
+        modules = tuple(HierarchyModule(b.name, b.box, b.variables, b.within, b.level, b.precursor) for b in flat.boxes)
         planning = replace(self.planning, structure="tree", shape=None, modules=modules)
         try:
             plan = choose_plan(physical, schema, planning)

@@ -32,13 +32,7 @@ from ensue.schema import EventType, Schema, ValueKind
 from ensue.vector import evaluation as vectors
 from ensue.vector.arrow_numpy import to_single_array
 from ensue.vector.arrow_types import get_field_kinds, get_time_zones
-from ensue.vector.event_table import (
-    TYPE,
-    Columns,
-    StreamSchema,
-    find_type_conflicts,
-    zones_by_field,
-)
+from ensue.vector.event_table import TYPE, Columns, StreamSchema, find_type_conflicts, zones_by_field
 from ensue.vector.geo_columns import format_locations, location_type
 
 PLACE = "__location"  # WKT texts, where input events have two numeric columns
@@ -98,11 +92,7 @@ class LayerEventStream:
         return self._table(columns, codes, at, begun)
 
     def _table(
-        self,
-        columns: Mapping[str, pa.ChunkedArray],
-        codes: npt.NDArray[np.int32],
-        at: Ints,
-        begun: Ints,
+        self, columns: Mapping[str, pa.ChunkedArray], codes: npt.NDArray[np.int32], at: Ints, begun: Ints
     ) -> pa.Table:
         indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
         types = pa.DictionaryArray.from_arrays(indices, _texts(self.types))
@@ -197,10 +187,7 @@ def fold_members(matches: pa.Table) -> pa.Table:
 
 
 def build_layer_stream(
-    layer: Layer,
-    raw: StreamSchema,
-    below: Mapping[str, pa.Schema],
-    shown: Mapping[str, Sequence[str]],
+    layer: Layer, raw: StreamSchema, below: Mapping[str, pa.Schema], shown: Mapping[str, Sequence[str]]
 ) -> LayerEventStream:
     """Builds the stream of a layer.
 
@@ -232,9 +219,7 @@ def build_layer_stream(
     if any(RANK in below[name].names for name in used):
         arrow = arrow.append(pa.field(RANK, pa.binary()))
     hidden = (*HIDDEN, START_TIME, END_TIME, *([PLACE] if PLACE in arrow.names else []))
-    shape = StreamSchema(
-        _schema(arrow, by_type, raw), arrow, raw.unit, by_type, visible_columns, id_columns, hidden
-    )
+    shape = StreamSchema(_schema(arrow, by_type, raw), arrow, raw.unit, by_type, visible_columns, id_columns, hidden)
     query = layer.query
     counts_all = bool(query.strategies & CONTIGUOUS) or isinstance(query.within, ByEvents)
     every = bool(named) and counts_all
@@ -247,8 +232,7 @@ class _Columns:
     def __init__(self, own: pa.Schema, below: Sequence[pa.Schema]) -> None:
         self.types = {field.name: field.type for field in own}
         fields = [
-            pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)])
-            for result in below
+            pa.schema([pa.field(f.name.removesuffix("@own"), f.type) for f in _fields(result)]) for result in below
         ]
         self.clash = find_type_conflicts([own, *fields]) | _without_common_type([own, *fields])
 
@@ -282,10 +266,7 @@ def _schema(arrow: pa.Schema, by_type: Mapping[str, Columns], raw: StreamSchema)
     places |= {name: kinds[name] for name in (START_TIME, END_TIME)}
     if PLACE in arrow.names:
         places[PLACE] = ValueKind.STRING
-    types = {
-        name: EventType(name, {f: kinds[c] for f, c in pairs} | places)
-        for name, pairs in by_type.items()
-    }
+    types = {name: EventType(name, {f: kinds[c] for f, c in pairs} | places) for name, pairs in by_type.items()}
     return Schema(
         types=MappingProxyType(types),
         start=START_TIME,
@@ -342,9 +323,7 @@ def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType:
 # ---------------------------------------------------------------------------- timeouts
 
 
-def plan_layer_timeouts(
-    layer: Layer, checked: Query, compiled: CompiledQuery
-) -> tuple[Query, ...]:
+def plan_layer_timeouts(layer: Layer, checked: Query, compiled: CompiledQuery) -> tuple[Query, ...]:
     """Builds the queries that find the timed-out partial matches of a layer."""
     shown = {get_layer_column(name) for name in layer.fields}
     returns = tuple(r for r in checked.returns if r.name in shown)

@@ -215,10 +215,7 @@ class HierarchyStageMatcher(LayeredMatcher):
 
     def _add_positions(self, name: str, table: pa.Table, lasts: Keys) -> pa.Table:
         """Orders events of an earlier stage and adds the positions of their members."""
-        places = {
-            LAST_POSITION: self.places.of(lasts),
-            FIRST_POSITION: self.places.of(read_keys(table, FIRST)),
-        }
+        places = {LAST_POSITION: self.places.of(lasts), FIRST_POSITION: self.places.of(read_keys(table, FIRST))}
         schema = self._schemas[name]
         names = (field.name for field in schema)
         columns = [pa.array(places[n]) if n in places else table.column(n) for n in names]

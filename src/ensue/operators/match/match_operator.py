@@ -13,21 +13,11 @@ from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.time_order import sort_result
-from ensue.runtime.compiled_query import (
-    CompiledQuery,
-    build_result,
-    concat_deliveries,
-    find_unseen_types,
-    sort_by_time,
-)
+from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
 from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
-from ensue.runtime.spill.key_store import (
-    build_eviction_error,
-    require_sheddable,
-    why_not_evictable,
-)
+from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
 from ensue.runtime.stage import (
     SLICE_ROWS,
     FinalStage,
@@ -62,16 +52,11 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
             if limits.shed_ms is not None:
                 require_sheddable(bundle.queries)
 
-    def build_operators(
-        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
-    ) -> Iterator[MatchOperator]:
+    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[MatchOperator]:
         selected = tuple(outputs[spec][0] for spec in bundles)
         yield MatchOperator(tuple(bundles.values()), selected, call.alone)
 
-    delivered = {
-        spec: (build_output(spec, bundle.result, bundle.main.query),)
-        for spec, bundle in bundles.items()
-    }
+    delivered = {spec: (build_output(spec, bundle.result, bundle.main.query),) for spec, bundle in bundles.items()}
     return PlannedQueries(delivered, build_operators)
 
 
@@ -118,8 +103,7 @@ class MatchOperator:
             query = bundle.main.query
             if is_interval_negation(query.pattern):
                 raise QueryError(
-                    "a pattern that is only an absence does not run on Spark yet: a task begins "
-                    "with an event",
+                    "a pattern that is only an absence does not run on Spark yet: a task begins with an event",
                     hint="add an event that must occur: AND(A a, !B b FROM ... TO ...)",
                     span=query.pattern.span,
                     text=query.text,
@@ -145,10 +129,7 @@ class MatchOperator:
         are equal in one.
         """
         plans = [bundle.main.plan for bundle in self.bundles]
-        own = [
-            () if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence)
-            for plan in plans
-        ]
+        own = [() if plan.whole_stream else tuple(e.field_name for e in plan.query.equivalence) for plan in plans]
         if self.alone:
             return own
         keys = [frozenset(key) for key in own]
@@ -164,13 +145,9 @@ class MatchOperator:
             )
         if self.bundles[0].main.plan.whole_stream:
             return (
-                "strict contiguity looks at the events of every partition: one task, on one core, "
-                "will match all events"
+                "strict contiguity looks at the events of every partition: one task, on one core, will match all events"
             )
-        return (
-            "the query has no [attr] to split the stream: one task, on one core, will "
-            "match all events"
-        )
+        return "the query has no [attr] to split the stream: one task, on one core, will match all events"
 
 
 @dataclass(frozen=True)
@@ -231,11 +208,7 @@ def create_matcher(
 
 
 def match_queries(
-    queries: Sequence[CompiledQuery],
-    events: pa.Table,
-    progress: Progress | None = None,
-    *,
-    ordered: bool = False,
+    queries: Sequence[CompiledQuery], events: pa.Table, progress: Progress | None = None, *, ordered: bool = False
 ) -> TableResult:
     """Matches each query in one pass over complete events.
 

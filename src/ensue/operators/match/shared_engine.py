@@ -15,23 +15,11 @@ from ensue.ir.expression import Expr
 from ensue.ir.query import Query
 from ensue.ir.selection import Strategy
 from ensue.kernels.sorting import merge_rows
-from ensue.operators.match.shared_scan import (
-    Codes,
-    EventBlock,
-    RoleTest,
-    ScanUses,
-    feature_name,
-    find_first_rows,
-)
+from ensue.operators.match.shared_scan import Codes, EventBlock, RoleTest, ScanUses, feature_name, find_first_rows
 from ensue.planner.layout_signature import get_state_layout
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan
 from ensue.projection.match_ids import ORDINAL, RowHashes, get_event_times, number_duplicates
-from ensue.runtime.compiled_query import (
-    CompiledQuery,
-    build_result,
-    concat_deliveries,
-    sort_by_time,
-)
+from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, sort_by_time
 from ensue.schema import Types, ValueKind, get_type_names, types_overlap
 from ensue.vector.arrow_numpy import Ints
 from ensue.vector.column_values import Vector
@@ -161,9 +149,7 @@ class SharedEngine:
         pieces = [engine.feed_scanned(part, codes) for part in parts]
         return concat_deliveries(engine, pieces), rows
 
-    def _features(
-        self, engine: Engine, block: EventBlock, rows: Ints | None, *, lasting: bool
-    ) -> Iterator[Vector]:
+    def _features(self, engine: Engine, block: EventBlock, rows: Ints | None, *, lasting: bool) -> Iterator[Vector]:
         for feature in engine.program.features:
             vector, expr = block.feature(feature, rows), feature.expr
             if lasting and feature.kind is ValueKind.STRING:
@@ -189,9 +175,7 @@ def _build_tests(engine: Engine) -> Iterator[RoleTest]:
             yield RoleTest.of(role, (*role.conditions, *role.first), first)
 
 
-def _recode(
-    block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]
-) -> Codes:
+def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]) -> Codes:
     """Translates a block's codes into codes of an engine by encoding one row of each."""
     if len(block_codes) == 1 and block_codes[0] >= 0:
         return encode(_FIRST if rows is None else rows)
@@ -254,9 +238,7 @@ class TableScan:
         self.ordered = ordered  # results are sorted by the times of matches
         self.unseen: set[str] = set()  # types that no event had
 
-    def match(
-        self, events: pa.Table, progress: Progress | None = None, *, block: int = BLOCK
-    ) -> list[pa.Table]:
+    def match(self, events: pa.Table, progress: Progress | None = None, *, block: int = BLOCK) -> list[pa.Table]:
         """Returns the result of each query for events in stream order."""
         watchers = create_shared_engines(self.queries)
         columns = [combine_column(events, name) for name in events.column_names]
@@ -269,11 +251,7 @@ class TableScan:
         return self._build_results(matches_of, events)
 
     def _in_one_block(
-        self,
-        watchers: list[SharedEngine],
-        events: pa.Table,
-        matches_of: dict[int, Matches],
-        progress: Progress | None,
+        self, watchers: list[SharedEngine], events: pa.Table, matches_of: dict[int, Matches], progress: Progress | None
     ) -> None:
         """Runs one engine after the other, since none has to wait for more events."""
         block = self._block(watchers, events)

@@ -7,12 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensue.engine.engine import FEW_CODES, Engine
-from ensue.engine.state_format import (
-    VERSION_MEANING,
-    check_signature_version,
-    pack_state,
-    unpack_state,
-)
+from ensue.engine.state_format import VERSION_MEANING, check_signature_version, pack_state, unpack_state
 from ensue.errors import StateError
 from ensue.operators.match.shared_engine import (
     SharedEngine,
@@ -97,9 +92,7 @@ class SharedMatcher:
         pairs = zip(self.shared_engines, self.numbers, strict=True)
         return [self._feed_engine(watcher, numbers, block) for watcher, numbers in pairs]
 
-    def _feed_engine(
-        self, watcher: SharedEngine, numbers: EngineRows, block: EventBlock
-    ) -> Matches:
+    def _feed_engine(self, watcher: SharedEngine, numbers: EngineRows, block: EventBlock) -> Matches:
         first = watcher.engine.rows
         fed, rows = watcher.feed(block, lasting=True)
         if rows is not None and not len(rows):

@@ -22,14 +22,7 @@ from ensue.planner.features import to_feature
 from ensue.planner.physical_plan import Role
 from ensue.schema import ANY, Schema, Types, TypeUnion, ValueKind
 from ensue.vector import evaluation as vectors
-from ensue.vector.arrow_numpy import (
-    Bools,
-    Ints,
-    decode_text,
-    get_indices,
-    to_single_array,
-    validity,
-)
+from ensue.vector.arrow_numpy import Bools, Ints, decode_text, get_indices, to_single_array, validity
 from ensue.vector.arrow_types import Unit, kind_of_arrow
 from ensue.vector.column_values import Refused, Vector
 from ensue.vector.key_codes import KeyCodes

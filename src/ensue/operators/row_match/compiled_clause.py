@@ -12,14 +12,7 @@ from ensue.engine.row_match.search import RowMatches, RowMatchFinder, SearchStat
 from ensue.errors import EventError, LimitError, QueryError
 from ensue.ir.canonical_form import canonical_form, compute_fingerprint
 from ensue.ir.expression import FieldRef
-from ensue.ir.row_pattern import (
-    ROW,
-    PartitionAnchor,
-    PartitionKey,
-    RowPatternQuery,
-    RowSortKey,
-    iterate_terms,
-)
+from ensue.ir.row_pattern import ROW, PartitionAnchor, PartitionKey, RowPatternQuery, RowSortKey, iterate_terms
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import MATCH_ID, RowMatchIds, RowPatternProjection
@@ -69,9 +62,7 @@ class CompiledClause:
         tables = list(self._result_tables(partitions, matches))
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
-    def _result_tables(
-        self, partitions: Partitions, matches: Iterable[RowMatches]
-    ) -> Iterator[pa.Table]:
+    def _result_tables(self, partitions: Partitions, matches: Iterable[RowMatches]) -> Iterator[pa.Table]:
         ids = RowMatchIds(self.plan, self.meaning, partitions) if self.ids else None
         most, count = self.limits.max_matches, 0
         for batch in matches:
@@ -89,12 +80,7 @@ class CompiledClause:
 
 
 def compile_clause(
-    row_pattern: RowPatternQuery,
-    arrow: pa.Schema,
-    limits: MatcherLimits,
-    *,
-    ids: bool,
-    session: str | None = None,
+    row_pattern: RowPatternQuery, arrow: pa.Schema, limits: MatcherLimits, *, ids: bool, session: str | None = None
 ) -> CompiledClause:
     """Compiles a clause for these columns; a QueryError names what does not fit.
 
@@ -109,8 +95,7 @@ def compile_clause(
         for name in clause.results.schema.names:
             if name.lower() == MATCH_ID:
                 raise QueryError(
-                    f"a column of the result would be called '{name}', and that is the id of a "
-                    "match",
+                    f"a column of the result would be called '{name}', and that is the id of a match",
                     hint="give the measure another name by AS, or rename the table's column",
                     text=row_pattern.text,
                 )
@@ -189,10 +174,8 @@ def require_bounded(plan: RowPatternPlan) -> None:
     row_pattern = plan.row_pattern
     if row_pattern.within is None and plan.automaton.longest is None:
         raise QueryError(
-            "a match of this pattern may be of any length, and a stream would keep its rows "
-            "forever",
-            hint="add WITHIN INTERVAL '1' HOUR after PATTERN (...), or bound the quantifiers: "
-            "{1,100} instead of +",
+            "a match of this pattern may be of any length, and a stream would keep its rows forever",
+            hint="add WITHIN INTERVAL '1' HOUR after PATTERN (...), or bound the quantifiers: {1,100} instead of +",
             span=row_pattern.pattern.span,
             text=row_pattern.text,
         )
@@ -263,11 +246,7 @@ class Arrangement:
 
 
 def plan_arrangement(
-    queries: Iterable[tuple[Name | None, object]],
-    time: Time | None,
-    order: tuple[str, ...],
-    *,
-    streaming: bool,
+    queries: Iterable[tuple[Name | None, object]], time: Time | None, order: tuple[str, ...], *, streaming: bool
 ) -> Arrangement | None:
     """Derives how events are read for queries with their names; None without a clause."""
     pairs = tuple(queries)

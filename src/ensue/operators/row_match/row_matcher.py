@@ -316,9 +316,7 @@ class RowPatternMatcher:
         numbers = self._twins.ordinals(events, np.ones(events.num_rows, np.bool_))
         return events.append_column(ORDINAL, pa.array(numbers, pa.int64()))
 
-    def _store_progress(
-        self, codes: Ints, partitions: Partitions, position: Ints, covered: Ints
-    ) -> None:
+    def _store_progress(self, codes: Ints, partitions: Partitions, position: Ints, covered: Ints) -> None:
         """Stores the rows and positions that the next search needs."""
         bounds, searches = partitions.bounds, self._searches
         begins = np.maximum(bounds[:-1], position - self._back)

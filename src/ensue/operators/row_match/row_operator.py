@@ -23,14 +23,7 @@ from ensue.runtime.options import AccessOptions
 from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import (
-    FinalStage,
-    InputFilter,
-    OutputTable,
-    Progress,
-    StageInput,
-    TableResult,
-)
+from ensue.runtime.stage import FinalStage, InputFilter, OutputTable, Progress, StageInput, TableResult
 
 _ALL_ROWS = InputFilter(None)
 
@@ -79,15 +72,12 @@ def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQ
                 session=source.zone,
             )  # fmt: skip
 
-    def build_operators(
-        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
-    ) -> Iterator[RowPatternOperator]:
+    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[RowPatternOperator]:
         selected = tuple(outputs[spec][0] for spec in clauses)
         yield RowPatternOperator(tuple(clauses.values()), selected, source, options.streaming)
 
     return PlannedQueries(
-        {spec: (build_output(spec, clause.schema, None),) for spec, clause in clauses.items()},
-        build_operators,
+        {spec: (build_output(spec, clause.schema, None),) for spec, clause in clauses.items()}, build_operators
     )
 
 
@@ -115,9 +105,7 @@ def _require_clause_options(call: PlanRequest) -> None:
         }
     for argument, is_set in refused.items():
         if is_set:
-            raise QueryError(
-                f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out"
-            )
+            raise QueryError(f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out")
 
 
 @dataclass(frozen=True)

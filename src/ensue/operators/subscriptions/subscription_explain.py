@@ -7,23 +7,14 @@ from collections.abc import Iterator
 from ensue.ir.subscription import EventTest
 from ensue.ir.values import format_duration
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
-from ensue.operators.subscriptions.subscription_set import (
-    SubscriptionSet,
-    compile_subscription_set,
-)
+from ensue.operators.subscriptions.subscription_set import SubscriptionSet, compile_subscription_set
 from ensue.operators.subscriptions.templates.query_template import QueryTemplate
 from ensue.operators.subscriptions.templates.template_table import is_pattern
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.planner.explain.plan_text import explain_plan
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.subscription_joins import plan_network
-from ensue.planner.subscription_network import (
-    NetworkAbsence,
-    NetworkFilter,
-    NetworkJoin,
-    NetworkLeaf,
-    NetworkNode,
-)
+from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
@@ -33,9 +24,7 @@ MOST_SHAPES = 8  # templates whose plans are shown
 MOST_NAMES = 5  # in a list
 
 
-def explain_subscriptions(
-    subscribed: SubscriptionsSpec, source: SourceSchema | None, limits: MatcherLimits
-) -> str:
+def explain_subscriptions(subscribed: SubscriptionsSpec, source: SourceSchema | None, limits: MatcherLimits) -> str:
     """Explains which subscriptions of a set share what, and how each runs on known events."""
     changes = [change for _, change in subscribed.log.alive(subscribed.version)]
     if source is None:
@@ -50,18 +39,14 @@ def explain_subscriptions(
     if len(changes) <= FEW:
         sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
     templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
-    sections += [
-        list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]
-    ]
+    sections += [list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]]
     if len(templates) > MOST_SHAPES:
         sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
     sections.append(list(_explain_separate(subscriptions)))
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _summarize(
-    subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits
-) -> Iterator[str]:
+def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits) -> Iterator[str]:
     patterns = subscriptions.patterns
     templates = [s for s in patterns.shapes.values() if s.mode.alone is None]
     shared = sum(template.users for template in templates)
@@ -82,9 +67,7 @@ def _summarize(
     atoms = _count(len(subscriptions.index), "atom")
     yield f"index          {atoms}{': ' * bool(paths)}{paths}"
     most = limits.max_partial_matches
-    yield "limits         " + (
-        "as memory allows" if most is None else f"{most} partial matches of each engine"
-    )
+    yield "limits         " + ("as memory allows" if most is None else f"{most} partial matches of each engine")
 
 
 # --------------------------------------------------------------------------------- nodes
@@ -150,10 +133,7 @@ def _length(waits: float, subscriptions: SubscriptionSet) -> str:
 
 def _explain_template(shape: QueryTemplate, subscriptions: SubscriptionSet) -> Iterator[str]:
     names = [m.name for m in subscriptions.patterns.members.values() if m.shape is shape]
-    yield (
-        f"one plan for {_count(len(names), 'subscription')} of a template, over the events that "
-        "are routed to them"
-    )
+    yield (f"one plan for {_count(len(names), 'subscription')} of a template, over the events that are routed to them")
     yield f"  {_quote_names(names)}"
     yield f"  constants: {', '.join(kind.value for kind in shape.kinds) or 'none'}"
     yield from (f"  {line}".rstrip() for line in explain_plan(shape.plan).splitlines())

@@ -17,10 +17,7 @@ from ensue.operators.subscriptions.catalog.change import ChangeFile
 from ensue.operators.subscriptions.catalog.version_pins import find_used_versions
 from ensue.operators.subscriptions.subscription_matcher import SubscriptionMatcher
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
-from ensue.operators.subscriptions.templates.template_table import (
-    decode_pattern_numbers,
-    is_pattern_leaf,
-)
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.planner.limits import MatcherLimits
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
@@ -32,9 +29,7 @@ _cache: "OrderedDict[tuple[Path, SubscriptionSetLoader, int], SubscriptionSet]" 
 _cache_lock = threading.RLock()
 
 
-def load_set(
-    folder: Path, loader: "SubscriptionSetLoader", version: int, *, later: bool = False
-) -> SubscriptionSet:
+def load_set(folder: Path, loader: "SubscriptionSetLoader", version: int, *, later: bool = False) -> SubscriptionSet:
     """Loads the set at a version. Loading a later version changes the same object.
 
     With `later`, a later version that is loaded already is returned as it is.
@@ -51,9 +46,7 @@ def load_set(
             newest = log.snapshots.newest(version, loader.part)
             if newest is not None and newest.version > since:
                 # applying a few changes is faster than opening a snapshot
-                is_far = since < 0 or log.snapshots.due(
-                    log.total(since), log.total(newest.version)
-                )
+                is_far = since < 0 or log.snapshots.due(log.total(since), log.total(newest.version))
                 snapshot = newest if is_far else None
         if snapshot is not None:
             snapshot = log.snapshots.newest(version, loader.part, checked=True)
@@ -93,9 +86,7 @@ class SubscriptionSetLoader:
     shape: str  # the digest of the source's description
 
     @classmethod
-    def of(
-        cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str
-    ) -> "SubscriptionSetLoader":
+    def of(cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str) -> "SubscriptionSetLoader":
         description = json.dumps(source.described(), sort_keys=True)
         digest = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(source, streaming, key_groups, stream, digest)
@@ -124,9 +115,7 @@ class SubscriptionSetLoader:
         return load_set(log.folder, self, version, later=later)
 
 
-def load_on_driver(
-    log: CatalogLog, loader: SubscriptionSetLoader, version: int
-) -> SubscriptionSet:
+def load_on_driver(log: CatalogLog, loader: SubscriptionSetLoader, version: int) -> SubscriptionSet:
     """Loads the set at a version on the driver, where all of it must fit the events."""
     subscriptions = loader.at(log, version)
     for name, why in subscriptions.refused.items():
@@ -135,9 +124,7 @@ def load_on_driver(
     return subscriptions
 
 
-def write_due_snapshot(
-    log: CatalogLog, loader: SubscriptionSetLoader, version: int, subscriptions: Any
-) -> None:
+def write_due_snapshot(log: CatalogLog, loader: SubscriptionSetLoader, version: int, subscriptions: Any) -> None:
     """Writes a snapshot of the set if it pays."""
     if log.snapshot_due(version, loader.part):
         log.snapshot(version, {loader.part: subscriptions})
@@ -148,18 +135,11 @@ class FollowingMatcher(SubscriptionMatcher):
     """Matches a set in this process; changes in the log apply from the next events on."""
 
     def __init__(
-        self,
-        subscribed: SubscriptionsSpec,
-        source: SourceSchema,
-        limits: MatcherLimits,
-        *,
-        streaming: bool,
+        self, subscribed: SubscriptionsSpec, source: SourceSchema, limits: MatcherLimits, *, streaming: bool
     ) -> None:
         log = self.log = subscribed.log
         if isinstance(log, MemoryLog) and log.ready is not None:
-            super().__init__(
-                SubscriptionSet.open(log.ready, source.shape, streaming=streaming), limits
-            )
+            super().__init__(SubscriptionSet.open(log.ready, source.shape, streaming=streaming), limits)
             self.version = log.first
         else:
             super().__init__(SubscriptionSet(source.shape, streaming=streaming), limits)

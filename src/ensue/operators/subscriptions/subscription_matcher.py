@@ -18,26 +18,13 @@ from ensue.operators.subscriptions.network.network_state import NetworkMatches, 
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.operators.subscriptions.templates.template_engine import TemplateMatches
 from ensue.operators.subscriptions.templates.template_state import TemplateState
-from ensue.operators.subscriptions.templates.template_table import (
-    decode_pattern_numbers,
-    is_pattern_leaf,
-)
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.planner.limits import MatcherLimits
-from ensue.projection.notification_rows import (
-    MEMBERS,
-    build_notification_schema,
-    build_notifications,
-)
+from ensue.projection.notification_rows import MEMBERS, build_notification_schema, build_notifications
 from ensue.runtime.event_buffer import EventBuffer
 from ensue.runtime.stage import Progress, StageInput
 from ensue.schema import ValueKind
-from ensue.vector.arrow_numpy import (
-    decode_text,
-    get_indices,
-    text_parts,
-    to_single_array,
-    validity,
-)
+from ensue.vector.arrow_numpy import decode_text, get_indices, text_parts, to_single_array, validity
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import StreamSchema, split_table
 from ensue.vector.geo_columns import read_places
@@ -98,22 +85,16 @@ Ints = npt.NDArray[np.int64]
 class SubscriptionMatcher:
     """Matches the subscriptions of a set, all of them or those of one task."""
 
-    def __init__(
-        self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1
-    ) -> None:
+    def __init__(self, subscriptions: SubscriptionSet, limits: MatcherLimits, key_group: int = -1) -> None:
         self.subscription_set = subscriptions
-        self._bound = bound = limits.compute_memory_bound(
-            get_machine_memory(), os.cpu_count() or 1
-        )
+        self._bound = bound = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         most_held = limits.max_partial_matches or int(min(2**40, bound // VALUE_BYTES))
         self.state = NetworkState(
             subscriptions.nodes, subscriptions.time, subscriptions.space,
             subscriptions.region_table, key_group,
             most_held, limits.max_matches or int(min(2**40, bound // VALUE_BYTES)),
         )  # fmt: skip
-        self.patterns = TemplateState(
-            subscriptions.patterns, limits, key_group, subscriptions.key_groups
-        )
+        self.patterns = TemplateState(subscriptions.patterns, limits, key_group, subscriptions.key_groups)
         self.store = EventBuffer(subscriptions.shape)
         self.schema = build_notification_schema(subscriptions.shape)
         self.rows = 0  # events so far
@@ -176,8 +157,7 @@ class SubscriptionMatcher:
     def feed_events(self, events: pa.Table) -> pa.Table:
         """Returns what the next input events complete."""
         tables = [
-            self._feed_slice(piece, np.full(piece.num_rows, self.version))
-            for piece in split_table(events, SLICE)
+            self._feed_slice(piece, np.full(piece.num_rows, self.version)) for piece in split_table(events, SLICE)
         ]
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
@@ -204,9 +184,7 @@ class SubscriptionMatcher:
     def advance(self, now: float) -> list[pa.Table]:
         """Returns the matches that the watermark `now` completes."""
         self.patterns.drop_cancelled(self.store)
-        notifications = self._build_notifications(
-            self.state.advance(now), self.patterns.advance(now)
-        )
+        notifications = self._build_notifications(self.state.advance(now), self.patterns.advance(now))
         self.store.forget_before(now)
         return [notifications]
 
@@ -227,9 +205,7 @@ class SubscriptionMatcher:
         """Returns the start and end times of events."""
         shape = self.subscription_set.shape
         start, end = (
-            np.asarray(from_arrow(events.column(name), shape.unit).values).astype(
-                self.subscription_set.time
-            )
+            np.asarray(from_arrow(events.column(name), shape.unit).values).astype(self.subscription_set.time)
             for name in (shape.schema.start, shape.schema.end)
         )
         return start, end
@@ -242,23 +218,15 @@ class SubscriptionMatcher:
         if shape.schema.location is not None:
             places = read_places(events, shape.schema)
             x, y, corner = places.x, places.y, places.first
-        numbers, codes, known = encode_compared_fields(
-            events, shape, list(self.subscription_set.nodes.fields)
-        )
+        numbers, codes, known = encode_compared_fields(events, shape, list(self.subscription_set.nodes.fields))
         return NetworkEvents(positions, versions, start, end, corner, x, y, numbers, codes, known)
 
-    def _build_notifications(
-        self, delivered: NetworkMatches, patterns: Sequence[TemplateMatches] = ()
-    ) -> pa.Table:
+    def _build_notifications(self, delivered: NetworkMatches, patterns: Sequence[TemplateMatches] = ()) -> pa.Table:
         tables = [self._build_pattern_notifications(part) for part in patterns]
         if len(delivered):
             numbers, which = np.unique(delivered.subscription, return_inverse=True)
-            members = [
-                member for n in numbers.tolist() if (member := self.subscription_set.members.at(n))
-            ]
-            matches = Matches(
-                {}, {MEMBERS: (delivered.offsets, delivered.members)}, len(delivered)
-            )
+            members = [member for n in numbers.tolist() if (member := self.subscription_set.members.at(n))]
+            matches = Matches({}, {MEMBERS: (delivered.offsets, delivered.members)}, len(delivered))
             held = self.store.of([matches])
             placed = held.placed(matches).lists[MEMBERS][1]
             notifications = build_notifications(
@@ -300,9 +268,7 @@ class SubscriptionMatcher:
         gone = self.subscription_set.nodes.gone_subscriptions
         self.state.compact()
         used, tied = self.state.get_consumed()
-        self.state.restore_consumed(
-            used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)]
-        )
+        self.state.restore_consumed(used[~np.isin(used[:, 0], gone)], tied[~np.isin(tied[:, 0], gone)])
 
     @property
     def partial_matches(self) -> int:
@@ -320,9 +286,7 @@ class SubscriptionMatcher:
         events, more = self.store.save()
         used, tied = (u.tolist() for u in self.state.get_consumed())
         numbers = {n for n, *_ in (*used, *tied)}
-        names = {
-            n: m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None
-        }
+        names = {n: m.name for n in numbers if (m := self.subscription_set.members.at(n)) is not None}
         header = {
             "format": FORMAT,
             "rows": self.rows,
@@ -357,12 +321,9 @@ class SubscriptionMatcher:
             if (member := self.subscription_set.members.get(name)) is not None:
                 numbers[name] = member.number
         used, tied = (
-            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers]
-            for what in ("used", "tied")
+            [(numbers[name], *rest) for name, *rest in header[what] if name in numbers] for what in ("used", "tied")
         )
-        self.state.restore_consumed(
-            np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3)
-        )
+        self.state.restore_consumed(np.array(used, np.int64).reshape(-1, 2), np.array(tied, np.int64).reshape(-1, 3))
 
     def _reorder_fields(self, columns: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
         """Reorders saved values by field for the fields of this process."""

@@ -19,20 +19,13 @@ from ensue.operators.subscriptions.subscription_loader import (
     load_on_driver,
     write_due_snapshot,
 )
-from ensue.operators.subscriptions.subscription_matcher import (
-    SLICE,
-    SubscriptionMatcher,
-    match_table,
-)
+from ensue.operators.subscriptions.subscription_matcher import SLICE, SubscriptionMatcher, match_table
 from ensue.operators.subscriptions.subscription_set import (
     SubscriptionSet,
     compile_subscription_set,
     reuse_subscription_set,
 )
-from ensue.operators.subscriptions.templates.template_table import (
-    decode_pattern_numbers,
-    is_pattern_leaf,
-)
+from ensue.operators.subscriptions.templates.template_table import decode_pattern_numbers, is_pattern_leaf
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
@@ -155,9 +148,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self._built_set(1)
 
     def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        return SubscriptionSetLoader.of(
-            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
-        )
+        return SubscriptionSetLoader.of(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
 
     def _built_set(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""
@@ -187,9 +178,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
         """Matches complete events in a single task."""
         return self.match_key_group(batch, 0, 1)
 
-    def match_key_group(
-        self, batch: StageInput, key_group: int, key_groups: int
-    ) -> list[pa.Table]:
+    def match_key_group(self, batch: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
         """Matches the complete events of one task."""
         subscriptions, version = self._load_set(None, key_groups), self.subscribed.version
         events = batch.events.select(self.source.arrow.names)
@@ -224,9 +213,7 @@ class SubscriptionTaskMatcher(SubscriptionMatcher):
         self.announced = version
         log = self.stage.subscribed.log
         assert isinstance(log, CatalogLog)
-        subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(
-            log, version.number, later=True
-        )
+        subscriptions = self.stage.set_loader(version.stream, self.key_groups).at(log, version.number, later=True)
         if subscriptions is not self.subscription_set:
             saved = SubscriptionMatcher.save(self)
             self._begin(subscriptions)
@@ -295,17 +282,12 @@ def plan_subscriptions(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
     subscribed = spec.query
     assert isinstance(subscribed, SubscriptionsSpec)
 
-    def build_operators(
-        outputs: Mapping[QuerySpec, Sequence[OutputTable]],
-    ) -> Iterator[SubscriptionOperator]:
+    def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[SubscriptionOperator]:
         (output,) = outputs[spec]
         limits = options.planning.limits
         yield SubscriptionOperator(subscribed, source, output, limits, options.streaming)
 
-    return PlannedQueries(
-        {spec: (build_output(spec, build_notification_schema(source.shape), None),)},
-        build_operators,
-    )
+    return PlannedQueries({spec: (build_output(spec, build_notification_schema(source.shape), None),)}, build_operators)
 
 
 @dataclass(frozen=True)
@@ -330,22 +312,16 @@ class SubscriptionOperator:
         """Matches events that are in stream order."""
         version = self.subscribed.version
         with reuse_subscription_set(self.subscribed, self.source) as subscriptions:
-            return TableResult(
-                [match_table(events, subscriptions, version, self.limits, progress=progress)]
-            )
+            return TableResult([match_table(events, subscriptions, version, self.limits, progress=progress)])
 
     def chains(self) -> tuple[tuple[RoutedSubscriptionStage, ...], ...]:
         """Creates one stage, whose tasks get the events that are routed to them."""
-        stage = RoutedSubscriptionStage(
-            self.subscribed, self.source, self.output, self.limits, self.streaming
-        )
+        stage = RoutedSubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
         stage.require_fit()
         return ((stage,),)
 
     def whole(self) -> "SingleTaskSubscriptionStage":
-        return SingleTaskSubscriptionStage(
-            self.subscribed, self.source, self.output, self.limits, self.streaming
-        )
+        return SingleTaskSubscriptionStage(self.subscribed, self.source, self.output, self.limits, self.streaming)
 
 
 @dataclass(frozen=True)
@@ -354,13 +330,9 @@ class SingleTaskSubscriptionStage(SubscriptionStage):
 
     def matcher(self) -> StageMatcher:
         """Creates a matcher that follows the changes of the set."""
-        return FollowingMatcher(
-            self.subscribed, self.source, self.limits, streaming=self.streaming
-        )
+        return FollowingMatcher(self.subscribed, self.source, self.limits, streaming=self.streaming)
 
     def matched(self, batch: StageInput) -> list[pa.Table]:
         """Matches complete events."""
-        subscriptions = compile_subscription_set(
-            self.subscribed, self.source, streaming=self.streaming
-        )
+        subscriptions = compile_subscription_set(self.subscribed, self.source, streaming=self.streaming)
         return [match_table(batch.bare, subscriptions, self.subscribed.version, self.limits)]

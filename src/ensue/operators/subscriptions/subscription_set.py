@@ -54,9 +54,7 @@ class SubscriptionSet:
     Adding a subscription compiles no code. Matchers share the set, which holds no events.
     """
 
-    def __init__(
-        self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
-    ) -> None:
+    def __init__(self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1) -> None:
         self.shape = shape
         self.streaming = streaming
         self.key_groups = key_groups
@@ -130,9 +128,7 @@ class SubscriptionSet:
             message = f"subscription '{change.name}' cannot be matched here: {error}"
             warnings.warn(message, SubscriptionWarning, stacklevel=find_stacklevel())
 
-    def _compile(
-        self, change: SubscriptionChange, now: float | None
-    ) -> tuple[Subscription, list[NetworkRoot]]:
+    def _compile(self, change: SubscriptionChange, now: float | None) -> tuple[Subscription, list[NetworkRoot]]:
         assert change.text is not None
         subscription = parse_subscription(change.text, change.regions)
         check_subscription_fields(subscription, self.shape.schema)
@@ -177,18 +173,14 @@ class SubscriptionSet:
         """Opens a saved set for events of this shape. Files are mapped and never changed."""
         subscriptions = cls(shape, streaming=streaming, key_groups=key_groups)
         subscriptions.regions = Regions.open(folder / "regions", shape.schema.space)
-        subscriptions.index = AtomIndex.open(
-            folder / "index", shape, subscriptions.regions, subscriptions.space
-        )
+        subscriptions.index = AtomIndex.open(folder / "index", shape, subscriptions.regions, subscriptions.space)
         subscriptions.nodes = NetworkTable.open(
             folder / "nodes", subscriptions.time, subscriptions.regions, subscriptions.index
         )
         if subscriptions.nodes.key_groups != key_groups:
             subscriptions.nodes.split(key_groups)
         subscriptions.members = MemberRegistry.open(folder / "members")
-        subscriptions.patterns = TemplateTable(
-            shape, subscriptions.index, subscriptions.nodes.leaf_of, streaming
-        )
+        subscriptions.patterns = TemplateTable(shape, subscriptions.index, subscriptions.nodes.leaf_of, streaming)
         subscriptions.patterns.open(folder / "patterns")
         subscriptions.refused = json.loads((folder / "refused").read_text())
         return subscriptions
@@ -199,8 +191,7 @@ class SubscriptionSet:
         if isinstance(length, ByTime):
             if not self._calendar:
                 raise QueryError(
-                    f"{format_duration(length.nanoseconds)}: the time column holds numbers, so a "
-                    "length is a number",
+                    f"{format_duration(length.nanoseconds)}: the time column holds numbers, so a length is a number",
                     span=length.span,
                 )
             return length.nanoseconds if self.shape.unit == "ns" else length.nanoseconds // 1_000
@@ -212,8 +203,7 @@ class SubscriptionSet:
             )
         if self.time is np.int64 and length.amount != int(length.amount):
             raise QueryError(
-                f"{length.amount}: the time column holds whole numbers, so a length is one",
-                span=length.span,
+                f"{length.amount}: the time column holds whole numbers, so a length is one", span=length.span
             )
         return length.amount
 
@@ -221,9 +211,7 @@ class SubscriptionSet:
         if self._calendar != isinstance(moment.at, datetime):
             kind = "timestamps" if self._calendar else "numbers"
             wanted = "TIMESTAMP '2026-01-01 12:00:00'" if self._calendar else "a number"
-            raise QueryError(
-                f"the time column holds {kind}, so a moment is {wanted}", span=moment.span
-            )
+            raise QueryError(f"the time column holds {kind}, so a moment is {wanted}", span=moment.span)
         constant = create_constant(moment.at, self.shape.unit)
         value: int | float = np.asarray(constant.values)[0].item()
         return value
@@ -235,8 +223,7 @@ class SubscriptionSet:
         for moment in _absence_starts(subscription):
             if self._moment(moment) < now:
                 raise QueryError(
-                    "the interval of an absence begins before the subscription does, so part of "
-                    "it was not watched",
+                    "the interval of an absence begins before the subscription does, so part of it was not watched",
                     hint="let it begin later",
                     span=moment.span,
                 )
@@ -271,11 +258,7 @@ def _identity(name: str, subscription: Subscription) -> bytes:
 
 
 def compile_subscription_set(
-    subscribed: SubscriptionsSpec,
-    source: SourceSchema,
-    *,
-    streaming: bool = False,
-    key_groups: int = 1,
+    subscribed: SubscriptionsSpec, source: SourceSchema, *, streaming: bool = False, key_groups: int = 1
 ) -> SubscriptionSet:
     """Compiles the subscriptions of a set at its version."""
     subscriptions = SubscriptionSet(source.shape, streaming=streaming, key_groups=key_groups)
@@ -289,9 +272,7 @@ _built: WeakKeyDictionary[Any, tuple[Hashable, int, SubscriptionSet]] = WeakKeyD
 
 
 @contextmanager
-def reuse_subscription_set(
-    subscribed: SubscriptionsSpec, source: SourceSchema
-) -> Iterator[SubscriptionSet]:
+def reuse_subscription_set(subscribed: SubscriptionsSpec, source: SourceSchema) -> Iterator[SubscriptionSet]:
     """Provides the compiled set; the one of an earlier call for a table is reused.
 
     Later additions are added to it; after other changes it is compiled again.

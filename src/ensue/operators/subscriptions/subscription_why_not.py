@@ -67,9 +67,7 @@ def explain_missing_match(
     older = max(0, ordered.num_rows - most_events)
     stream = _stream(ordered.slice(older), shape, columns)
     time = None if ended else _current_time(now, stream)
-    result = why_not(
-        subscription, stream, now=time, max_steps=most_steps, max_candidates=most_candidates
-    )
+    result = why_not(subscription, stream, now=time, max_steps=most_steps, max_candidates=most_candidates)
     return replace(result, cut=result.cut or older > 0)
 
 
@@ -124,10 +122,7 @@ def _stream(table: pa.Table, shape: StreamSchema, columns: Mapping[str, str]) ->
     converted = read_events(table, schema, shape.unit, computed=computed)
     renamed = {name: column for name, column in columns.items() if name != column}
     if renamed:
-        converted = [
-            replace(e, values={**e.values, **{n: e.values[c] for n, c in renamed.items()}})
-            for e in converted
-        ]
+        converted = [replace(e, values={**e.values, **{n: e.values[c] for n, c in renamed.items()}}) for e in converted]
     calendar = schema.time_kind in (ValueKind.TIMESTAMP, ValueKind.DATE)
     return ReferenceStream(
         converted,

@@ -23,11 +23,7 @@ _GROUPS: TerminalGroups = (
         {"WHEN", "WHERE"},
         {"WHEN", "WHERE", "_BAR", "_DIST", "REGION", "VARIABLE", "NAME", "LPAR"},
     ),
-    (
-        "a value",
-        {"NUMBER", "STRING", "TRUTH"},
-        {"NUMBER", "STRING", "TRUTH", "TIMESTAMP", "DATE", "VARIABLE"},
-    ),
+    ("a value", {"NUMBER", "STRING", "TRUTH"}, {"NUMBER", "STRING", "TRUTH", "TIMESTAMP", "DATE", "VARIABLE"}),
 )
 _EXAMPLE = "=|(A; 5 minutes)(B), A = (ARITH:id = 1), B = (ARITH:id = 2)"
 _BLANKS = re.compile(r"(?:--[^\n]*|/\*[\s\S]*?\*/|\s)*+")

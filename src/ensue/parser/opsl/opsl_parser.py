@@ -133,9 +133,7 @@ def _nodes(tree: Node) -> Iterator[Node]:
 
 def _position(item: Token | Meta, node: Node | Token, ends: list[int]) -> _TextPosition:
     span = span_of(node)
-    return _TextPosition(
-        item, span.start, bisect_right(ends, span.start), span.end, bisect_right(ends, span.end)
-    )
+    return _TextPosition(item, span.start, bisect_right(ends, span.start), span.end, bisect_right(ends, span.end))
 
 
 MAX_TEXT_BYTES = 65_536  # bytes of a text
@@ -174,15 +172,10 @@ def _grammar() -> Lark:
 def _subscription(tree: Node, text: str, regions: Mapping[str, str]) -> Subscription:
     root, *definitions, options = get_children(tree)
     variables, abbreviations = _collect_definitions(definitions, regions)
-    names = NameExpansion(
-        {name: get_children(node)[1] for name, node in abbreviations.items()}, regions
-    )
+    names = NameExpansion({name: get_children(node)[1] for name, node in abbreviations.items()}, regions)
     subscription = Subscription(
         build_subscription_expression(root, names),
-        {
-            name: build_subscription_expression(get_children(node)[1], names)
-            for name, node in variables.items()
-        },
+        {name: build_subscription_expression(get_children(node)[1], names) for name, node in variables.items()},
         text=text,
         **_options(options),
     )
@@ -206,9 +199,7 @@ def _collect_definitions(
             name, span, known = str(token), span_of(token), abbreviations
             shown = f"'{name}'"
         if name in known:
-            raise QueryError(
-                f"{shown} is defined twice", hint="rename one of the two, or delete it", span=span
-            )
+            raise QueryError(f"{shown} is defined twice", hint="rename one of the two, or delete it", span=span)
         if known is abbreviations and name in regions:
             raise QueryError(
                 f"{shown} is defined here and also passed in the call",
@@ -220,19 +211,14 @@ def _collect_definitions(
 
 
 def _require_used(
-    subscription: Subscription,
-    variables: Mapping[str, Node],
-    abbreviations: Mapping[str, Node],
-    names: NameExpansion,
+    subscription: Subscription, variables: Mapping[str, Node], abbreviations: Mapping[str, Node], names: NameExpansion
 ) -> None:
     """Refuses unused definitions: they are mistakes, and would wait for events in vain."""
     used = get_used_variables(subscription) if variables else frozenset[str]()
     unused = [(f"${name};", node) for name, node in variables.items() if name not in used]
     unused += [(f"'{n}'", node) for n, node in abbreviations.items() if n not in names.used]
     for shown, node in unused:
-        raise QueryError(
-            f"{shown} is defined and never used", hint="delete its definition", span=span_of(node)
-        )
+        raise QueryError(f"{shown} is defined and never used", hint="delete its definition", span=span_of(node))
 
 
 def _options(node: Node | None) -> dict[str, Any]:
@@ -242,15 +228,9 @@ def _options(node: Node | None) -> dict[str, Any]:
         token, value = get_children(option)
         name = token.lower()
         if name not in _OPTIONS:
-            raise QueryError(
-                f"unknown option '{token}'",
-                hint=did_you_mean(name, _OPTIONS),
-                span=span_of(token),
-            )
+            raise QueryError(f"unknown option '{token}'", hint=did_you_mean(name, _OPTIONS), span=span_of(token))
         if name in options:
-            raise QueryError(
-                f"the option '{name}' is given twice", hint="keep one", span=span_of(option)
-            )
+            raise QueryError(f"the option '{name}' is given twice", hint="keep one", span=span_of(option))
         options[name] = _select(value) if name == "select" else _amount(name, value)
     return options
 

@@ -33,14 +33,7 @@ from ensue.ir.subscription import (
     flatten_parts,
 )
 from ensue.ir.values import convert_to_nanoseconds
-from ensue.parser.expressions import (
-    OPERATORS,
-    Node,
-    build_expression,
-    get_children,
-    span_of,
-    unquote_name,
-)
+from ensue.parser.expressions import OPERATORS, Node, build_expression, get_children, span_of, unquote_name
 
 _VARIABLE = re.compile(r"\$(?P<name>[^;\s]+)\s*;")
 _LARGEST = 2**63  # the bound of 64-bit integers
@@ -85,9 +78,7 @@ def _type_of(token: Token) -> PredicateType:
     except KeyError:
         known = [type.value for type in PredicateType]
         raise QueryError(
-            f"'{token}' is not a type of predicate",
-            hint=did_you_mean(token.upper(), known),
-            span=span_of(token),
+            f"'{token}' is not a type of predicate", hint=did_you_mean(token.upper(), known), span=span_of(token)
         ) from None
 
 
@@ -108,15 +99,9 @@ def _like(value: Node, type: PredicateType, name: str, span: Span) -> str:
     return pattern
 
 
-def _in_list(
-    values: list[Node], type: PredicateType, name: str, span: Span
-) -> tuple[Constant, ...]:
+def _in_list(values: list[Node], type: PredicateType, name: str, span: Span) -> tuple[Constant, ...]:
     if type is PredicateType.BOOL:
-        raise QueryError(
-            "BOOL can be compared with = and !=, not with IN",
-            hint=f"write BOOL:{name} = TRUE",
-            span=span,
-        )
+        raise QueryError("BOOL can be compared with = and !=, not with IN", hint=f"write BOOL:{name} = TRUE", span=span)
     constants: list[Constant] = []
     for value in values:
         constant = _value(value, type)
@@ -145,11 +130,7 @@ def _value(node: Node, type: PredicateType) -> Constant | VariableField:
             return _plain(node)
         case _:
             expected, example = _VALUES[type]
-            raise QueryError(
-                f"{type.value} must be compared with {expected}",
-                hint=f"as in {example}",
-                span=span,
-            )
+            raise QueryError(f"{type.value} must be compared with {expected}", hint=f"as in {example}", span=span)
 
 
 def parse_signed_number(token: Token) -> int | float:
@@ -182,9 +163,7 @@ def build_length(node: Node) -> Length:
     span = span_of(node)
     value = parse_signed_number(amount)
     if value < 0:
-        raise QueryError(
-            "a length of time cannot be negative", hint="leave out the sign", span=span
-        )
+        raise QueryError("a length of time cannot be negative", hint="leave out the sign", span=span)
     if unit is None:
         return ByUnits(value, span)
     return ByTime(convert_to_nanoseconds(re.sub(r"[\s+]", "", amount), unit, span), span)
@@ -196,9 +175,7 @@ def parse_distance(token: Token, what: str, *, positive: bool = False) -> float:
     if value < 0 or (positive and value == 0):
         raise QueryError(
             f"{what} is {'more than 0' if positive else 'not negative'}",
-            hint="leave out the sign"
-            if value < 0
-            else "the distance between centres must be below it",
+            hint="leave out the sign" if value < 0 else "the distance between centres must be below it",
             span=span_of(token),
         )
     return value
@@ -282,8 +259,7 @@ class NameExpansion:
         if self._atoms > MAX_ATOMS:
             raise QueryError(
                 f"this subscription has more than {MAX_ATOMS} atoms after expanding names",
-                hint="each use of a name is another event; $x; is a single event, however often "
-                "you use it",
+                hint="each use of a name is another event; $x; is a single event, however often you use it",
                 span=span,
             )
         if self._leaves > MAX_LEAVES:
@@ -401,9 +377,7 @@ def _placed(node: Node, names: NameExpansion) -> SpatialCondition:
             )
         comparison, number = str(sign), parse_distance(distance, "a distance")
     expression = build_subscription_expression(part, names)
-    return SpatialCondition(
-        where, _place(place, names), expression, comparison, number, span_of(node)
-    )
+    return SpatialCondition(where, _place(place, names), expression, comparison, number, span_of(node))
 
 
 def _place(node: Node, names: NameExpansion) -> Region | Expression:

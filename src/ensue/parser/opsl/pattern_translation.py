@@ -66,8 +66,7 @@ def _translate(subscription: Subscription) -> str:
     outputs = [output for way in ways if (output := writer.write(way)) is not None]
     if not outputs:
         raise QueryError(
-            "nothing satisfies this subscription: it needs a place where there is no event, "
-            "or a moment before itself",
+            "nothing satisfies this subscription: it needs a place where there is no event, or a moment before itself",
             hint="an absence from a moment on has no event, and therefore no place",
         )
     patterns = [_pattern(output, alone=len(outputs) == 1) for output in outputs]
@@ -151,11 +150,7 @@ class _AlternativeWriter:
         self.way = way
         self.parts: list[str] = []
         self.conditions: list[str] = []
-        self.names = {
-            number: writer.variable()
-            for number, part in enumerate(way.parts)
-            if isinstance(part, EventTest)
-        }
+        self.names = {number: writer.variable() for number, part in enumerate(way.parts) if isinstance(part, EventTest)}
 
     def is_possible(self) -> bool:
         """Whether every place has events, and moments are in order."""
@@ -188,10 +183,7 @@ class _AlternativeWriter:
                 self.conditions += conditions
                 yield shown
         for condition in self.way.conditions:
-            if (
-                not isinstance(condition, TimeConstraint)
-                or self._compare_moments(condition) is None
-            ):
+            if not isinstance(condition, TimeConstraint) or self._compare_moments(condition) is None:
                 self.conditions.append(self.condition(condition))
         for part in self.way.parts:
             if isinstance(part, AbsentPart):
@@ -242,9 +234,7 @@ class _AlternativeWriter:
 
     def _times(self, group: Group, *, end: bool) -> Iterator[str]:
         """Yields the times of which one is the start or the end of a group."""
-        absences = [
-            part for n in sorted(group) if isinstance(part := self.way.parts[n], AbsentPart)
-        ]
+        absences = [part for n in sorted(group) if isinstance(part := self.way.parts[n], AbsentPart)]
         ended = frozenset[int]().union(*(part.until.group for part in absences if part.lasts))
         for number in sorted(group - ended if end else group):
             if number in self.names:
@@ -270,9 +260,7 @@ class _AlternativeWriter:
                     shown, conditions = self._absent(test, variable, absent, asks)
                     self.conditions += conditions
                     for other in sorted(self.names.keys() - absence.base):
-                        self.conditions += self._exclude_event(
-                            other, test, absent, asks, (since, until)
-                        )
+                        self.conditions += self._exclude_event(other, test, absent, asks, (since, until))
                     yield f"!{shown} FROM {since} TO {until}"
                 case _:
                     raise QueryError(
@@ -281,11 +269,7 @@ class _AlternativeWriter:
                     )
 
     def _absent(
-        self,
-        test: EventTest,
-        variable: str,
-        absent: SubscriptionAlternative,
-        asks: Sequence[FieldComparison],
+        self, test: EventTest, variable: str, absent: SubscriptionAlternative, asks: Sequence[FieldComparison]
     ) -> tuple[str, list[str]]:
         shown, conditions = self.writer.atom(test, variable)
         conditions += [self._comparison(compared, variable) for compared in asks]
@@ -329,11 +313,7 @@ def _call_over(function: str, values: Sequence[str]) -> str:
 def show_duration(length: Length) -> str:
     """Prints a length that conditions can add."""
     if isinstance(length, ByTime) and length.nanoseconds % 1000:
-        raise QueryError(
-            "lengths in patterns must be whole microseconds",
-            hint="round it: 1 us",
-            span=length.span,
-        )
+        raise QueryError("lengths in patterns must be whole microseconds", hint="round it: 1 us", span=length.span)
     return format_length(length)
 
 

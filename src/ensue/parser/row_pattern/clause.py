@@ -42,11 +42,7 @@ _OPERATORS = ("COLLATE", "TO", "ZONE")  # unreserved words that a value follows
 
 
 def read_clause(
-    text: str,
-    start: int,
-    stop: int,
-    table: str | None = None,
-    parameters: Parameters = NO_PARAMETERS,
+    text: str, start: int, stop: int, table: str | None = None, parameters: Parameters = NO_PARAMETERS
 ) -> RowPatternQuery:
     """Parses the text between the parentheses of MATCH_RECOGNIZE ( ... ): `text[start:stop]`.
 
@@ -84,9 +80,7 @@ def read_clause_text(text: str, parameters: Parameters = NO_PARAMETERS) -> RowPa
                 span=items[0].span if items else Span(len(text), len(text)),
             )
         closed = tokens.closing[items[0].start]
-        following = next(
-            (token for token in items if token.start > closed and token.text != ";"), None
-        )
+        following = next((token for token in items if token.start > closed and token.text != ";"), None)
         if following is not None:
             raise QueryError(
                 f"'{following.text}' follows the clause",
@@ -146,9 +140,7 @@ class _ClauseParser:
             for token in self.tokens.all
             if not token.depth and get_close_matches(token.word, [name], cutoff=0.75)
         )
-        token, hint = next(
-            candidates, (None, "as in PATTERN (A B+) DEFINE B AS price > PREV(price)")
-        )
+        token, hint = next(candidates, (None, "as in PATTERN (A B+) DEFINE B AS price > PREV(price)"))
         end = Span(self.span.end, self.span.end)
         raise QueryError(f"{name} is missing", hint=hint, span=token.span if token else end)
 
@@ -184,9 +176,7 @@ class _ClauseParser:
             del words[-2:]
         if words[-1] in ("ASC", "DESC") and len(words) > 1:
             descending = words.pop() == "DESC"
-        expr = self.expressions.read_columns(
-            self.tokens, item[: len(words)], "ORDER BY", self.table
-        )
+        expr = self.expressions.read_columns(self.tokens, item[: len(words)], "ORDER BY", self.table)
         return RowSortKey(expr, descending, nulls_first, span)
 
     def _measures(self, names: PatternVariables) -> tuple[Measure, ...]:
@@ -196,11 +186,7 @@ class _ClauseParser:
             span = item[0].span.to(item[-1].span)
             item, alias = _split_alias(item)
             if alias is None:
-                raise QueryError(
-                    "a measure needs a name",
-                    hint="give it one: MEASURES A.price AS low",
-                    span=span,
-                )
+                raise QueryError("a measure needs a name", hint="give it one: MEASURES A.price AS low", span=span)
             if not {alias.name, alias.name.lower()}.isdisjoint(taken):
                 raise QueryError(
                     f"there are two measures called '{alias.name}'",
@@ -255,19 +241,14 @@ class _ClauseParser:
             case _:
                 raise QueryError(
                     f"'{section.over(self.tokens.text)}' is not valid here",
-                    hint="write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST A, "
-                    "TO LAST A or TO A",
+                    hint="write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST A, TO LAST A or TO A",
                     span=section.span,
                 )
 
-    def _skip_to(
-        self, to: RowSkipTarget, section: ClauseSection, names: PatternVariables
-    ) -> RowSkip:
+    def _skip_to(self, to: RowSkipTarget, section: ClauseSection, names: PatternVariables) -> RowSkip:
         name = section.inside[-1]
         if not name.names:
-            raise QueryError(
-                "expected a variable", hint="as in AFTER MATCH SKIP TO LAST A", span=name.span
-            )
+            raise QueryError("expected a variable", hint="as in AFTER MATCH SKIP TO LAST A", span=name.span)
         members = names.members(name.folded, name.span)
         return RowSkip(to, name.folded, members, section.span)
 
@@ -278,8 +259,7 @@ class _ClauseParser:
             if token.start > closed:
                 raise QueryError(
                     f"'{token.text}' cannot follow the pattern here",
-                    hint=suggest_section(token)
-                    or "WITHIN, SUBSET or DEFINE follow; quantifiers go inside",
+                    hint=suggest_section(token) or "WITHIN, SUBSET or DEFINE follow; quantifiers go inside",
                     span=token.span,
                 )
         return read_pattern(self.tokens.text, opened.end, closed, self.tokens.parameters)
@@ -288,9 +268,7 @@ class _ClauseParser:
         section = self.sections.get("WITHIN")
         if section is None:
             return None
-        length_ = (
-            self.expressions.read_constant(self.tokens, section.inside) if section.inside else None
-        )
+        length_ = self.expressions.read_constant(self.tokens, section.inside) if section.inside else None
         match length_:
             case Literal(value=timedelta() as length) if length > timedelta(0):
                 return length
@@ -299,8 +277,7 @@ class _ClauseParser:
             case _:
                 raise QueryError(
                     "WITHIN needs a positive length of time",
-                    hint="as in WITHIN INTERVAL '5' MINUTE; or a number, if rows are ordered "
-                    "by numbers",
+                    hint="as in WITHIN INTERVAL '5' MINUTE; or a number, if rows are ordered by numbers",
                     span=section.span,
                 )
 
@@ -310,22 +287,16 @@ class _ClauseParser:
             name, members = item[0], _subset_members(item)
             if name.folded in variables:
                 raise QueryError(
-                    f"'{name.folded}' is a variable of the pattern",
-                    hint="give the SUBSET another name",
-                    span=name.span,
+                    f"'{name.folded}' is a variable of the pattern", hint="give the SUBSET another name", span=name.span
                 )
             if name.folded in subsets:
                 raise QueryError(
-                    f"there are two SUBSETs '{name.folded}'",
-                    hint="give one of them another name",
-                    span=name.span,
+                    f"there are two SUBSETs '{name.folded}'", hint="give one of them another name", span=name.span
                 )
             for member in members:
                 if member.folded in (*subsets, name.folded):
                     raise QueryError(
-                        f"'{member.folded}' is a SUBSET itself",
-                        hint="list the variables in it",
-                        span=member.span,
+                        f"'{member.folded}' is a SUBSET itself", hint="list the variables in it", span=member.span
                     )
                 PatternVariables(tuple(variables), {}).members(member.folded, member.span)
             folded = {member.folded for member in members}
@@ -366,9 +337,7 @@ class _ClauseParser:
             names.members(name.folded, name.span)
             if any(define.variable == name.folded for define in defines):
                 raise QueryError(
-                    f"'{name.folded}' is defined twice",
-                    hint="join the conditions with AND",
-                    span=name.span,
+                    f"'{name.folded}' is defined twice", hint="join the conditions with AND", span=name.span
                 )
             value = self.expressions.read_value(self.tokens, item[2:], names, define=True)
             defines.append(Define(name.folded, value, span))
@@ -393,8 +362,6 @@ def _subset_members(item: list[ClauseToken]) -> list[ClauseToken]:
     members = split_at_commas(item[3:-1], item[2].depth + 1)
     if any(len(member) != 1 or not member[0].names for member in members):
         raise QueryError(
-            "a SUBSET lists variables",
-            hint="as in SUBSET U = (A, B)",
-            span=item[2].span.to(item[-1].span),
+            "a SUBSET lists variables", hint="as in SUBSET U = (A, B)", span=item[2].span.to(item[-1].span)
         )
     return [member[0] for member in members]

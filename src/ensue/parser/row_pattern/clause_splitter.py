@@ -77,9 +77,7 @@ class ClauseTokens:
     parameters: Parameters = NO_PARAMETERS
 
 
-def tokenize_clause(
-    text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS
-) -> ClauseTokens:
+def tokenize_clause(text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS) -> ClauseTokens:
     """Tokenizes `text[start:stop]` without blanks and comments.
 
     >>> [token.text for token in tokenize_clause("x PATTERN (A+ /* up */ B)", 2, 25).all]
@@ -227,11 +225,7 @@ def split_sections(tokens: ClauseTokens, span: Span) -> dict[str, ClauseSection]
     return sections
 
 
-def _add(
-    sections: dict[str, ClauseSection],
-    tokens: Sequence[ClauseToken],
-    current: tuple[str, int, int],
-) -> None:
+def _add(sections: dict[str, ClauseSection], tokens: Sequence[ClauseToken], current: tuple[str, int, int]) -> None:
     name, _, lead = current
     section = ClauseSection(name, tuple(tokens), lead)
     if not section.inside and name != "ROWS":
@@ -296,16 +290,8 @@ _BEGINNINGS: dict[str, tuple[str, int, Callable[[list[ClauseToken]], bool]]] = {
     "SEEK": ("SEEK", 1, _second("PATTERN")),
     "PATTERN": ("PATTERN", 1, lambda following: bool(following) and following[0].text == "("),
     "WITHIN": ("WITHIN", 1, _value),
-    "SUBSET": (
-        "SUBSET",
-        1,
-        lambda following: _begins_name(following) and following[1].text == "=",
-    ),
-    "DEFINE": (
-        "DEFINE",
-        1,
-        lambda following: _begins_name(following) and following[1].word == "AS",
-    ),
+    "SUBSET": ("SUBSET", 1, lambda following: _begins_name(following) and following[1].text == "="),
+    "DEFINE": ("DEFINE", 1, lambda following: _begins_name(following) and following[1].word == "AS"),
 }
 
 
@@ -325,9 +311,7 @@ def _require_order(name: str, before: Sequence[str], token: ClauseToken) -> None
             hint="join the two" if name not in ("ROWS", "PATTERN") else "leave one out",
             span=token.span,
         )
-    later = next(
-        (other for other in before if SECTION_ORDER.index(other) > SECTION_ORDER.index(name)), None
-    )
+    later = next((other for other in before if SECTION_ORDER.index(other) > SECTION_ORDER.index(name)), None)
     if later is not None:
         raise QueryError(
             f"{_SHOWN.get(name, name)} belongs before {_SHOWN.get(later, later)}",

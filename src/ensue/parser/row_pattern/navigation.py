@@ -115,11 +115,7 @@ class RowExpressionReader:
                 hint=f"in MATCH_RECOGNIZE it is {_WINDOW_FUNCTIONS[lower]}(...)",
                 span=span,
             )
-        if (
-            semantics is not None
-            and lower not in LOGICAL_NAVIGATION
-            and find_row_aggregate(lower) is None
-        ):
+        if semantics is not None and lower not in LOGICAL_NAVIGATION and find_row_aggregate(lower) is None:
             inside = "PREV(FINAL LAST(x))" if semantics == "FINAL" else "PREV(RUNNING LAST(x))"
             raise QueryError(
                 f"{semantics} cannot be combined with {lower.upper()}",
@@ -141,9 +137,7 @@ class RowExpressionReader:
         if node.args.get("db") is not None:
             raise QueryError("a column is written as variable.column", span=span)
         if isinstance(node.this, exp.Star):
-            raise QueryError(
-                "a whole row has no value", hint="only count takes it: count(A.*)", span=span
-            )
+            raise QueryError("a whole row has no value", hint="only count takes it: count(A.*)", span=span)
         self._take(owner, argument, span)
         return FieldRef(ROW, node.name, span=self.place.span(node.this))
 
@@ -163,17 +157,13 @@ class RowExpressionReader:
                 self._take(named.this, argument, span)
             case _:
                 raise QueryError(
-                    "CLASSIFIER takes one variable, or nothing",
-                    hint="write CLASSIFIER() or CLASSIFIER(A)",
-                    span=span,
+                    "CLASSIFIER takes one variable, or nothing", hint="write CLASSIFIER() or CLASSIFIER(A)", span=span
                 )
         return FieldRef(ROW, CLASSIFIER, span=span)
 
     def _no_arguments(self, node: exp.Expr, span: Span) -> None:
         if node.expressions:
-            raise QueryError(
-                "MATCH_NUMBER takes no argument", hint="write MATCH_NUMBER()", span=span
-            )
+            raise QueryError("MATCH_NUMBER takes no argument", hint="write MATCH_NUMBER()", span=span)
 
     def _inside(self, node: exp.Expr, argument: RowScope) -> Expr:
         """Reads an expression over one row, in a navigation or an aggregate."""
@@ -262,9 +252,7 @@ class RowExpressionReader:
         if not isinstance(key, exp.Ordered):
             return RowSortKey(self._inside(key, scope), span=self.place.span(key))
         descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-        return RowSortKey(
-            self._inside(key.this, scope), descending, nulls_first, self.place.span(key)
-        )
+        return RowSortKey(self._inside(key.this, scope), descending, nulls_first, self.place.span(key))
 
     def _navigation(self, node: exp.Anonymous, span: Span) -> Navigation:
         name, semantics = self._called(node)
@@ -284,31 +272,23 @@ class RowExpressionReader:
                 return replace(navigation, shift=shift, span=span)
         return replace(self._logical(inner, name, 0, False, span), shift=shift)
 
-    def _logical(
-        self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span
-    ) -> Navigation:
+    def _logical(self, inner: exp.Expr, name: str, offset: int, final: bool, span: Span) -> Navigation:
         argument = RowScope(name.upper())
         expr = self._inside(inner, argument)
         if argument.owner is None:
             raise QueryError(
-                f"{name.upper()} needs a column or CLASSIFIER()",
-                hint=f"as in {name.upper()}(A.price)",
-                span=span,
+                f"{name.upper()} needs a column or CLASSIFIER()", hint=f"as in {name.upper()}(A.price)", span=span
             )
         return Navigation(expr, argument.members, name == "first", offset, 0, final, span)
 
-    def _arguments(
-        self, node: exp.Anonymous, name: str, span: Span
-    ) -> tuple[exp.Expr, int | None]:
+    def _arguments(self, node: exp.Anonymous, name: str, span: Span) -> tuple[exp.Expr, int | None]:
         """Returns the expression of a navigation, and its offset in rows."""
         match node.expressions:
             case [inner]:
                 return inner, None
             case [inner, exp.Literal() as count] if not count.is_string and count.name.isdigit():
                 if len(count.name) > 10 or int(count.name) > _MOST_OFFSET:
-                    raise QueryError(
-                        f"an offset is at most {_MOST_OFFSET:,}", span=self.place.span(count)
-                    )
+                    raise QueryError(f"an offset is at most {_MOST_OFFSET:,}", span=self.place.span(count))
                 return inner, int(count.name)
             case [_, count]:
                 raise QueryError(
@@ -337,9 +317,7 @@ def _require_count(function: RowAggregateFunction, name: str, count: int, span: 
         )
 
 
-def _require_constants(
-    function: RowAggregateFunction, name: str, arguments: tuple[Expr, ...]
-) -> None:
+def _require_constants(function: RowAggregateFunction, name: str, arguments: tuple[Expr, ...]) -> None:
     example = "percentile(A.price, 90)" if name == "percentile" else f"{name}(A.name, ', ')"
     for index in function.constants:
         if index < len(arguments) and not isinstance(arguments[index], Literal):
@@ -388,9 +366,7 @@ def read_value(
     return RowExpression(expr, tuple(reading.operands), place.whole)
 
 
-def read_columns(
-    tokens: ClauseTokens, items: Sequence[ClauseToken], clause: str, table: str | None
-) -> Expr:
+def read_columns(tokens: ClauseTokens, items: Sequence[ClauseToken], clause: str, table: str | None) -> Expr:
     """Parses an expression over the columns of one row, of PARTITION BY or ORDER BY.
 
     Columns may be qualified by the name of the table.
@@ -427,9 +403,7 @@ def read_constant(tokens: ClauseTokens, items: Sequence[ClauseToken]) -> Expr:
     return build_sql_expression(tree, place, lambda _node, _span: None)
 
 
-def _syntax(
-    tokens: ClauseTokens, items: Sequence[ClauseToken]
-) -> tuple[exp.Expr, TreePositions, Mapping[int, str]]:
+def _syntax(tokens: ClauseTokens, items: Sequence[ClauseToken]) -> tuple[exp.Expr, TreePositions, Mapping[int, str]]:
     """Parses tokens to a tree with positions, and returns the positions of RUNNING and FINAL.
 
     sqlglot parses the text without comments, in which `FINAL LAST(x)` has become one name.
@@ -444,9 +418,7 @@ def _syntax(
             end = items[index + 1].start - span.start
             text[start + len(token.text) : end] = _PREFIX * (end - start - len(token.text))
             semantics_at[token.start] = token.word
-    tree = bind_parameters(
-        parse_sql_expression("".join(text), span.start), tokens.parameters, span.start
-    )
+    tree = bind_parameters(parse_sql_expression("".join(text), span.start), tokens.parameters, span.start)
     return tree, TreePositions(tree, tokens, span), semantics_at
 
 

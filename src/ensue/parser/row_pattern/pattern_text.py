@@ -33,9 +33,7 @@ _QUANTIFIERS = ("*", "+", "?", "{")
 _PIECE = re.compile(r":?[^\W\d]\w*|[0-9]+|\|\||[\s\S]")
 
 
-def read_pattern(
-    text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS
-) -> RowTerm:
+def read_pattern(text: str, start: int, stop: int, parameters: Parameters = NO_PARAMETERS) -> RowTerm:
     """Parses `text[start:stop]`, the text between the parentheses of PATTERN.
 
     >>> read_pattern("A|B", 0, 3) == Alternation((RowVariable("A"), RowVariable("B")))
@@ -130,11 +128,7 @@ class _TermBuilder:
         span = self.span(quantifier)
         low, comma, high = get_children(bounds)
         if low is None and comma is None:
-            raise QueryError(
-                "this quantifier has no number",
-                hint="write {2}, {2,}, {,3} or {2,3}",
-                span=span,
-            )
+            raise QueryError("this quantifier has no number", hint="write {2}, {2,}, {,3} or {2,3}", span=span)
         least = self._count(low) if low is not None else 0
         most = self._count(high) if high is not None else (None if comma is not None else least)
         if most == 0:
@@ -153,9 +147,7 @@ class _TermBuilder:
 
     def _count(self, digits: Token) -> int:
         if not digits.isdigit():
-            raise QueryError(
-                "a quantifier takes whole numbers", hint="as in {2,3}", span=self.span(digits)
-            )
+            raise QueryError("a quantifier takes whole numbers", hint="as in {2,3}", span=self.span(digits))
         if len(digits) > 10 or int(digits) > _HIGHEST:
             raise QueryError(
                 f"quantifiers go up to {_HIGHEST:,}",
@@ -173,8 +165,7 @@ def _check_size(term: RowTerm) -> None:
         (
             part
             for part in reversed(list(iterate_terms(term)))
-            if isinstance(part, Repetition | Permutation)
-            and _expanded_size(part) > MAX_EXPANDED_VARIABLES
+            if isinstance(part, Repetition | Permutation) and _expanded_size(part) > MAX_EXPANDED_VARIABLES
         ),
         term,
     )
@@ -215,10 +206,7 @@ def _syntax_error(error: UnexpectedInput, text: str, start: int, stop: int) -> Q
 def _describe_error(before: str, found: str) -> tuple[str, str | None]:
     shown = f"'{found}'" if found else "the end"
     if found.startswith(":"):
-        return (
-            f"the value of {found} is not a whole number",
-            "a quantifier takes whole numbers: A{:least,}",
-        )
+        return (f"the value of {found} is not a whole number", "a quantifier takes whole numbers: A{:least,}")
     if not before and not found:
         return "the pattern is empty", "write () for a pattern without rows"
     if found in _QUANTIFIERS and re.search(r"[*+?}]$", before) and not before.endswith("-}"):

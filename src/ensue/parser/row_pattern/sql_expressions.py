@@ -12,17 +12,7 @@ from ensue.analyzer.scopes import describe_argument_count
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions import FUNCTIONS, resolve_function_name
 from ensue.functions.aliases import suggest_function
-from ensue.ir.expression import (
-    Between,
-    Binary,
-    Expr,
-    FunctionCall,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Unary,
-)
+from ensue.ir.expression import Between, Binary, Expr, FunctionCall, In, IsNull, Like, Literal, Unary
 from ensue.ir.traversal import build_chain
 from ensue.ir.values import convert_to_nanoseconds
 from ensue.parser.calls import build_extract, build_ilike, rewrite_call
@@ -50,15 +40,11 @@ def parse_sql_interval(amount: str, unit: str | None, to: str | None, span: Span
     elif unit is not None and (alone := _ALONE.fullmatch(amount)):
         length = convert_to_nanoseconds(alone[1], unit, span)
     elif unit is None and _PAIRS.fullmatch(amount):
-        length = sum(
-            convert_to_nanoseconds(pair[1], pair[2], span) for pair in _PAIR.finditer(amount)
-        )
+        length = sum(convert_to_nanoseconds(pair[1], pair[2], span) for pair in _PAIR.finditer(amount))
     else:
         raise QueryError("this interval cannot be read", hint=f"write {_FORMS}", span=span)
     if length % 1000:
-        raise QueryError(
-            "intervals must be whole microseconds", hint="round it to microseconds", span=span
-        )
+        raise QueryError("intervals must be whole microseconds", hint="round it to microseconds", span=span)
     return timedelta(microseconds=length // 1000)
 
 
@@ -108,14 +94,8 @@ _UNSUPPORTED: dict[type[exp.Expr], tuple[str, str | None]] = {
         "window functions are not supported in MATCH_RECOGNIZE",
         "aggregate over a variable: sum(A.price); or look at a row: PREV(price)",
     ),
-    exp.Subquery: (
-        "subqueries are not supported in MATCH_RECOGNIZE",
-        "join what you need first, in the FROM clause",
-    ),
-    exp.Exists: (
-        "subqueries are not supported in MATCH_RECOGNIZE",
-        "join what you need first, in the FROM clause",
-    ),
+    exp.Subquery: ("subqueries are not supported in MATCH_RECOGNIZE", "join what you need first, in the FROM clause"),
+    exp.Exists: ("subqueries are not supported in MATCH_RECOGNIZE", "join what you need first, in the FROM clause"),
     exp.Lambda: ("higher-order functions are not supported", None),
     exp.Placeholder: ("parameters need names", "write :low, and give it a value"),
     exp.Parameter: ("parameters are written with a colon", "write :low, and give it a value"),
@@ -172,9 +152,7 @@ class TreePositions:
 ReadLeaf = Callable[[exp.Expr, Span], Expr | None]
 
 
-def build_sql_expression(
-    node: exp.Expr, place: TreePositions, leaves: ReadLeaf, depth: int = 0
-) -> Expr:
+def build_sql_expression(node: exp.Expr, place: TreePositions, leaves: ReadLeaf, depth: int = 0) -> Expr:
     """Builds the expression of a syntax tree; `leaves` builds columns and row functions."""
     span = place.span(node)
     if depth > _DEEPEST:
@@ -302,9 +280,7 @@ def _like(node: exp.Expr, inner: Callable[[exp.Expr], Expr], span: Span) -> Expr
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
         raise QueryError(
-            "the pattern of LIKE must be a string",
-            hint="starts_with, ends_with and contains accept columns",
-            span=span,
+            "the pattern of LIKE must be a string", hint="starts_with, ends_with and contains accept columns", span=span
         )
     text = pattern.name
     if escape is not None:
@@ -404,9 +380,7 @@ def _build_call(name: str, arguments: Sequence[Expr], span: Span) -> FunctionCal
         known = [known_name for f in FUNCTIONS.values() for known_name in (f.name, *f.aliases)]
         names = [known_name for known_name in known if known_name.isidentifier()]
         raise QueryError(
-            f"there is no function '{name}'",
-            hint=suggest_function(name, names) or did_you_mean(name, names),
-            span=span,
+            f"there is no function '{name}'", hint=suggest_function(name, names) or did_you_mean(name, names), span=span
         )
     if len(arguments) < record.least or (record.most is not None and len(arguments) > record.most):
         expected = describe_argument_count(record.least, record.most)

@@ -61,17 +61,13 @@ _NAMES = (
 
 class _Tokenizer(Tokenizer):
     IDENTIFIERS: ClassVar = ['"', "`"]
-    KEYWORDS: ClassVar = {
-        word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in _NAMES
-    }
+    KEYWORDS: ClassVar = {word: kind for word, kind in Tokenizer.KEYWORDS.items() if word not in _NAMES}
 
 
 class _Parser(Parser):
     FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTIONS: ClassVar = {}
-    NO_PAREN_FUNCTION_PARSERS: ClassVar = {
-        "CASE": _with_span(Parser.NO_PAREN_FUNCTION_PARSERS["CASE"])
-    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": _with_span(Parser.NO_PAREN_FUNCTION_PARSERS["CASE"])}
     PLACEHOLDER_PARSERS: ClassVar = {
         **Parser.PLACEHOLDER_PARSERS,
         TokenType.COLON: _with_span(Parser.PLACEHOLDER_PARSERS[TokenType.COLON]),
@@ -102,9 +98,7 @@ def parse_sql_expression(text: str, start: int) -> exp.Expr:
     except ParseError as error:
         raise _syntax_error(error, text, start) from None
     except SqlglotError:
-        raise QueryError(
-            "this expression cannot be read", span=Span(start, start + len(text))
-        ) from None
+        raise QueryError("this expression cannot be read", span=Span(start, start + len(text))) from None
     if len(trees) != 1 or trees[0] is None:
         raise QueryError("an expression is missing here", span=Span(start, start + len(text)))
     return trees[0]
@@ -112,9 +106,7 @@ def parse_sql_expression(text: str, start: int) -> exp.Expr:
 
 def build_depth_error(span: Span) -> QueryError:
     return QueryError(
-        "this is nested too deeply",
-        hint="split the condition at its ANDs, or list values with IN (...)",
-        span=span,
+        "this is nested too deeply", hint="split the condition at its ANDs, or list values with IN (...)", span=span
     )
 
 
@@ -152,11 +144,7 @@ def bind_parameters(tree: exp.Expr, parameters: Parameters, offset: int) -> exp.
             owner.set("field", None)
             owner.set("expressions", nodes)
         elif isinstance(owner, exp.In) and key == "expressions":  # x IN (:names)
-            options = [
-                node
-                for option in owner.expressions
-                for node in (nodes if option is placeholder else [option])
-            ]
+            options = [node for option in owner.expressions for node in (nodes if option is placeholder else [option])]
             owner.set("expressions", options)
         elif isinstance(constants, list):
             raise list_value_error(placeholder.name, span)

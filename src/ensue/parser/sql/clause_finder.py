@@ -5,13 +5,7 @@ from dataclasses import dataclass
 
 from ensue.errors import QueryError, Span
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
-from ensue.parser.sql.sql_query import (
-    MatchClause,
-    NamedQuery,
-    SqlQuery,
-    WithClause,
-    find_parameters,
-)
+from ensue.parser.sql.sql_query import MatchClause, NamedQuery, SqlQuery, WithClause, find_parameters
 from ensue.parser.sql.sql_tokens import KEYWORD, Dialect, SqlToken, TokenKind, tokenize_sql
 
 _QUERIES = {"SELECT", "WITH", "FROM", "VALUES", "TABLE"}
@@ -31,9 +25,7 @@ _NO_ALIAS = _NO_PART_OF_A_TABLE | _BEFORE_TABLE | {
     "POSITIONAL", "SAMPLE", "SEMI", "SORT", "TABLESAMPLE", "UNPIVOT", "SET", KEYWORD,
 }  # fmt: skip
 _TABLE_MARKS = {".", ":", "%"}
-INPUT_SCOPE_HINT = (
-    "the input of MATCH_RECOGNIZE runs separately: it cannot refer to tables outside of it"
-)
+INPUT_SCOPE_HINT = "the input of MATCH_RECOGNIZE runs separately: it cannot refer to tables outside of it"
 _CLAUSE_FUNCTIONS = {"MATCH_NUMBER": "", "CLASSIFIER": "", "PREV": "A.x", "NEXT": "A.x"}
 _POSITION_HINT = "it follows a table: FROM events MATCH_RECOGNIZE (...)"
 _LOOKS_LIKE_ONE = re.compile(rf"(?is)\W*(?:{'|'.join(_QUERIES)})\b.*\b{KEYWORD}\b")
@@ -70,9 +62,7 @@ def explain_clause_function(name: str) -> tuple[str, str] | None:
     )
 
 
-def parse_sql(
-    text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Parameters = NO_PARAMETERS
-) -> SqlQuery:
+def parse_sql(text: str, dialect: Dialect = Dialect.DUCKDB, parameters: Parameters = NO_PARAMETERS) -> SqlQuery:
     """Parses a query with its clauses, or raises a QueryError for anything but one query.
 
     >>> query = parse_sql("SELECT * FROM a x, (SELECT 1) MATCH_RECOGNIZE (PATTERN (A)) AS m")
@@ -119,9 +109,7 @@ class _Reader:
         for place in places:  # a missing value is reported before anything runs
             self.parameters.constants(place.name, place.span)
         mixed = len(names) < len(spellings)
-        return SqlQuery(
-            self.text, span, tuple(clauses), withs, names, mixed, only, places, self.parameters
-        )
+        return SqlQuery(self.text, span, tuple(clauses), withs, names, mixed, only, places, self.parameters)
 
     def _require_one_statement(self) -> None:
         while self.tokens and self.tokens[-1].word == ";":
@@ -289,9 +277,7 @@ class _Reader:
             case _:
                 fits = False
         if not fits or before + 1 == keyword:
-            raise self._error(
-                "no table before MATCH_RECOGNIZE", self.tokens[keyword], _POSITION_HINT
-            )
+            raise self._error("no table before MATCH_RECOGNIZE", self.tokens[keyword], _POSITION_HINT)
         return before + 1
 
     def _rows_before(self, comma: int) -> int | None:
@@ -354,9 +340,7 @@ class _Reader:
         while at < keyword:
             token = self.tokens[at]
             if token.word == "LATERAL":
-                raise self._error(
-                    "the input of MATCH_RECOGNIZE is LATERAL", token, INPUT_SCOPE_HINT
-                )
+                raise self._error("the input of MATCH_RECOGNIZE is LATERAL", token, INPUT_SCOPE_HINT)
             strange = token.kind is TokenKind.MARK and token.text not in {*_TABLE_MARKS, "("}
             if strange or token.word in _NO_PART_OF_A_TABLE:
                 raise self._error(

@@ -11,14 +11,7 @@ from ensue.analyzer.join_checks import check_row_pattern_side
 from ensue.analyzer.row_pattern_checks import MatchEnd, find_match_ends
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.functions.row_aggregates import find_row_aggregate
-from ensue.ir.archive_join import (
-    ArchiveJoin,
-    ArchiveJoinQuery,
-    JoinKind,
-    LookbackRange,
-    RangeAnchor,
-    RowPatternSide,
-)
+from ensue.ir.archive_join import ArchiveJoin, ArchiveJoinQuery, JoinKind, LookbackRange, RangeAnchor, RowPatternSide
 from ensue.ir.expression import Between, Binary, Expr, FieldRef, Literal, Unary
 from ensue.ir.query import ReturnItem
 from ensue.ir.row_pattern import RowPatternQuery
@@ -67,9 +60,7 @@ class _Bound:
     back: Length | None  # None: 0
 
 
-def infer_range(
-    on: Sequence[Expr], live: RowPatternSide, archived: RowPatternSide
-) -> LookbackRange | None:
+def infer_range(on: Sequence[Expr], live: RowPatternSide, archived: RowPatternSide) -> LookbackRange | None:
     """Infers the smallest range that contains all archived matches the conditions allow.
 
     It may contain more, since the conditions are still evaluated.
@@ -134,9 +125,7 @@ def _bounds(condition: Expr, live: RowPatternSide, archived: RowPatternSide) -> 
                 back = None if back is None else -back
             elif signs != (1, -1):
                 return
-            yield _Bound(
-                _ends(archived, archived_names[0]), _ends(live, live_names[0]), operator, back
-            )
+            yield _Bound(_ends(archived, archived_names[0]), _ends(live, live_names[0]), operator, back)
 
 
 def _ends(side: RowPatternSide, name: str) -> frozenset[MatchEnd]:
@@ -191,9 +180,7 @@ class UnsupportedJoinError(QueryError):
     """Reports an unsupported join of a clause over an archive."""
 
 
-def find_archive_clauses(
-    query: SqlQuery, archives: Mapping[str, object]
-) -> tuple[MatchClause, ...]:
+def find_archive_clauses(query: SqlQuery, archives: Mapping[str, object]) -> tuple[MatchClause, ...]:
     """Returns the clauses over archives, whose names are in lower case."""
     return tuple(
         clause
@@ -203,10 +190,7 @@ def find_archive_clauses(
 
 
 def read_archive_join(
-    query: SqlQuery,
-    archives: Mapping[str, str],
-    resolve: ResolveClause,
-    dialect: Dialect = Dialect.DUCKDB,
+    query: SqlQuery, archives: Mapping[str, str], resolve: ResolveClause, dialect: Dialect = Dialect.DUCKDB
 ) -> ArchiveJoinQuery:
     """Parses a live clause that is joined with archives, or raises an UnsupportedJoinError.
 
@@ -254,9 +238,7 @@ class _JoinParser:
         live_clause = self._clause(source.this if source is not None else None, tree)
         table = query.plain_table(live_clause)
         if table is None or table.lower() in self.archives:
-            raise self._misfit(
-                "FROM must begin with a clause over the live rows", live_clause.keyword
-            )
+            raise self._misfit("FROM must begin with a clause over the live rows", live_clause.keyword)
         live = self._side(live_clause)
         joins = tuple(self._join(join, live) for join in tree.args.get("joins") or ())
         if not joins:
@@ -302,9 +284,7 @@ class _JoinParser:
             value for key, value in table.args.items() if key not in ("this", "alias")
         )
         if not plain or not name.startswith(_NAME) or not number.isdigit():
-            raise self._misfit(
-                "there is a table where a clause is expected", self._span(table or around)
-            )
+            raise self._misfit("there is a table where a clause is expected", self._span(table or around))
         clause = self.query.clauses[int(number) - 1]
         if clause.alias is None:
             raise self._misfit("a clause has no name: MATCH_RECOGNIZE (...) AS L", clause.keyword)
@@ -330,9 +310,7 @@ class _JoinParser:
         table = self.query.plain_table(clause)
         archive = None if table is None else self.archives.get(table.lower())
         if archive is None:
-            raise self._misfit(
-                "the joined table is not a clause over one of archives=", clause.keyword
-            )
+            raise self._misfit("the joined table is not a clause over one of archives=", clause.keyword)
         side = self._side(clause)
         if join.args.get("on") is None:
             raise self._misfit("there is no ON", clause.keyword)

@@ -22,9 +22,7 @@ class ParameterPosition:
     listed: bool = False  # x IN (1, :names)
 
 
-def find_parameters(
-    tokens: Sequence[SqlToken], pairs: Mapping[int, int], text: str
-) -> Iterator[ParameterPosition]:
+def find_parameters(tokens: Sequence[SqlToken], pairs: Mapping[int, int], text: str) -> Iterator[ParameterPosition]:
     """Yields the parameters of a text, including those in clauses.
 
     >>> from ensue.parser.sql.sql_tokens import tokenize_sql
@@ -141,17 +139,13 @@ class SqlQuery:
         table = clause.input_alias or clause.table
         ids = "match_id" in self.names
         body = clause.body
-        return ClauseText(
-            self.text, body.start, body.end, table, ids, clause.number, self.parameters
-        )
+        return ClauseText(self.text, body.start, body.end, table, ids, clause.number, self.parameters)
 
     def plain_table(self, clause: MatchClause) -> str | None:
         """Returns the table that is the whole input of a clause, unless it is a named query."""
         if clause.table is None:
             return None
-        named = {
-            q.name.lower() for with_ in self.known_at(clause.input.start) for q in with_.queries
-        }
+        named = {q.name.lower() for with_ in self.known_at(clause.input.start) for q in with_.queries}
         return None if clause.table.lower() in named else clause.table
 
 
@@ -255,9 +249,7 @@ def _assemble(pieces: Iterator[str | Span], query: SqlQuery, mark: str | None) -
     return RewrittenSql("".join(texts), tuple(origins), bound.values)
 
 
-def _parts(
-    piece: str | Span, places: tuple[ParameterPosition, ...]
-) -> Iterator[str | Span | ParameterPosition]:
+def _parts(piece: str | Span, places: tuple[ParameterPosition, ...]) -> Iterator[str | Span | ParameterPosition]:
     """Splits a piece at its parameters."""
     if isinstance(piece, str):
         yield piece

@@ -74,12 +74,7 @@ _NEVER = r"(?!)"
 
 
 def _pattern(
-    strings: str,
-    *,
-    double: str = _DOUBLE,
-    letters: str = r"\w",
-    dollar: str = _NEVER,
-    to_end_of_line: str = r"[^\n]*",
+    strings: str, *, double: str = _DOUBLE, letters: str = r"\w", dollar: str = _NEVER, to_end_of_line: str = r"[^\n]*"
 ) -> re.Pattern[str]:
     pattern = _SHARED.format(
         strings=strings, double=double, letters=letters, dollar=dollar,
@@ -90,11 +85,7 @@ def _pattern(
 
 _STANDARD = _pattern(_PLAIN)
 _AROUND = {
-    Dialect.DUCKDB: _pattern(
-        rf"[eE]'(?:[^'\\]++|\\.|'')*+'|{_PLAIN}",
-        letters=r"\w$",
-        dollar=r"\$(?:[^\W\d]\w*)?\$",
-    ),
+    Dialect.DUCKDB: _pattern(rf"[eE]'(?:[^'\\]++|\\.|'')*+'|{_PLAIN}", letters=r"\w$", dollar=r"\$(?:[^\W\d]\w*)?\$"),
     Dialect.SPARK: _pattern(
         r"""[rR]'[^']*+'|[rR]"[^"]*+"|'(?:[^'\\]++|\\.)*+'""",
         double=r'"(?:[^"\\]++|\\.|"")*+"',
@@ -113,9 +104,7 @@ _UNCLOSED["`"] = _UNCLOSED['"']
 _COMMENT = re.compile(r"/\*|\*/")
 
 
-def tokenize_sql(
-    text: str, dialect: Dialect = Dialect.DUCKDB
-) -> tuple[list[SqlToken], dict[int, int]]:
+def tokenize_sql(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[list[SqlToken], dict[int, int]]:
     """Returns the tokens, and the matching parenthesis of each parenthesis by number of token.
 
     >>> tokens, pairs = tokenize_sql("t MATCH_RECOGNIZE (PATTERN (A{- B -} $) /* ) */)")
@@ -150,9 +139,7 @@ def tokenize_sql(
             if token.text == "(":
                 opened.append(len(tokens))
                 if len(opened) > _DEEPEST:
-                    raise _error(
-                        f"parentheses are nested more than {_DEEPEST} deep", start, at, text
-                    )
+                    raise _error(f"parentheses are nested more than {_DEEPEST} deep", start, at, text)
                 if not inside and tokens and tokens[-1].word == KEYWORD:
                     inside = len(opened)
             elif token.text == ")":

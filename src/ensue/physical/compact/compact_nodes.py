@@ -7,13 +7,7 @@ from operator import or_
 from types import MappingProxyType
 
 from ensue.codegen.kernel_inputs import KernelContext
-from ensue.codegen.kernel_text import (
-    CURRENT_EVENT,
-    KernelFunction,
-    write_event_loop,
-    write_function,
-    write_kernel,
-)
+from ensue.codegen.kernel_text import CURRENT_EVENT, KernelFunction, write_event_loop, write_function, write_kernel
 from ensue.codegen.names import TOPS
 from ensue.codegen.state_layout import SourceWriter, StateColumns
 from ensue.planner.physical_plan import CompactPlan, CompactStep

@@ -331,8 +331,7 @@ class ExistsWriter(CompactWriter):
                 newer = f"{self.row(step.source)} > {self.row(state)}"
                 with out.block(f"if {self.played([self.role(step)])} and {newer}:"):
                     out(
-                        f"{self.row(state)} = {self.row(step.source)}",
-                        f"{self.when(state)} = {self.when(step.source)}",
+                        f"{self.row(state)} = {self.row(step.source)}", f"{self.when(state)} = {self.when(step.source)}"
                     )
 
     def write_expiry(self, out: SourceWriter) -> None:

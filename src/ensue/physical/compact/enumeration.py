@@ -76,9 +76,7 @@ class EnumerationWriter(CompactWriter):
     def _on_path(self, column: str, line: str) -> str:
         if column in self.output:
             return f"P[{line}, {get_output_column(self.frame.names, self._path, column, 'WAY')}]"
-        number = self.frame.names.number(
-            f"WAY_{column.upper()}", self._path.index(column), "columns of P"
-        )
+        number = self.frame.names.number(f"WAY_{column.upper()}", self._path.index(column), "columns of P")
         return f"P[{line}, {number}]"
 
     def _bound(self, column: str, table: str, line: str) -> str:
@@ -176,9 +174,7 @@ class EnumerationWriter(CompactWriter):
         if self.limit is not None:
             tests.append("left > 0")
         variable = format_name(self.inner[place].variable)
-        out.note(
-            f"every {variable} {'after it' if place else 'in the window'} that leads to a match"
-        )
+        out.note(f"every {variable} {'after it' if place else 'in the window'} that leads to a match")
         with out.block(f"while {' and '.join(tests)}:"):
             out(f"{self._local('at', place)} = {self.nodes.get('row', node)}")
             if place < len(bits) - 1:
@@ -264,9 +260,7 @@ class EnumerationWriter(CompactWriter):
                     with out.block("if left <= 0:"):
                         out("going = False")
 
-    def _by_state(
-        self, out: SourceWriter, write: Callable[[SourceWriter, int], None], states: Sequence[int]
-    ) -> None:
+    def _by_state(self, out: SourceWriter, write: Callable[[SourceWriter, int], None], states: Sequence[int]) -> None:
         for place, state in enumerate(sorted(set(states))):
             with out.block(f"{'elif' if place else 'if'} state == {state}:"):
                 write(out, state)

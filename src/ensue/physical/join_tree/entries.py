@@ -54,9 +54,7 @@ class TreeEntries:
             if not leaf.kleene
         }
         chains = {
-            leaf.variable: (
-                node if alone else records.stored_chain(spot.list, leaf.variable, node)
-            )
+            leaf.variable: (node if alone else records.stored_chain(spot.list, leaf.variable, node))
             for leaf in spot.leaves()
             if leaf.kleene
         }
@@ -77,9 +75,7 @@ class TreeEntries:
             part = replace(part, ends=records.stored_time(spot.list, "", "end", node))
         return part
 
-    def join(
-        self, out: SourceWriter, parent: PlacedNode, left: PartialResult, right: PartialResult
-    ) -> PartialResult:
+    def join(self, out: SourceWriter, parent: PlacedNode, left: PartialResult, right: PartialResult) -> PartialResult:
         """The result of two matching parts; the current event is its last one."""
         number = parent.called
 
@@ -96,14 +92,7 @@ class TreeEntries:
             if self.frame.counts:
                 index = least("index", left.index, right.index)
         result = PartialResult(
-            {**left.events, **right.events},
-            {**left.chains, **right.chains},
-            first,
-            "row",
-            start,
-            "t",
-            index,
-            left.rip,
+            {**left.events, **right.events}, {**left.chains, **right.chains}, first, "row", start, "t", index, left.rip
         )
         return self.results.join(out, parent, left, right, result)
 
@@ -117,10 +106,7 @@ def write_limits(out: SourceWriter) -> None:
 
 
 def write_rollback(
-    out: SourceWriter,
-    frame: KernelContext,
-    records: TreeRecords,
-    event: Callable[[SourceWriter], None],
+    out: SourceWriter, frame: KernelContext, records: TreeRecords, event: Callable[[SourceWriter], None]
 ) -> None:
     """Writes the processing of an event, and its rollback if the room was too small."""
     out("old_entries = atop", "old_matches = otop")

@@ -105,9 +105,7 @@ class TreeGuards:
                         tests.append(f"not chains_meet(A, {chains})")
         return tests
 
-    def absent(
-        self, out: SourceWriter, absence: NegationCheck, part: PartialResult, flag: str
-    ) -> None:
+    def absent(self, out: SourceWriter, absence: NegationCheck, part: PartialResult, flag: str) -> None:
         early, late = ("-np.inf", "np.inf") if self.frame.real_time else (f"-{FAR}", FAR)
         times = self.frame.intervals
         with out.block(f"if {flag}:"):

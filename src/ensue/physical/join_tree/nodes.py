@@ -10,14 +10,7 @@ from ensue.codegen.names import KernelNames
 from ensue.ir.selection import ByEvents
 from ensue.planner.hierarchy_modules import find_enclosing_modules
 from ensue.planner.join_operators import PartOrder
-from ensue.planner.physical_plan import (
-    ApplyNode,
-    JoinNode,
-    JoinTree,
-    LeafNode,
-    PhysicalPlan,
-    TreeNode,
-)
+from ensue.planner.physical_plan import ApplyNode, JoinNode, JoinTree, LeafNode, PhysicalPlan, TreeNode
 
 
 @dataclass(slots=True, eq=False)

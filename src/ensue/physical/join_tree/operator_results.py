@@ -178,9 +178,7 @@ class TreeResults:
         attributes[variable, "end"] = lambda: result.closes
         for place, attribute in enumerate(operator.attributes, 2):
             column = f"MADE_{spot.number}_{self.frame.names.variable(attribute.name)}"
-            number = self.frame.names.number(
-                column, place, "positions in the result of an operator"
-            )
+            number = self.frame.names.number(column, place, "positions in the result of an operator")
             attributes[variable, attribute.name] = _at(f"{name}[{number}]")
         result = replace(whole, attributes=attributes)
         if spot.remembers:
@@ -225,9 +223,7 @@ class TreeResults:
     ) -> list[ValueText]:
         return [self._argument(spot, parts, a.side, a.name) for a in function.arguments]
 
-    def _argument(
-        self, spot: PlacedNode, parts: tuple[PartialResult, ...], side: int, name: str
-    ) -> ValueText:
+    def _argument(self, spot: PlacedNode, parts: tuple[PartialResult, ...], side: int, name: str) -> ValueText:
         if side == WHOLE:
             return (parts[-1].start if name == "start" else parts[-1].end), None
         if spot.remembers:
@@ -262,13 +258,9 @@ class TreeResults:
 
     def restore(self, spot: PlacedNode, part: PartialResult, node: str) -> PartialResult:
         """A result in the arena, with its stored attributes."""
-        attributes = {
-            key: self._read_slot(spot, key, sort, node) for key, sort in self._attributes(spot)
-        }
+        attributes = {key: self._read_slot(spot, key, sort, node) for key, sort in self._attributes(spot)}
         if not spot.natural and not spot.is_derived:
-            part = replace(
-                part, head=self._end(spot, "head", node), tail=self._end(spot, "tail", node)
-            )
+            part = replace(part, head=self._end(spot, "head", node), tail=self._end(spot, "tail", node))
         return replace(part, attributes=attributes)
 
     def _attributes(self, spot: PlacedNode) -> Iterator[tuple[tuple[str, str], str]]:
@@ -292,12 +284,7 @@ class TreeResults:
         return self.records.slot(spot.list, ("", which), WHOLES, node)
 
     def join(
-        self,
-        out: SourceWriter,
-        spot: PlacedNode,
-        left: PartialResult,
-        right: PartialResult,
-        whole: PartialResult,
+        self, out: SourceWriter, spot: PlacedNode, left: PartialResult, right: PartialResult, whole: PartialResult
     ) -> PartialResult:
         """Combines parts whose times F may have computed."""
         whole = replace(whole, attributes={**left.attributes, **right.attributes})
@@ -305,9 +292,7 @@ class TreeResults:
             return whole
         assert isinstance(spot.node, JoinNode)
         if spot.is_sequence:
-            return replace(
-                whole, begins=left.opens, ends=right.closes, head=left.heads, tail=right.tails
-            )
+            return replace(whole, begins=left.opens, ends=right.closes, head=left.heads, tail=right.tails)
         n = spot.called
         out(f"open{n} = {left.opens}", f"head{n} = {left.heads}")
         tie = f"({right.opens} == open{n} and {right.heads} < head{n})"
@@ -317,9 +302,7 @@ class TreeResults:
         tie = f"({right.closes} == close{n} and {right.tails} > tail{n})"
         with out.block(f"if {right.closes} > close{n} or {tie}:"):
             out(f"close{n} = {right.closes}", f"tail{n} = {right.tails}")
-        return replace(
-            whole, begins=f"open{n}", ends=f"close{n}", head=f"head{n}", tail=f"tail{n}"
-        )
+        return replace(whole, begins=f"open{n}", ends=f"close{n}", head=f"head{n}", tail=f"tail{n}")
 
 
 def write_before(left: PartialResult, right: PartialResult) -> str:

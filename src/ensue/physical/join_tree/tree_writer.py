@@ -18,12 +18,7 @@ import numpy.typing as npt
 from ensue.codegen.counters import make_absence_label, make_check_label
 from ensue.codegen.kernel_inputs import GROW, KernelContext
 from ensue.codegen.kernel_text import STOP_REQUESTED, write_event_loop, write_kernel, write_stop_if
-from ensue.codegen.state_layout import (
-    SourceWriter,
-    StateColumns,
-    get_output_column,
-    list_output_columns,
-)
+from ensue.codegen.state_layout import SourceWriter, StateColumns, get_output_column, list_output_columns
 from ensue.ir.traversal import iterate_positive_atoms
 from ensue.kernels import arena
 from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
@@ -223,9 +218,7 @@ class _TreeWriter:
                         values.get("index", ""),
                         values["rip"],
                     )
-                    enough = (
-                        f"count{leaf.called} >= {kleene.least}" if kleene.least > 1 else "True"
-                    )
+                    enough = f"count{leaf.called} >= {kleene.least}" if kleene.least > 1 else "True"
                     with out.when(enough):
                         self._rise(out, leaf, part)
                 with out.block(f"if {old} < 0:"):
@@ -260,9 +253,7 @@ class _TreeWriter:
         missing = {leaf.variable: "-1" for leaf in other.leaves()}
         return replace(part, chains={**part.chains, **missing})
 
-    def _join(
-        self, out: SourceWriter, spot: PlacedNode, other: PlacedNode, part: PartialResult
-    ) -> None:
+    def _join(self, out: SourceWriter, spot: PlacedNode, other: PlacedNode, part: PartialResult) -> None:
         parent = spot.parent
         assert parent is not None
         assert isinstance(parent.node, JoinNode)
@@ -270,9 +261,7 @@ class _TreeWriter:
         operator = parent.node.operator
         before = operator.order is PartOrder.BEFORE
         jump = parent.in_order and spot.first_leaf is not None
-        out.note(
-            f"{format_tree(parent.node)}: with each {format_tree(other.node)}, from the newest"
-        )
+        out.note(f"{format_tree(parent.node)}: with each {format_tree(other.node)}, from the newest")
         out(f"{old} = {part.rip if jump else self.records.top(other.list)}")
         entry = self.entries.part(other, old)
         left, right = (entry, part) if other.is_left else (part, entry)
@@ -360,9 +349,7 @@ class _TreeWriter:
             if not late:
                 self._arrive(out, spot, part)
                 return
-            conditions = [
-                (self.frame.writer.condition(c, part), format_condition(c)) for c in late
-            ]
+            conditions = [(self.frame.writer.condition(c, part), format_condition(c)) for c in late]
             with out.when(*conditions):
                 self._arrive(out, spot, part)
 

@@ -27,9 +27,7 @@ class RunLists:
         names, kind = self.registers.frame.names, "PENDING" if pending else "STATE"
         return names.number(f"{kind}_{state.number}", state.number * 2 + pending, HEADS)
 
-    def walk(
-        self, out: SourceWriter, place: str, visit: Callable[[], None], *, loops: bool
-    ) -> None:
+    def walk(self, out: SourceWriter, place: str, visit: Callable[[], None], *, loops: bool) -> None:
         """Visits every run `r` of a list; `p` is the previous one, `nx` the next one.
 
         With `loops`, runs that return to the list meanwhile are added at the end.

@@ -105,9 +105,7 @@ class ContiguityWriter:
         goes = []
         for n, edge in enumerate(edges):
             rivals = self._rivals(edge, edges, flags, open_)
-            out(
-                f"go{n}_{names[n]} = {_all([flags[n], open_[n], *(f'not ({r})' for r in rivals)])}"
-            )
+            out(f"go{n}_{names[n]} = {_all([flags[n], open_[n], *(f'not ({r})' for r in rivals)])}")
             goes.append(f"go{n}_{names[n]}")
         used = self._used(edges, flags, open_)
         waits, closing = [], []
@@ -122,13 +120,9 @@ class ContiguityWriter:
         closed = None
         if bits:
             waiting = [n for n, e in enumerate(edges) if e.how not in CONTIGUOUS]
-            masks = [
-                f"({1 << n} if {closing[n]} else 0)" for n in waiting if closing[n] != "False"
-            ]
+            masks = [f"({1 << n} if {closing[n]} else 0)" for n in waiting if closing[n] != "False"]
             closed = " | ".join(masks) or None
-        return EventEffect(
-            tuple(goes), tuple(waits), _any([w for w in waits if w != "False"]), closed
-        )
+        return EventEffect(tuple(goes), tuple(waits), _any([w for w in waits if w != "False"]), closed)
 
     def _stops(self, out: SourceWriter, edges: Sequence[NfaEdge]) -> dict[EdgeStop, str]:
         """Writes whether the event closes edges, and returns the names of the flags."""
@@ -157,13 +151,7 @@ class ContiguityWriter:
             tests.append(f"{self.registers.passed('r')} & {1 << n} == 0")
         return tests + [f"not {stops[s]}" for s in edge.stops if s.where is not GuardScope.BETWEEN]
 
-    def _rivals(
-        self,
-        edge: NfaEdge,
-        edges: Sequence[NfaEdge],
-        flags: Sequence[str],
-        open_: Sequence[str],
-    ) -> list[str]:
+    def _rivals(self, edge: NfaEdge, edges: Sequence[NfaEdge], flags: Sequence[str], open_: Sequence[str]) -> list[str]:
         """When the event takes the run along a preferred edge instead."""
         return [
             _all([flags[n], open_[n]])

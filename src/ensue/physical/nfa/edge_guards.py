@@ -22,13 +22,7 @@ from ensue.printing.expression_printer import format_condition, format_name
 class EdgeGuards:
     """Writes the tests of edges and of matches at their end."""
 
-    def __init__(
-        self,
-        frame: KernelContext,
-        automaton: Nfa,
-        registers: RunRegisters,
-        instances: InstanceStore,
-    ) -> None:
+    def __init__(self, frame: KernelContext, automaton: Nfa, registers: RunRegisters, instances: InstanceStore) -> None:
         self.frame = frame
         self.automaton = automaton
         self.registers = registers
@@ -70,9 +64,7 @@ class EdgeGuards:
             tests.append(f"not ({expired})")
         access = RunAccess(self.registers, "r", edge)
         at = format_edge_place(edge.source, edge.target, edge.variable)
-        self.tally.all_hold(
-            out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)]
-        )
+        self.tally.all_hold(out, flag, [*((t, None) for t in tests), *self.labelled(edge.checks, access, at)])
         self.judge(out, edge.checks, edge.absences, flag, "r", edge, at)
 
     def near(self, how: Strategy) -> str:
@@ -85,11 +77,7 @@ class EdgeGuards:
         self, checks: Iterable[ConditionCheck], access: RunAccess, at: str
     ) -> list[tuple[str, CounterLabel | None]]:
         """The tests of conditions on the current event, with the labels of their counters."""
-        return [
-            (self.tested(c.condition, access), make_check_label(at, c.condition))
-            for c in checks
-            if not c.each
-        ]
+        return [(self.tested(c.condition, access), make_check_label(at, c.condition)) for c in checks if not c.each]
 
     def judge(
         self,
@@ -127,16 +115,12 @@ class EdgeGuards:
             if isinstance(r, FieldRef) and r.at is EventPosition.NTH and r.nth > 1
         ]
 
-    def each(
-        self, out: SourceWriter, check: ConditionCheck, flag: str, run: str, edge: NfaEdge | None
-    ) -> None:
+    def each(self, out: SourceWriter, check: ConditionCheck, flag: str, run: str, edge: NfaEdge | None) -> None:
         """A condition on all events of a Kleene variable, from the newest to the first."""
         assert check.moving is not None
         access = RunAccess(self.registers, run, edge, node="y")
         text = self.tested(check.condition, access)
-        out.note(
-            f"for every {format_name(check.moving)} so far: {format_condition(check.condition)}"
-        )
+        out.note(f"for every {format_name(check.moving)} so far: {format_condition(check.condition)}")
         with out.block(f"if {flag}:"):
             out(f"y = {self.registers.node(check.moving, run)}")
             end = "y >= 0"
@@ -147,9 +131,7 @@ class EdgeGuards:
                     out(f"{flag} = False", "break")
                 out(f"y = {self.registers.nodes.at('previous', 'y')}")
 
-    def absent(
-        self, out: SourceWriter, absence: NegationCheck, flag: str, run: str, edge: NfaEdge | None
-    ) -> None:
+    def absent(self, out: SourceWriter, absence: NegationCheck, flag: str, run: str, edge: NfaEdge | None) -> None:
         """A negation inside a match; `edge` is being evaluated, None once the event is taken."""
         with out.block(f"if {flag}:"):
             self.look(out, absence, run, edge, f"{flag} = False")
@@ -172,9 +154,7 @@ class EdgeGuards:
             before.append(taking or "")
         first = registers.first_index(run) if self.frame.by_events else registers.first_time(run)
         after_row = [registers.last_row(v, run) for v in absence.after]
-        before_row = [registers.first_row(v, run) for v in before] or (
-            ["row"] if absence.before else []
-        )
+        before_row = [registers.first_row(v, run) for v in before] or (["row"] if absence.before else [])
         if absence.whole:
             known = [v for v in absence.after if not (edge and edge.first and v == taking)]
             after_row = [_call("min", [registers.first_row(v, run) for v in known])]

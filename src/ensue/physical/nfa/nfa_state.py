@@ -25,21 +25,8 @@ from ensue.kernels import arena
 from ensue.physical.instances import InstanceKernel, InstanceState, get_instance_shapes
 from ensue.physical.nfa.contiguity import EMITTED
 from ensue.physical.nfa.slots import RunRegisters
-from ensue.physical.state_tables import (
-    SPARSE,
-    FilledRows,
-    KeyedRows,
-    Table,
-    TableShape,
-    make_named_shapes,
-)
-from ensue.physical.structure import (
-    Kernels,
-    KernelSignature,
-    LivePartialMatches,
-    RoomProvider,
-    RoomRequest,
-)
+from ensue.physical.state_tables import SPARSE, FilledRows, KeyedRows, Table, TableShape, make_named_shapes
+from ensue.physical.structure import Kernels, KernelSignature, LivePartialMatches, RoomProvider, RoomRequest
 from ensue.planner.physical_plan import Nfa
 from ensue.vector.arrow_numpy import sorted_unique
 
@@ -169,9 +156,7 @@ class RunsState(InstanceState[RunsKernel]):
             numbers = [s.number for s in automaton.states]
             # the sweep drops the runs that only wait to be emitted
             waiting = [
-                n
-                for n in numbers
-                if automaton.contiguous(n, strategy) is how and not automaton.states[n].lasting
+                n for n in numbers if automaton.contiguous(n, strategy) is how and not automaton.states[n].lasting
             ]
             if len(waiting) == len(numbers):
                 self._drop_apart(how, self.tables["head"], rows)
@@ -188,9 +173,7 @@ class RunsState(InstanceState[RunsKernel]):
         else:
             name, newest = "last_index", tables["counts"]
         last = tables["I"][:, self.source.registers.runs.wholes[name]]
-        meta[FREE], dropped = arena.drop_runs(
-            lists, tables["live"], tables["nxt"], last, newest, meta[FREE]
-        )
+        meta[FREE], dropped = arena.drop_runs(lists, tables["live"], tables["nxt"], last, newest, meta[FREE])
         meta[FREE_COUNT] += dropped
         meta[LIVE] -= dropped
 
@@ -248,9 +231,7 @@ class RunsState(InstanceState[RunsKernel]):
         tables, wholes = self.tables, self.source.registers.runs.wholes
         lists = np.ascontiguousarray(tables["head"][:, [2 * n for n in states]])
         last, passed = (tables["I"][:, wholes[name]] for name in ("last_index", "passed"))
-        return bool(
-            arena.has_missed_events(lists, tables["nxt"], last, tables["counts"], passed, EMITTED)
-        )
+        return bool(arena.has_missed_events(lists, tables["nxt"], last, tables["counts"], passed, EMITTED))
 
     def _times(self, name: str) -> Table:
         """A column of times of all runs."""

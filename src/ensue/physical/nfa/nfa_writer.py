@@ -74,9 +74,9 @@ class RunsWriter:
             sweep = self.waiting.sweep()
         pending = self._pending()
         # a run that is both stored and waiting for the window's end takes two rows
-        branching = (
-            1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)
-        ) * (2 if pending or any(s.lasting for s in self.automaton.states) else 1)
+        branching = (1 + max(len(self.automaton.out_of(s.number)) for s in self.automaton.states)) * (
+            2 if pending or any(s.lasting for s in self.automaton.states) else 1
+        )
         nested = [name for name, _ in self.instances.parameters()]
         step = write_event_loop(
             body,
@@ -91,9 +91,7 @@ class RunsWriter:
         used = set().union(*(f.used for f in functions))
         tables = list(self._write_tables(used))
         text = write_kernel(self.frame, "Runs along an automaton.", functions, texts=tables)
-        return RunsKernel(
-            text, self.output, self.instances, self.registers, self.automaton, self.skipped.tables
-        )
+        return RunsKernel(text, self.output, self.instances, self.registers, self.automaton, self.skipped.tables)
 
     def _begin(self, out: SourceWriter) -> None:
         """Writes the code before the first event."""
@@ -105,10 +103,7 @@ class RunsWriter:
     def _needs(self, out: SourceWriter, branching: int) -> Needs:
         """The room that an event may need."""
         out(f"most = live[k] * {branching} + {2 * len(self.automaton.out_of(0)) + 1}")
-        needs = [
-            ("rtop + most - frees > I.shape[0]", "NEEDS_RUNS"),
-            ("otop + most > O.shape[0]", "NEEDS_OUTPUT"),
-        ]
+        needs = [("rtop + most - frees > I.shape[0]", "NEEDS_RUNS"), ("otop + most > O.shape[0]", "NEEDS_OUTPUT")]
         if self.registers.kleene:
             needs.append(("ntop + most > N.shape[0]", "NEEDS_NODES"))
         if self.instances.number:
@@ -266,12 +261,8 @@ class RunsWriter:
             kleene = self.frame.plan.role(variable).kleene
             assert kleene is not None
             most = kleene.most
-            grows.append(
-                "True" if most is None else f"{self.registers.count(variable, 'r')} < {most}"
-            )
-        taken = " or ".join(
-            f for f, e in zip(flags, edges, strict=True) if e.variable in state.open
-        )
+            grows.append("True" if most is None else f"{self.registers.count(variable, 'r')} < {most}")
+        taken = " or ".join(f for f, e in zip(flags, edges, strict=True) if e.variable in state.open)
         if "True" in grows:
             return f"not ({taken})"
         return f"(not ({taken})) if ({' or '.join(grows)}) else (not ({every}))"
@@ -286,14 +277,11 @@ class RunsWriter:
         roles = [r.variable for r in self.frame.plan.roles if r.variable in state.bound]
         bound = ", ".join(map(format_name, roles))
         moves = ", ".join(
-            f"{format_name(e.variable)} moves them to state {e.target}"
-            for e in self.automaton.out_of(state.number)
+            f"{format_name(e.variable)} moves them to state {e.target}" for e in self.automaton.out_of(state.number)
         )
         return f"state {state.number}, runs that have {bound}: {moves}"
 
-    def _follow(
-        self, out: SourceWriter, edge: NfaEdge, later: list[str], *, may_reuse: bool
-    ) -> None:
+    def _follow(self, out: SourceWriter, edge: NfaEdge, later: list[str], *, may_reuse: bool) -> None:
         """Takes the event: a copy of the run, or the run itself if it does not stay."""
         target = self.automaton.states[edge.target]
         ends = not self.automaton.out_of(edge.target)
@@ -364,9 +352,7 @@ class RunsWriter:
         stops = [f"not ({self.frame.test(stop.variable)})" for stop in edge.stops]
         return [self.frame.test(edge.variable, first=edge.first), *stops]
 
-    def _arrive(
-        self, out: SourceWriter, target: NfaState, ends: bool, *, loop: bool, back: bool = False
-    ) -> None:
+    def _arrive(self, out: SourceWriter, target: NfaState, ends: bool, *, loop: bool, back: bool = False) -> None:
         """The run `q` is in its new state: it is emitted, stored, or both."""
         if target.accepting and not target.lasting:
             self._accept(out, target)
@@ -457,7 +443,5 @@ class RunsWriter:
                     text = "ntop - 1"
                 else:
                     text = f"{self.registers.count(variable, run)} + 1"
-                out(
-                    f"O[otop, {get_output_column(self.frame.names, self.output, column)}] = {text}"
-                )
+                out(f"O[otop, {get_output_column(self.frame.names, self.output, column)}] = {text}")
             out("otop += 1")

@@ -136,10 +136,7 @@ class RunRegisters:
 
     def _take_into_list(self, out: SourceWriter, variable: str, run: str) -> None:
         head, count = self.node(variable, run), self.count(variable, run)
-        out(
-            f"{self.nodes.at('previous', 'ntop')} = {head}",
-            f"{self.nodes.at('row', 'ntop')} = row",
-        )
+        out(f"{self.nodes.at('previous', 'ntop')} = {head}", f"{self.nodes.at('row', 'ntop')} = row")
         for feature in _ordered(self.in_nodes.get(variable, set())):
             place = self.node_feature(variable, feature, "ntop")
             store_value(out, place, self.frame.read(feature))
@@ -163,9 +160,7 @@ class RunRegisters:
             place = self.feature(variable, which, feature, run)
             store_value(out, place, self.frame.read(feature))
 
-    def _add(
-        self, out: SourceWriter, variable: str, feature: Feature, parts: set[str], run: str
-    ) -> None:
+    def _add(self, out: SourceWriter, variable: str, feature: Feature, parts: set[str], run: str) -> None:
         """Updates running aggregates, by the same steps as the reference."""
         get = {p: self.running(variable, feature, p, run) for p in parts | {"number"}}
         value, ok = self.frame.read(feature)
@@ -202,12 +197,7 @@ class RunAccess:
     """
 
     def __init__(
-        self,
-        registers: RunRegisters,
-        run: str,
-        edge: NfaEdge | None = None,
-        *,
-        node: str | None = None,
+        self, registers: RunRegisters, run: str, edge: NfaEdge | None = None, *, node: str | None = None
     ) -> None:
         self.registers = registers
         self.run = run
@@ -321,9 +311,7 @@ class RunAccess:
         return f"({value} if {new} else {stored})", f"{more} > 0"
 
 
-def _summed(
-    function: str, total: str, carry: str | None, number: str, kind: ValueKind
-) -> ValueText:
+def _summed(function: str, total: str, carry: str | None, number: str, kind: ValueKind) -> ValueText:
     """A sum, NULL beyond 64 bits, or its average."""
     some = f"{number} > 0"
     if carry is None:

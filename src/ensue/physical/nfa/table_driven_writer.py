@@ -257,10 +257,7 @@ class TableDrivenWriter(RunsWriter):
             return
         if variable in self.registers.kleene:
             self._new_node(out, variable, "r")
-            node, count = (
-                get_output_column(names, self.output, f"{kind}_{variable}")
-                for kind in ("node", "count")
-            )
+            node, count = (get_output_column(names, self.output, f"{kind}_{variable}") for kind in ("node", "count"))
             out(f"O[otop - 1, {node}] = ntop - 1", f"O[otop - 1, {count}] += 1")
         else:
             out(f"O[otop - 1, {get_output_column(names, self.output, f'row_{variable}')}] = row")
@@ -295,9 +292,7 @@ class TableDrivenWriter(RunsWriter):
             self._accept(out, state)
 
     def _pushes(self) -> SharedCases:
-        return self._cases(
-            "PUSHES", "target", self.automaton.states, lambda out, s: self._push(out, "q", s)
-        )
+        return self._cases("PUSHES", "target", self.automaton.states, lambda out, s: self._push(out, "q", s))
 
     def _wait(self, out: SourceWriter, state: NfaState) -> None:
         if state.pending:

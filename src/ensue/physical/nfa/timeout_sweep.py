@@ -130,9 +130,7 @@ class TimeoutWriter:
         if self._is_contiguous(state):
             ended.append(f"counts[k] != {self.registers.runs.at('last_index', 'r')}")
         ended = list(dict.fromkeys(ended))
-        with out.block(
-            f"if {self.registers.passed('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"
-        ):
+        with out.block(f"if {self.registers.passed('r')} & {EMITTED} == 0 and ({' or '.join(ended)}):"):
             counting, self.frame.tally.on = self.frame.tally.on, False  # `sweep` has no counters
             self.writer.complete(out, state, "r")
             self.frame.tally.on = counting

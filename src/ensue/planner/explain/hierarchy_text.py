@@ -73,11 +73,7 @@ def _explain_layer(
         return
     seen.add(name)
     below = name not in hierarchy.top_queries
-    query = (
-        next(d.query for d in hierarchy.definitions if d.name == name)
-        if below
-        else hierarchy.top_queries[name]
-    )
+    query = next(d.query for d in hierarchy.definitions if d.name == name) if below else hierarchy.top_queries[name]
     facts = [format_pattern(query.pattern)]
     facts += [f"[{e.field_name}]" for e in query.equivalence]
     if query.within is not None:
@@ -111,9 +107,7 @@ _TITLE = 15  # the size of a frame's title
 _TINT = "#f1f5f9"
 
 
-def draw_hierarchy(
-    hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
-) -> str:
+def draw_hierarchy(hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]) -> str:
     """Draws a frame with the plan of each matcher, and arrows for their events, as SVG."""
     return _HierarchyDrawing(hierarchy, boxes, matchers).to_svg()
 
@@ -186,9 +180,7 @@ class _Arrow:
 
 
 class _HierarchyDrawing:
-    def __init__(
-        self, hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]
-    ) -> None:
+    def __init__(self, hierarchy: Hierarchy, boxes: Sequence[InliningChoice], matchers: Sequence[LayerPlan]) -> None:
         self.hierarchy, self.boxes = hierarchy, boxes
         self.frames = {m.name: self._build_frame(m) for m in matchers}
         self.input = _Frame("raw events", [], None)
@@ -243,10 +235,7 @@ class _HierarchyDrawing:
 
     def _place_rows(self) -> None:
         """Places the rows from the bottom up, each centred."""
-        widths = {
-            row: sum(f.width for f in frames) + _BESIDE * (len(frames) - 1)
-            for row, frames in self.rows.items()
-        }
+        widths = {row: sum(f.width for f in frames) + _BESIDE * (len(frames) - 1) for row, frames in self.rows.items()}
         self.width = max(widths.values())
         bottom = 0.0
         for row in sorted(self.rows):

@@ -12,12 +12,7 @@ from ensue.planner.explain.plan_text import explain_plan
 from ensue.planner.explain_analyze import format_rows
 from ensue.planner.physical_plan import PhysicalPlan
 from ensue.planner.statistics import format_number
-from ensue.printing.expression_printer import (
-    format_condition,
-    format_expr,
-    format_name,
-    truncate_wkt,
-)
+from ensue.printing.expression_printer import format_condition, format_expr, format_name, truncate_wkt
 from ensue.printing.pattern_printer import format_pattern, format_range, format_return_item
 from ensue.svg import DIM, LINE, Canvas
 
@@ -110,9 +105,7 @@ def _explain_archive(
     yield f"           {_describe_pattern(join.query)}{rate}, reach {archive.reach}"
     by = "all objects together, as ON has no key"
     if archive.read_by is not None:
-        keys = (
-            "" if side is None or side.assumed else f", about {format_number(side.keys)} objects"
-        )
+        keys = "" if side is None or side.assumed else f", about {format_number(side.keys)} objects"
         by = f"by {format_name(archive.read_by)}{keys}"
     yield f"           read {by}"
     last = "" if join.last is None else f", the last {join.last}"
@@ -177,9 +170,7 @@ def analyze_archive_join(
     return "\n".join([*lines, f"  time: {phases}"])
 
 
-def draw_archive_join(
-    archive_join: ArchiveJoinQuery, plans: Sequence[PhysicalPlan | None], access: str
-) -> str:
+def draw_archive_join(archive_join: ArchiveJoinQuery, plans: Sequence[PhysicalPlan | None], access: str) -> str:
     """Draws the live side, and the archives that it is joined with on its right, as SVG."""
     canvas, x = Canvas(), 0.0
     titles = [("live", f"archive accessed: {access}")]

@@ -35,13 +35,7 @@ from ensue.planner.physical_plan import (
     TreeNode,
 )
 from ensue.printing.expression_printer import format_condition, format_expr, format_name
-from ensue.printing.pattern_printer import (
-    format_after_match,
-    format_head,
-    format_pattern,
-    format_types,
-    format_window,
-)
+from ensue.printing.pattern_printer import format_after_match, format_head, format_pattern, format_types, format_window
 from ensue.svg import (
     DARK,
     DIM,
@@ -193,9 +187,7 @@ def _build_pattern_box(pattern: Pattern, *, dark: bool) -> TreeBox:
     dark = dark or is_negation(pattern)
     children = get_parts(pattern)
     # an event and its quantifier or negation share a box
-    if get_form(pattern) in (NodeForm.LIST, NodeForm.OPTION, NodeForm.ABSENCE) and all(
-        map(is_event, children)
-    ):
+    if get_form(pattern) in (NodeForm.LIST, NodeForm.OPTION, NodeForm.ABSENCE) and all(map(is_event, children)):
         children = ()
     text = format_head(pattern) if children else format_pattern(pattern)
     boxes = tuple(_build_pattern_box(child, dark=dark) for child in children)
@@ -227,15 +219,11 @@ def _draw_stacks(canvas: Canvas, legend: Legend, stacks: InstanceStacks) -> None
     plan = legend.plan
     roles = [plan.role(variable) for variable in stacks.variables]
     tests = [
-        legend.shorten(list_scan_tests(role, first=True))
-        + legend.shorten([format_check(check) for check in checks])
+        legend.shorten(list_scan_tests(role, first=True)) + legend.shorten([format_check(check) for check in checks])
         for role, checks in zip(roles, stacks.checks, strict=True)
     ]
     absences = [a for group in (*stacks.absences, *stacks.pushed) for a in group]
-    pills = [
-        legend.label_negations([a for a in absences if a.before == (variable,)])
-        for variable in stacks.variables
-    ]
+    pills = [legend.label_negations([a for a in absences if a.before == (variable,)]) for variable in stacks.variables]
     middles = _place_stacks(roles, tests, pills)
     bottom = LINE * (1.0 + max(map(len, tests)))
     for number, x in enumerate(middles):
@@ -258,15 +246,9 @@ def _draw_stacks(canvas: Canvas, legend: Legend, stacks: InstanceStacks) -> None
     canvas.text(at, "matches are built backwards", anchor="middle", color=DIM, size=12)
 
 
-def _place_stacks(
-    roles: list[Role], tests: list[list[str]], pills: list[list[str]]
-) -> list[float]:
+def _place_stacks(roles: list[Role], tests: list[list[str]], pills: list[list[str]]) -> list[float]:
     widths = [
-        max(
-            _STACK,
-            measure_text(label_event(role)),
-            *(measure_text(line, size=12, mono=True) for line in lines),
-        )
+        max(_STACK, measure_text(label_event(role)), *(measure_text(line, size=12, mono=True) for line in lines))
         for role, lines in zip(roles, tests, strict=True)
     ]
     middles = [0.0]
@@ -376,9 +358,7 @@ class _AutomatonDrawing:
         states, edges = self.automaton.states, self.automaton.edges
         loops = max(len(self._label_loops(state)) for state in states)
         above = _LOOP * 0.75 + loops * LINE if loops else 0
-        below = max(
-            len(self.below[s.number]) * LINE + len(self._list_closing(s)) * _PILL for s in states
-        )
+        below = max(len(self.below[s.number]) * LINE + len(self._list_closing(s)) * _PILL for s in states)
         lines = max(map(len, self.labels.values()))
         slopes = (lines * LINE + 12) / (1 - 2 * _NEAR) if any(map(self._crosses, edges)) else 0
         return max(120.0, above + below + 2 * _RADIUS + 40, slopes)
@@ -449,9 +429,7 @@ class _AutomatonDrawing:
     def _write(self, top: Point, lines: list[tuple[str, bool]], *, anchor: str = "middle") -> None:
         for number, (line, bold) in enumerate(lines):
             at, size = (top[0], top[1] + number * LINE), 13 if bold else 12
-            self.canvas.text(
-                at, line, anchor=anchor, size=size, bold=bold, mono=not bold, halo=True
-            )
+            self.canvas.text(at, line, anchor=anchor, size=size, bold=bold, mono=not bold, halo=True)
 
     def _draw_edge(self, edge: NfaEdge) -> None:
         source, target = self.places[edge.source], self.places[edge.target]

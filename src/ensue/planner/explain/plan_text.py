@@ -35,12 +35,7 @@ from ensue.planner.physical_plan import (
 from ensue.planner.planner import get_structure_name, why_no_stacks
 from ensue.planner.rewrites import derive_window
 from ensue.planner.statistics import format_number
-from ensue.printing.expression_printer import (
-    format_condition,
-    format_expr,
-    format_name,
-    truncate_wkt,
-)
+from ensue.printing.expression_printer import format_condition, format_expr, format_name, truncate_wkt
 from ensue.printing.pattern_printer import (
     format_after_match,
     format_columns,
@@ -52,10 +47,8 @@ from ensue.printing.pattern_printer import (
 MAX_STATES = 64  # a longer list of states is cut
 
 _CHOICES = {
-    MatchChoice.LATEST: "LATEST: among the matches with the same last event, the one with the newest "
-    "events",
-    MatchChoice.ONCE: "ONCE: as LATEST, and events up to the chosen one's last are not used again in "
-    "its partition",
+    MatchChoice.LATEST: "LATEST: among the matches with the same last event, the one with the newest events",
+    MatchChoice.ONCE: "ONCE: as LATEST, and events up to the chosen one's last are not used again in its partition",
 }
 _CONTIGUITY = {
     Strategy.ANY: "any event may lie before it",
@@ -236,8 +229,7 @@ def _explain_automaton(plan: PhysicalPlan, automaton: Nfa) -> Iterator[str]:
             yield from (f"      {describe_absence(plan, a)} ({a.way})" for a in edge.absences)
         yield from (f"    at the end: {test}" for test in list_final_tests(plan, state))
         yield from (
-            f"    {format_types(plan.role(v).type)} {format_name(v)} ends the runs here, "
-            "pushed (PNCEP)"
+            f"    {format_types(plan.role(v).type)} {format_name(v)} ends the runs here, pushed (PNCEP)"
             for v in state.barred
         )
         for absence in state.absences:
@@ -272,8 +264,7 @@ def list_edge_tests(plan: PhysicalPlan, edge: NfaEdge) -> list[str]:
     if edge.pause is not None:
         tests.append(f"at most {format_window(edge.pause)} after the event before")
     tests += [
-        _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions))
-        for stop in edge.stops
+        _STOPS[stop.where].format(_format_event(plan, stop.variable) + _with(stop.conditions)) for stop in edge.stops
     ]
     return tests + [format_check(check) for check in edge.checks]
 
@@ -377,9 +368,7 @@ def _explain_stacks(plan: PhysicalPlan, stacks: InstanceStacks) -> Iterator[str]
 # ---------------------------------------------------------------------------------- join trees
 
 
-def _explain_node(
-    plan: PhysicalPlan, tree: JoinTree, node: TreeNode, indent: str
-) -> Iterator[str]:
+def _explain_node(plan: PhysicalPlan, tree: JoinTree, node: TreeNode, indent: str) -> Iterator[str]:
     yield from (f"{indent}{box}" for box in _explain_modules(tree, node))
     if isinstance(node, LeafNode):
         yield f"{indent}{format_role(plan.role(node.variable))}"
@@ -490,9 +479,7 @@ def _describe_load(plan: PhysicalPlan) -> str:
         where = "in a window, by the query"
     if plan.query.equivalence:
         where += f" of a partition, of {format_number(load.partitions)}"
-    each = (
-        f"{format_name(r.variable)} {format_number(load.inside(r.variable))}" for r in plan.roles
-    )
+    each = (f"{format_name(r.variable)} {format_number(load.inside(r.variable))}" for r in plan.roles)
     return f"{format_number(load.window)} events {where}: {', '.join(each)}"
 
 
@@ -511,6 +498,5 @@ def explain_memory(plan: PhysicalPlan | None, limits: MatcherLimits) -> str:
         f"memory     {room}: keys beyond it go to disk, by {limits.evict or EVICTION_POLICIES[0]}\n"
         f"  stored for a key [{list_keys(query)}] are its events of the last "
         f"{format_window(query.within)}\n"
-        "  they are matched again before an event of the key"
-        + (", and when one of its windows ends" if late else "")
+        "  they are matched again before an event of the key" + (", and when one of its windows ends" if late else "")
     )

@@ -79,9 +79,7 @@ def _explain_clause(plan: RowPatternPlan, texts: ClauseTexts) -> Iterator[str]:
     yield f"window     {'none' if texts.within is None else f'less than {texts.within}'}"
 
 
-def _explain_conditions(
-    plan: RowPatternPlan, texts: ClauseTexts, compiled: bool | None
-) -> Iterator[str]:
+def _explain_conditions(plan: RowPatternPlan, texts: ClauseTexts, compiled: bool | None) -> Iterator[str]:
     width = max(len(name) for name in plan.automaton.variables)
     yield "scan: one bit a row and variable, for whole columns"
     for name, conditions in zip(plan.automaton.variables, texts.alone, strict=True):

@@ -283,17 +283,13 @@ def _is_sampled(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 class EvictionPolicy:
     """Ranks keys by their scores, the lowest first."""
 
-    def __init__(
-        self, policy: str, shape: StreamSchema, deadlines: WindowDeadlines, observed: KeyStatistics
-    ) -> None:
+    def __init__(self, policy: str, shape: StreamSchema, deadlines: WindowDeadlines, observed: KeyStatistics) -> None:
         self.policy = policy  # one of EVICT
         self._shape, self._deadlines, self._observed = shape, deadlines, observed
         self._evicted_at: float | None = None
         self._between: float | None = None  # time between two evictions
 
-    def rank(
-        self, events: pa.Table, first: Codes, count: Codes, now: float | None
-    ) -> npt.NDArray[np.intp]:
+    def rank(self, events: pa.Table, first: Codes, count: Codes, now: float | None) -> npt.NDArray[np.intp]:
         """The order of keys by score; events are sorted by key, and begin at the rows `first`."""
         last = first + count - 1
         times = get_end_times(events, self._shape).astype(np.float64)

@@ -56,15 +56,12 @@ def require_sheddable(queries: Sequence[CompiledQuery]) -> None:
         raise build_shedding_error(why)
     kind = queries[0].shape.schema.time_kind
     if kind is not ValueKind.TIMESTAMP:
-        raise build_shedding_error(
-            f"its time column holds {kind.value}s, which no clock can be compared with"
-        )
+        raise build_shedding_error(f"its time column holds {kind.value}s, which no clock can be compared with")
 
 
 def build_shedding_error(why: str) -> QueryError:
     return QueryError(
-        f"the query cannot shed load: {why}",
-        hint="leave out shed=: a slow stream falls behind, and nothing is lost",
+        f"the query cannot shed load: {why}", hint="leave out shed=: a slow stream falls behind, and nothing is lost"
     )
 
 
@@ -119,10 +116,7 @@ class SpillSnapshot:
         }
         marks = {f"alive {d[0]}": np.packbits(alive) for d, alive in self.segments}
         blobs = {"plain": self.plain} if self.plain is not None else {}
-        blobs |= {
-            "resident": serialize_table(self.resident),
-            "stored": serialize_table(self.stored),
-        }
+        blobs |= {"resident": serialize_table(self.resident), "stored": serialize_table(self.stored)}
         return pack_state({}, {}, {SPILLED: pack_state(header, self.learned | marks, blobs)})
 
     @classmethod
@@ -134,9 +128,7 @@ class SpillSnapshot:
                 f"stored keys were saved in format {header['format']}, this release reads "
                 f"{FORMAT}\n  hint: use the release that saved it"
             )
-        resident, stored = (
-            deserialize_table(blobs[n]).cast(arrow) for n in ("resident", "stored")
-        )
+        resident, stored = (deserialize_table(blobs[n]).cast(arrow) for n in ("resident", "stored"))
         segments = []
         for described in header["segments"]:
             marks = np.unpackbits(arrays.pop(f"alive {described[0]}"), count=described[1])

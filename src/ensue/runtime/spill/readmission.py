@@ -83,9 +83,7 @@ class KeyCohorts:
         """The memory that depends on events."""
         return sum(max(0, cohort.matcher.held_bytes - self._base) for cohort in self._all)
 
-    def add(
-        self, codes: Codes, events: pa.Table, resident: ResidentKeys, now: float | None
-    ) -> list[Tables]:
+    def add(self, codes: Codes, events: pa.Table, resident: ResidentKeys, now: float | None) -> list[Tables]:
         """Restores keys from their events, which are resident already.
 
         Merges small cohorts with them, so that each is more than twice as large as the next, and

@@ -96,13 +96,7 @@ class SpilledKeys:
             self.adopt(self.folder.write(table), table, codes, ends, due, alive)
 
     def adopt(
-        self,
-        segment: SpillFile,
-        table: pa.Table,
-        codes: Codes,
-        ends: Times,
-        due: DueTimes,
-        alive: Bools,
+        self, segment: SpillFile, table: pa.Table, codes: Codes, ends: Times, due: DueTimes, alive: Bools
     ) -> None:
         """Adds a segment; `alive` marks the rows of keys that were not restored from it."""
         first, count = find_runs(codes)

@@ -31,13 +31,7 @@ from ensue.runtime.spill.key_store import (
     sort_events,
 )
 from ensue.runtime.spill.readmission import KeyCohorts, ReplayableMatcher
-from ensue.runtime.spill.resident_keys import (
-    MemoryBound,
-    ResidentKeys,
-    SpillCounters,
-    WindowDeadlines,
-    find_runs,
-)
+from ensue.runtime.spill.resident_keys import MemoryBound, ResidentKeys, SpillCounters, WindowDeadlines, find_runs
 from ensue.runtime.spill.spill_files import SpillFolder
 from ensue.runtime.spill.spilled_keys import SpilledKeys
 from ensue.runtime.stage import InputFilter, StageInput
@@ -160,11 +154,7 @@ class SpillingMatcher:
 
     def _concat(self, found: list[Tables]) -> Tables:
         if found:
-            return (
-                found[0]
-                if len(found) == 1
-                else [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
-            )
+            return found[0] if len(found) == 1 else [pa.concat_tables(tables) for tables in zip(*found, strict=True)]
         if self._empty is None:
             none = StageInput.of(create_empty_table(self._shape.arrow))
             self._empty = self._cohorts.fresh().feed(none)
@@ -313,9 +303,7 @@ class SpillingMatcher:
         codes = self._encode(events)
         rows = np.flatnonzero(np.isin(self._resident.codes, codes))
         incoming = np.flatnonzero(codes >= 0)
-        both = pa.concat_tables(
-            [self._resident.take(rows), take_rows(events, incoming).cast(self._shape.arrow)]
-        )
+        both = pa.concat_tables([self._resident.take(rows), take_rows(events, incoming).cast(self._shape.arrow)])
         known = np.concatenate([self._resident.codes[rows], codes[incoming]])
         # scores depend on the last event of a key, and events arrive out of order
         order = np.lexsort((get_end_times(both, self._shape), known))

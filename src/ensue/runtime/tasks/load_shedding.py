@@ -112,9 +112,7 @@ def encode_keys(keys: pa.Table, events: pa.Table) -> tuple[Ints, Ints]:
     return known, codes.encode([events.column(n) for n in keys.column_names]).astype(np.int64)
 
 
-def find_newest(
-    keys: pa.Table, tables: Sequence[pa.Table], shape: StreamSchema
-) -> tuple[Ints, Ints]:
+def find_newest(keys: pa.Table, tables: Sequence[pa.Table], shape: StreamSchema) -> tuple[Ints, Ints]:
     """The time of each key's newest event in some tables, and the number of its events."""
     until = np.full(keys.num_rows, np.iinfo(np.int64).min)
     count = np.zeros(keys.num_rows, np.int64)
@@ -134,9 +132,7 @@ def find_keys(keys: pa.Table, events: pa.Table) -> Ints:
     return np.asarray(place[codes], np.int64)  # the last one is for -1
 
 
-def build_shed_table(
-    keys: pa.Table, since: float | None, until: Ints, dropped: Ints, shape: StreamSchema
-) -> pa.Table:
+def build_shed_table(keys: pa.Table, since: float | None, until: Ints, dropped: Ints, shape: StreamSchema) -> pa.Table:
     """Keys with the interval in which matches may be lost, and the number of dropped events."""
     moment = _moment(shape)
     begin = np.full(keys.num_rows, 0 if since is None else int(since))

@@ -7,24 +7,12 @@ from time import perf_counter_ns, time_ns
 from ensue.archives.delta_writer import write_files
 from ensue.archives.parquet_writer import AddedFile
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.stage import (
-    ArchiveBuffer,
-    ArchiveWritingStage,
-    LookupCounters,
-    PipelineStage,
-    SubscriptionVersion,
-)
+from ensue.runtime.stage import ArchiveBuffer, ArchiveWritingStage, LookupCounters, PipelineStage, SubscriptionVersion
 from ensue.runtime.tasks.load_shedding import DROPPED, FROM, TO, compute_share
 from ensue.runtime.tasks.task import Task
 from ensue.runtime.tasks.task_state import StoredTask, TaskCache, TaskStateStore
 from ensue.runtime.tasks.watermark import fits_spark_watermark
-from ensue.runtime.tasks.wire_format import (
-    PackedTable,
-    pack_files,
-    pack_late_events,
-    pack_outputs,
-    pack_shed_keys,
-)
+from ensue.runtime.tasks.wire_format import PackedTable, pack_files, pack_late_events, pack_outputs, pack_shed_keys
 
 
 def write_archive_files(task: Task, stage: PipelineStage) -> list[AddedFile]:

@@ -87,10 +87,7 @@ class Task:
         return self.stage.limits
 
     def accept(
-        self,
-        blobs: Iterable[bytes],
-        watermark: float | None = None,
-        shed: float | pa.Table = 0.0,
+        self, blobs: Iterable[bytes], watermark: float | None = None, shed: float | pa.Table = 0.0
     ) -> AcceptedEvents:
         """Buffers events.
 
@@ -191,9 +188,7 @@ class Task:
         self.watermark = watermark
         self.given_up.forget_before(watermark)
         now = watermark - self.stage.hold
-        released, self.waiting = _split(
-            self.waiting, get_end_times(self.waiting, self._sortable) < now
-        )
+        released, self.waiting = _split(self.waiting, get_end_times(self.waiting, self._sortable) < now)
         made: dict[str, pa.Table] = {}
         left: dict[str, pa.Table] = {}
         for name, table in self.made.items():
@@ -222,11 +217,7 @@ class Task:
         times = [] if (due := self.matcher.deadline()) is None else [due]
         if self.waiting.num_rows:
             times.append(get_end_times(self.waiting, self._sortable).min().item())
-        times += [
-            get_complex_end_times(t, self._sortable).min().item()
-            for t in self.made.values()
-            if t.num_rows
-        ]
+        times += [get_complex_end_times(t, self._sortable).min().item() for t in self.made.values() if t.num_rows]
         return min(times) + self.stage.hold if times else None
 
     @property
@@ -302,12 +293,7 @@ class Task:
 
     @classmethod
     def restore(
-        cls,
-        chain: Pipeline,
-        number: int,
-        data: bytes,
-        part: Callable[[int], bytes] | None = None,
-        place: int = 0,
+        cls, chain: Pipeline, number: int, data: bytes, part: Callable[[int], bytes] | None = None, place: int = 0
     ) -> "Task":
         """Restores a serialized task; `part` reads parts of its state store."""
         header, _, blobs = unpack_state(data)

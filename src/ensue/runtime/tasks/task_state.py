@@ -179,9 +179,7 @@ class TaskStateStore(SnapshotReader, Protocol):
 class StoredTask:
     """Opens the task of a state store, and writes it back."""
 
-    def __init__(
-        self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0
-    ) -> None:
+    def __init__(self, store: TaskStateStore, chain: Pipeline, number: int, cache: TaskCache, place: int = 0) -> None:
         job = chain.stage_text(number)
         self.store = store
         self.cache = cache
@@ -286,9 +284,7 @@ class StoredTask:
         self.cache.put(self.head.stamp, self.task)
 
 
-def rebuild_task(
-    store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0
-) -> Task:
+def rebuild_task(store: SnapshotReader, head: StateHeader, chain: Pipeline, number: int = 0, place: int = 0) -> Task:
     """Restores the snapshot of a task, and replays its log."""
     if head.parts:
         snapshot = b"".join(store.parts(head.parts))
@@ -308,12 +304,7 @@ def rebuild_task(
 
 
 def import_part(
-    store: TaskStateStore,
-    chain: Pipeline,
-    number: int,
-    part: tuple[int, int],
-    data: bytes,
-    timer: int | None,
+    store: TaskStateStore, chain: Pipeline, number: int, part: tuple[int, int], data: bytes, timer: int | None
 ) -> None:
     """Writes one part of a saved task to a new store; `part` is its number, and the count."""
     if store.head() is None:
@@ -414,8 +405,7 @@ _REMEDY = {
     "planning": "pass statistics=, off= and structure= as they were; Statistics.text() keeps them",
     "zone": "set spark.sql.session.timeZone as it was: functions such as hour() read clocks of "
     "that zone, and so does Spark where the times of events are text without a zone",
-    "archives": "ensue.start goes on with the versions it began with; else pass them: "
-    "ensue.archive(..., version=)",
+    "archives": "ensue.start goes on with the versions it began with; else pass them: ensue.archive(..., version=)",
 }
 
 

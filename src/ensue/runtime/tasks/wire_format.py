@@ -35,10 +35,7 @@ class PackedTable:
 
 
 def pack_events(
-    chain: Pipeline,
-    events: pa.Table,
-    first: int = 0,
-    key_groups: npt.NDArray[np.integer] | None = None,
+    chain: Pipeline, events: pa.Table, first: int = 0, key_groups: npt.NDArray[np.integer] | None = None
 ) -> Iterator[PackedTable]:
     """Input events for the stages from `first` on that read them.
 
@@ -51,14 +48,10 @@ def pack_events(
             continue
         wanted = events.filter(pa.array(reads.of(events, chain.source.shape)))
         if wanted.num_rows:
-            yield from _by_key_group(
-                chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS
-            )
+            yield from _by_key_group(chain, number, wanted, _hashed(chain, number, wanted, reads.key), EVENTS)
 
 
-def pack_routed_events(
-    chain: Pipeline, events: pa.Table, spread: RoutedEvents
-) -> Iterator[PackedTable]:
+def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:
     """Events for the key groups of a routing stage."""
     rows, before = spread.rows, np.arange(len(spread.rows))
     copies = before - np.searchsorted(rows, rows)  # the rows of an event follow each other
@@ -83,9 +76,7 @@ def pack_outputs(chain: Pipeline, number: int, found: Sequence[pa.Table]) -> Ite
         for later in range(number + 1, len(chain.stages)):
             if name in chain.stages[later].takes:
                 key = [get_layer_column(field) for field in chain.stages[later].reads.key]
-                yield from _by_key_group(
-                    chain, later, marked, _hashed(chain, later, marked, key), COMPLEX_EVENTS
-                )
+                yield from _by_key_group(chain, later, marked, _hashed(chain, later, marked, key), COMPLEX_EVENTS)
 
 
 def pack_late_events(chain: Pipeline, late: pa.Table) -> Iterator[PackedTable]:
@@ -115,9 +106,7 @@ def unpack_table(blob: bytes) -> tuple[str | None, pa.Table]:
     return metadata[_NAME].decode(), table.replace_schema_metadata(None)
 
 
-def _hashed(
-    chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]
-) -> npt.NDArray[np.int64]:
+def _hashed(chain: Pipeline, number: int, events: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return assign_key_groups(events, key, chain.count_key_groups(number), chain.source.shape.unit)
 
 
@@ -131,9 +120,7 @@ def _by_key_group(
         narrow = key_groups.astype(np.uint16)  # sorted by radix
         order = np.argsort(narrow, kind="stable")
         events, key_groups = events.take(pa.array(order)), narrow[order]
-    bounds = (
-        np.searchsorted(key_groups, np.arange(count + 1)) if count > 1 else [0, events.num_rows]
-    )
+    bounds = np.searchsorted(key_groups, np.arange(count + 1)) if count > 1 else [0, events.num_rows]
     for key_group in range(count):
         begin, end = int(bounds[key_group]), int(bounds[key_group + 1])
         for piece in _pieces(events.slice(begin, end - begin)):
@@ -160,9 +147,7 @@ class TaskInput:
     oldest: float | None  # in ticks
 
 
-def read_task_input(
-    batches: Iterable[pa.RecordBatch], chain: Pipeline, bad_events: str
-) -> TaskInput:
+def read_task_input(batches: Iterable[pa.RecordBatch], chain: Pipeline, bad_events: str) -> TaskInput:
     """Drops unusable events from the input of a task."""
     schema = chain.source.arrow.append(pa.field(KEY_GROUP, pa.int32()))
     kept = [batch for batch in batches if batch.num_rows]
@@ -170,9 +155,7 @@ def read_task_input(
     far = _key_groups(whole) == AHEAD
     if far.any():
         whole = whole.filter(pa.array(~far))
-    events, dropped = drop_bad_times(
-        whole, chain.source.shape, bad_events, chain.types, finite=True
-    )
+    events, dropped = drop_bad_times(whole, chain.source.shape, bad_events, chain.types, finite=True)
     times = get_end_times(events, chain.source.shape)
     newest_ms = chain.clock.newest_ms(times)
     oldest = times.min().item() if len(times) else None

@@ -39,9 +39,7 @@ def client_arguments(access: BrokerAccess) -> dict[str, Any]:
     }
 
 
-def describe_kafka_error(
-    access: BrokerAccess, error: BaseException, topic: str | None = None
-) -> str:
+def describe_kafka_error(access: BrokerAccess, error: BaseException, topic: str | None = None) -> str:
     """Describes an error to a user, without passwords."""
     from aiokafka import errors
 

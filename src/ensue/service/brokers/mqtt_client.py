@@ -56,10 +56,7 @@ class MqttSession:
     silent = False  # the broker did not answer in time
 
     def __init__(
-        self,
-        access: BrokerAccess,
-        options: SessionOptions,
-        on_message: Callable[[MqttMessage], None] | None = None,
+        self, access: BrokerAccess, options: SessionOptions, on_message: Callable[[MqttMessage], None] | None = None
     ) -> None:
         self._access = access
         self._options = options
@@ -97,9 +94,7 @@ class MqttSession:
             raise
         return self
 
-    async def post(
-        self, topic: str, payload: bytes, properties: Mapping[str, str]
-    ) -> "asyncio.Future[None]":
+    async def post(self, topic: str, payload: bytes, properties: Mapping[str, str]) -> "asyncio.Future[None]":
         """Publishes a message when the window allows; returns the future acknowledgement."""
         await self.window.acquire()
         if self.lost.done():
@@ -164,9 +159,7 @@ class MqttSession:
         client.on_socket_unregister_write = self._on_unregister_write
         return client
 
-    def _on_connect(
-        self, _c: Any, _u: Any, flags: Any, reason: ReasonCode, properties: Properties | None
-    ) -> None:
+    def _on_connect(self, _c: Any, _u: Any, flags: Any, reason: ReasonCode, properties: Properties | None) -> None:
         if self._connected.done():
             return
         if reason.is_failure:
@@ -189,9 +182,7 @@ class MqttSession:
         if self._receive is not None:
             properties = dict(getattr(message.properties, "UserProperty", []))
             payload = bytes(message.payload)
-            self._receive(
-                MqttMessage(message.topic, payload, message.qos, message.mid, properties)
-            )
+            self._receive(MqttMessage(message.topic, payload, message.qos, message.mid, properties))
 
     def _settle(self, mid: int, reason: ReasonCode) -> None:
         future = self._confirmed.pop(mid, None)

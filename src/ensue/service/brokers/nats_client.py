@@ -96,9 +96,7 @@ class NatsConnection:
             case nats.errors.ConnectionClosedError():
                 return f"the connection to {where} was lost"
             case TimeoutError() | OSError() | nats.errors.NoServersError():
-                detail = (
-                    f" ({self.access.without_secrets(self.last_error)})" if self.last_error else ""
-                )
+                detail = f" ({self.access.without_secrets(self.last_error)})" if self.last_error else ""
                 return f"{where} does not respond{detail}"
             case _:
                 return f"{where} reports: {self.access.without_secrets(str(error))}"

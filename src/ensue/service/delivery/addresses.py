@@ -31,8 +31,7 @@ _SPECIAL: dict[str, str] = {
     "an address of a cloud provider's service": "168.63.129.16/32",
     "a link-local address": "169.254.0.0/16 fe80::/10",
     "a reserved address": "192.0.0.0/24 192.88.99.0/24 240.0.0.0/4 2001::/23",
-    "an address for documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 "
-    "3fff::/20",
+    "an address for documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
     "an address for benchmarks": "198.18.0.0/15",
     "a multicast address": "224.0.0.0/4 ff00::/8",
     "the unspecified address": "::/128",
@@ -106,9 +105,7 @@ def parse_webhook_url(url: str) -> WebhookUrl:
     except ValueError as error:
         raise AddressRefusedError(f"the URL cannot be read: {error}") from None
     if parts.scheme not in SCHEMES:
-        raise AddressRefusedError(
-            f"the URL begins with '{parts.scheme}:'\n  hint: webhooks need http or https"
-        )
+        raise AddressRefusedError(f"the URL begins with '{parts.scheme}:'\n  hint: webhooks need http or https")
     if "@" in parts.netloc:
         raise AddressRefusedError(
             "the URL contains a user name or password\n"
@@ -122,8 +119,7 @@ def parse_webhook_url(url: str) -> WebhookUrl:
         path.encode("ascii")
     except UnicodeError:
         raise AddressRefusedError(
-            "the URL has a host or path that cannot be encoded\n"
-            "  hint: percent-encode letters outside ASCII"
+            "the URL has a host or path that cannot be encoded\n  hint: percent-encode letters outside ASCII"
         ) from None
     if not known:
         raise AddressRefusedError("the URL has no host\n  hint: https://example.org/path")
@@ -154,11 +150,7 @@ class AddressGuard:
     """Restricts webhooks to public addresses at common ports, and to allowed hosts."""
 
     def __init__(
-        self,
-        allow: Iterable[str] = (),
-        *,
-        ports: Iterable[int] = WEB_PORTS,
-        resolve: Resolve | None = None,
+        self, allow: Iterable[str] = (), *, ports: Iterable[int] = WEB_PORTS, resolve: Resolve | None = None
     ) -> None:
         self._ports = frozenset(ports)
         self._networks: list[Network] = []

@@ -161,9 +161,6 @@ async def publish_all(
             await asyncio.wait((answers, *lost), return_when=asyncio.FIRST_COMPLETED)
     except TimeoutError as error:
         failure, timed_out = error, True
-    errors = [
-        *(f.exception() if f.done() and not f.cancelled() else failure for f in pending),
-        failure,
-    ]
+    errors = [*(f.exception() if f.done() and not f.cancelled() else failure for f in pending), failure]
     sent = next(number for number, error in enumerate(errors) if error is not None)
     return SendOutcome(pending, sent, errors[sent] or failure, timed_out)

@@ -53,12 +53,8 @@ class WebhookConnections:
         """Sends a request and yields the response."""
         seconds = self._limits.seconds
         times = {"connect": self._limits.connect_seconds, "read": seconds, "write": seconds}
-        url = httpcore2.URL(
-            scheme=receiver.scheme, host=receiver.host, port=receiver.port, target=receiver.path
-        )
-        request = httpcore2.Request(
-            "POST", url, headers=headers, content=body, extensions={"timeout": times}
-        )
+        url = httpcore2.URL(scheme=receiver.scheme, host=receiver.host, port=receiver.port, target=receiver.path)
+        request = httpcore2.Request("POST", url, headers=headers, content=body, extensions={"timeout": times})
         connection = await self._acquire(receiver.origin) or self._open(url.origin)
         try:
             answer = await connection.handle_async_request(request)
@@ -76,10 +72,7 @@ class WebhookConnections:
 
     def _open(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
         connection = httpcore2.AsyncHTTPConnection(
-            origin,
-            ssl_context=self._tls,
-            keepalive_expiry=self._limits.idle_seconds,
-            network_backend=self._network,
+            origin, ssl_context=self._tls, keepalive_expiry=self._limits.idle_seconds, network_backend=self._network
         )
         self._opened_at[connection] = asyncio.get_running_loop().time()
         return connection
@@ -147,9 +140,7 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
             # An unresponsive address must leave time for the next ones.
             share = None if end is None else (end - loop.time()) / (len(addresses) - tried)
             try:
-                return await self._network.connect_tcp(
-                    address, port, share, local_address, socket_options
-                )
+                return await self._network.connect_tcp(address, port, share, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure or httpcore2.ConnectError(f"{host} has no address")

@@ -35,9 +35,7 @@ class AttemptResult:
 class DeliveryAttempt:
     """A running attempt; `cut` cancels it, and unanswered notifications count as untried."""
 
-    def __init__(
-        self, work: targets.PendingDeliveries, sink: Sink, stopping: Callable[[], bool]
-    ) -> None:
+    def __init__(self, work: targets.PendingDeliveries, sink: Sink, stopping: Callable[[], bool]) -> None:
         self._work = work
         self._sink = sink
         self._stopping = stopping
@@ -66,9 +64,7 @@ class DeliveryAttempt:
             return AttemptResult()
         problem = task.result()
         sent = len(notifications) if problem is None else min(problem.sent, len(notifications) - 1)
-        return AttemptResult(
-            [notification.number for notification in notifications[:sent]], stopped=problem
-        )
+        return AttemptResult([notification.number for notification in notifications[:sent]], stopped=problem)
 
     async def _send_concurrently(self, at_once: int) -> AttemptResult:
         """Sends notifications concurrently, with less concurrency after failures.
@@ -141,11 +137,7 @@ class RetryPolicy:
 
 
 def compute_outcome(
-    work: targets.PendingDeliveries,
-    result: AttemptResult,
-    policy: RetryPolicy,
-    now: float,
-    chance: RandomSource,
+    work: targets.PendingDeliveries, result: AttemptResult, policy: RetryPolicy, now: float, chance: RandomSource
 ) -> targets.DeliveryOutcome:
     """Computes the outcome to record after an attempt."""
     target, backoff = work.target, policy.backoff
@@ -203,9 +195,7 @@ def _with_state(
         failures, at = max(1, before.failures), None
     else:
         at = now + backoff.after(failures, chance, problem.retry_after)
-    return replace(
-        outcome, state=targets.FAILING, reason=problem.why, failures=failures, next_at=at
-    )
+    return replace(outcome, state=targets.FAILING, reason=problem.why, failures=failures, next_at=at)
 
 
 def _concerns_target(problem: DeliveryError) -> bool:

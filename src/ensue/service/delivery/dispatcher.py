@@ -164,9 +164,7 @@ class Dispatcher:
             task.add_done_callback(partial(self._served, user, receiver, id))
         self._rest()
 
-    def _served(
-        self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]
-    ) -> None:
+    def _served(self, user: int, receiver: str, id: int, task: asyncio.Task[targets.NextDelivery]) -> None:
         self._waiting.done(user, receiver)
         del self._working[id]
         after = _NOTHING if task.cancelled() else task.result()
@@ -206,9 +204,7 @@ class Dispatcher:
             woken, due = self._woken, self._due
             self._woken, self._due, self._looking = set(), set(), True
             try:
-                ready = await self._database.read(
-                    partial(targets.find_targets, subscriptions=woken, ids=due)
-                )
+                ready = await self._database.read(partial(targets.find_targets, subscriptions=woken, ids=due))
             except Exception as error:  # noqa: BLE001 - woken targets must not be forgotten
                 self._count_error("the targets of subscriptions could not be read", error)
                 self._woken |= woken
@@ -261,9 +257,7 @@ class Dispatcher:
         """Makes a delivery attempt and records its outcome."""
         unsaved = self._unsaved.get(id)
         work = await self._database.read(
-            lambda db: targets.read_pending_deliveries(
-                db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved
-            )
+            lambda db: targets.read_pending_deliveries(db, id, now=self._clock(), pieces=self._pieces, unsaved=unsaved)
         )
         if work is None:
             return _NOTHING if unsaved is None else await self._save(id, unsaved)
@@ -285,9 +279,7 @@ class Dispatcher:
                     piece = self._pieces[target.kind] = self._pace.rows * sink.at_once
                     work = replace(work, fresh=work.fresh[:piece])
                     policy = RetryPolicy(self._pace.requests, self._max_attempts)
-                attempt = self._attempts[target.id] = DeliveryAttempt(
-                    work, sink, lambda: self._closing
-                )
+                attempt = self._attempts[target.id] = DeliveryAttempt(work, sink, lambda: self._closing)
                 try:
                     result = await attempt.run()
                 finally:
@@ -299,9 +291,7 @@ class Dispatcher:
     async def _save(self, id: int, outcome: targets.DeliveryOutcome) -> targets.NextDelivery:
         """Writes an outcome; if that fails, it stays in memory and is written later."""
         try:
-            after = await self._database.write(
-                lambda db: targets.record_outcome(db, outcome, self._clock())
-            )
+            after = await self._database.write(lambda db: targets.record_outcome(db, outcome, self._clock()))
         except Exception as error:  # noqa: BLE001 - the outcome is written later
             self._count_error(f"the outcome of target {id} could not be written", error)
             self._unsaved[id] = outcome

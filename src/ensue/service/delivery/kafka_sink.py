@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.cancellation import close_client, run_shielded
-from ensue.service.brokers.kafka_client import (
-    check_topic_name,
-    client_arguments,
-    describe_kafka_error,
-)
+from ensue.service.brokers.kafka_client import check_topic_name, client_arguments, describe_kafka_error
 from ensue.service.delivery.broker_sink import BrokerSink, ConnectionPool, publish_all
-from ensue.service.delivery.sink import (
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    get_message_key,
-)
+from ensue.service.delivery.sink import DeliveryError, Destination, Sink, get_message_headers, get_message_key
 from ensue.service.endpoints import BrokerAccess, ConfigReader
 from ensue.service.notification import Notification
 
@@ -111,10 +101,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
             self._forget()
             self._producer = producer
         result = await publish_all(
-            notifications,
-            partial(self._publish, producer),
-            self._access.timeout,
-            rejected=KafkaError,
+            notifications, partial(self._publish, producer), self._access.timeout, rejected=KafkaError
         )
         if result.timed_out:
             producer.silent()
@@ -130,9 +117,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
         why = describe_kafka_error(self._access, result.failure, topic)
         raise DeliveryError(why, sent=result.sent)
 
-    async def _publish(
-        self, producer: SharedProducer, notification: Notification
-    ) -> "asyncio.Future[Any]":
+    async def _publish(self, producer: SharedProducer, notification: Notification) -> "asyncio.Future[Any]":
         """Publishes a notification, unless it is still in flight after a timeout."""
         future = self._in_flight.get(notification.number)
         if future is None:
@@ -140,10 +125,7 @@ class KafkaSink(BrokerSink[SharedProducer]):
                 self._destination.of(notification),
                 value=notification.body,
                 key=get_message_key(notification).encode(),
-                headers=[
-                    (name, text.encode())
-                    for name, text in get_message_headers(notification).items()
-                ],
+                headers=[(name, text.encode()) for name, text in get_message_headers(notification).items()],
             )
         return future
 

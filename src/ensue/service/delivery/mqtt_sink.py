@@ -7,13 +7,7 @@ from typing import Any
 
 from ensue.service.brokers.mqtt_client import MqttSession, MqttSessionError, SessionOptions
 from ensue.service.delivery.broker_sink import BrokerSink, ConnectionPool, publish_all
-from ensue.service.delivery.sink import (
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    get_message_id,
-)
+from ensue.service.delivery.sink import DeliveryError, Destination, Sink, get_message_headers, get_message_id
 from ensue.service.endpoints import ConfigReader
 from ensue.service.notification import Notification
 
@@ -33,9 +27,7 @@ def make_mqtt_sink(config: Mapping[str, Any]) -> Sink:
 
 def _problem(topic: str) -> str | None:
     if topic.startswith("$"):
-        return (
-            "is reserved for the broker\n  hint: topics that begin with '$' cannot be published to"
-        )
+        return "is reserved for the broker\n  hint: topics that begin with '$' cannot be published to"
     if "+" in topic or "#" in topic or "\0" in topic:
         return "matches several topics\n  hint: do not use + and #"
     if len(topic.encode()) > _LONGEST:
@@ -58,14 +50,9 @@ class MqttSink(BrokerSink[MqttSession]):
         await self._send_some(session, notifications[alone:], alone)
         self._failed = False
 
-    async def _send_some(
-        self, session: MqttSession, notifications: Sequence[Notification], before: int
-    ) -> None:
+    async def _send_some(self, session: MqttSession, notifications: Sequence[Notification], before: int) -> None:
         result = await publish_all(
-            notifications,
-            partial(self._publish, session),
-            self._access.timeout,
-            rejected=MqttSessionError,
+            notifications, partial(self._publish, session), self._access.timeout, rejected=MqttSessionError
         )
         session.silent |= result.timed_out
         if result.sent < len(notifications):
@@ -75,9 +62,7 @@ class MqttSink(BrokerSink[MqttSession]):
                 why = f"the MQTT broker at {self._access.shown} does not answer"
             raise DeliveryError(why, sent=before + result.sent)
 
-    async def _publish(
-        self, session: MqttSession, notification: Notification
-    ) -> "asyncio.Future[None]":
+    async def _publish(self, session: MqttSession, notification: Notification) -> "asyncio.Future[None]":
         topic = self._destination.of(notification)
         size = len(notification.body) + len(topic.encode()) + _AROUND
         if session.largest is not None and size > session.largest:
@@ -87,7 +72,5 @@ class MqttSink(BrokerSink[MqttSession]):
                 "  hint: raise its max_packet_size"
             )
         return await session.post(
-            topic,
-            notification.body,
-            get_message_headers(notification) | {"id": get_message_id(notification)},
+            topic, notification.body, get_message_headers(notification) | {"id": get_message_id(notification)}
         )

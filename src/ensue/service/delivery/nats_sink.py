@@ -10,13 +10,7 @@ import nats.js.errors
 
 from ensue.service.brokers.nats_client import NatsConnection
 from ensue.service.delivery.broker_sink import BrokerSink, ConnectionPool, publish_all
-from ensue.service.delivery.sink import (
-    DeliveryError,
-    Destination,
-    Sink,
-    get_message_headers,
-    get_message_id,
-)
+from ensue.service.delivery.sink import DeliveryError, Destination, Sink, get_message_headers, get_message_id
 from ensue.service.endpoints import ConfigReader
 from ensue.service.notification import Notification
 
@@ -49,15 +43,11 @@ class NatsSink(BrokerSink[NatsConnection]):
 
     _pool = ConnectionPool(lambda access: NatsConnection(access).open())
 
-    async def _send(
-        self, connection: NatsConnection, notifications: Sequence[Notification]
-    ) -> None:
+    async def _send(self, connection: NatsConnection, notifications: Sequence[Notification]) -> None:
         for start in range(0, len(notifications), _PIECE):
             await self._send_piece(connection, notifications[start : start + _PIECE], start)
 
-    async def _send_piece(
-        self, connection: NatsConnection, notifications: Sequence[Notification], before: int
-    ) -> None:
+    async def _send_piece(self, connection: NatsConnection, notifications: Sequence[Notification], before: int) -> None:
         lost = connection.lost
         result = await publish_all(
             notifications,
@@ -76,24 +66,17 @@ class NatsSink(BrokerSink[NatsConnection]):
             why = await self._explain(connection, failure, subject)
             raise DeliveryError(why, sent=before + result.sent)
 
-    async def _publish(
-        self, connection: NatsConnection, notification: Notification
-    ) -> "asyncio.Future[Any]":
+    async def _publish(self, connection: NatsConnection, notification: Notification) -> "asyncio.Future[Any]":
         headers = get_message_headers(notification) | {"Nats-Msg-Id": get_message_id(notification)}
         return await connection.jetstream.publish_async(
             self._destination.of(notification), notification.body, headers=headers
         )
 
-    async def _explain(
-        self, connection: NatsConnection, error: BaseException, subject: str
-    ) -> str:
+    async def _explain(self, connection: NatsConnection, error: BaseException, subject: str) -> str:
         """Explains an error; a missing stream can also mean that JetStream is disabled."""
         if isinstance(error, nats.js.errors.NoStreamResponseError):
             try:
                 await connection.ask(connection.jetstream.account_info())
             except (nats.errors.Error, TimeoutError):
-                return (
-                    f"NATS at {self._access.shown} has no JetStream\n"
-                    "  hint: enable it, as in nats-server -js"
-                )
+                return f"NATS at {self._access.shown} has no JetStream\n  hint: enable it, as in nats-server -js"
         return connection.describe(error, subject)

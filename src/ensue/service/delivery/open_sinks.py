@@ -84,9 +84,7 @@ class OpenSinks:
         make = self._makes.get(target.kind)
         if make is None:
             hint = did_you_mean(target.kind, self._makes)
-            raise ServiceError(
-                f"targets of kind '{target.kind}' are not supported here\n  hint: {hint}"
-            )
+            raise ServiceError(f"targets of kind '{target.kind}' are not supported here\n  hint: {hint}")
         config: dict[str, Any] = json.loads(target.config)
         secrets = json.loads(target.secrets)
         try:
@@ -127,8 +125,7 @@ class SinkRegistry:
         self.makes[kind](config)
         if not trusted and "ca" in config:
             raise NotAllowedError(
-                "'ca' names a file on the host of the service\n"
-                "  hint: an administrator can create such a target"
+                "'ca' names a file on the host of the service\n  hint: an administrator can create such a target"
             )
         servers = config.get("servers") or config.get("server") or ()
         texts = [servers] if isinstance(servers, str) else [str(server) for server in servers]

@@ -23,9 +23,7 @@ class Backoff:
     jitter: float = 0.2
     most: float = 24 * HOUR  # upper bound, also for delays requested by receivers
 
-    def after(
-        self, failures: int, chance: RandomSource = random.random, requested: float | None = None
-    ) -> float:
+    def after(self, failures: int, chance: RandomSource = random.random, requested: float | None = None) -> float:
         """Computes the delay after consecutive failures, at least the one that was requested."""
         step = self.steps[min(max(failures, 1), len(self.steps)) - 1]
         spread = step * (1 + self.jitter * (2 * chance() - 1))
@@ -33,9 +31,7 @@ class Backoff:
 
 
 # The schedule recommended by Standard Webhooks: ten attempts in three days.
-WEBHOOK_BACKOFF = Backoff(
-    (5.0, 5 * MINUTE, 30 * MINUTE, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24)))
-)
+WEBHOOK_BACKOFF = Backoff((5.0, 5 * MINUTE, 30 * MINUTE, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24))))
 # Brokers are operated locally and recover within minutes.
 BROKER_BACKOFF = Backoff((1.0, 2.0, 5.0, 10.0, 20.0, 30.0, MINUTE))
 

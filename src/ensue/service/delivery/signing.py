@@ -33,10 +33,7 @@ class SigningSecret:
         except (binascii.Error, ValueError):
             key = b""
         if not _LEAST <= len(key) <= _MOST:
-            raise ServiceError(
-                "not a webhook secret\n"
-                f"  hint: '{_PREFIX}' and {_LEAST} to {_MOST} bytes in base64"
-            )
+            raise ServiceError(f"not a webhook secret\n  hint: '{_PREFIX}' and {_LEAST} to {_MOST} bytes in base64")
 
     def __repr__(self) -> str:
         return f"SigningSecret(..., until={self.until})"  # keeps the secret out of logs
@@ -57,9 +54,7 @@ def decode_secrets(objects: Sequence[Mapping[str, Any]]) -> tuple[SigningSecret,
     return tuple(SigningSecret(each["secret"], each.get("until")) for each in objects)
 
 
-def rotate_secrets(
-    secrets: Sequence[SigningSecret], fresh: str, now: float, keep: float
-) -> tuple[SigningSecret, ...]:
+def rotate_secrets(secrets: Sequence[SigningSecret], fresh: str, now: float, keep: float) -> tuple[SigningSecret, ...]:
     """Returns the new secret, and the previous one for `keep` more seconds.
 
     There are never more than two: a second rotation drops the oldest.
@@ -78,9 +73,7 @@ def select_valid(secrets: Sequence[SigningSecret], now: float) -> tuple[SigningS
     return tuple(each for each in secrets if each.until is None or each.until > now)
 
 
-def sign_request(
-    notification: Notification, now: float, secrets: Sequence[SigningSecret]
-) -> dict[str, str]:
+def sign_request(notification: Notification, now: float, secrets: Sequence[SigningSecret]) -> dict[str, str]:
     """Returns the headers of a request, with a signature for each valid secret."""
     message, timestamp = get_message_id(notification), int(now)
     signed_at, body = datetime.fromtimestamp(timestamp, UTC), notification.body.decode()

@@ -23,9 +23,7 @@ class Sink(Protocol):
 class DeliveryError(Exception):
     """A delivery failed: the reason for the user, and how many notifications were delivered."""
 
-    def __init__(
-        self, why: str, *, sent: int = 0, gone: bool = False, retry_after: float | None = None
-    ) -> None:
+    def __init__(self, why: str, *, sent: int = 0, gone: bool = False, retry_after: float | None = None) -> None:
         super().__init__(why)
         self.why = why
         self.sent = sent
@@ -44,9 +42,7 @@ class Destination:
     'ensue/3/7'
     """
 
-    def __init__(
-        self, what: str, text: str, problem: Callable[[str], str | None] = lambda _: None
-    ) -> None:
+    def __init__(self, what: str, text: str, problem: Callable[[str], str | None] = lambda _: None) -> None:
         self._text = text
         self._fixed = "{" not in text and "}" not in text
         self._check(what, problem)
@@ -54,18 +50,14 @@ class Destination:
     def of(self, notification: Notification) -> str:
         if self._fixed:
             return self._text
-        return self._text.format(
-            user=notification.user, subscription=notification.subscription, kind=notification.kind
-        )
+        return self._text.format(user=notification.user, subscription=notification.subscription, kind=notification.kind)
 
     def _check(self, what: str, problem: Callable[[str], str | None]) -> None:
         hint = f"a name that may contain {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}"
         try:
             parts = list(Formatter().parse(self._text))
         except ValueError:
-            raise ServiceError(
-                f"{what}: '{self._text}' has an unmatched brace\n  hint: {hint}"
-            ) from None
+            raise ServiceError(f"{what}: '{self._text}' has an unmatched brace\n  hint: {hint}") from None
         for _, name, form, conversion in parts:
             if name is not None and name not in PLACEHOLDERS:
                 near = did_you_mean(name, PLACEHOLDERS) or hint
@@ -87,10 +79,7 @@ def get_message_key(notification: Notification) -> str:
 
 def get_message_id(notification: Notification) -> str:
     """An id that is equal for all attempts, so that receivers can drop duplicates."""
-    return (
-        notification.match_id
-        or f"sub_{notification.subscription}_{notification.kind}_{notification.number}"
-    )
+    return notification.match_id or f"sub_{notification.subscription}_{notification.kind}_{notification.number}"
 
 
 def get_message_headers(notification: Notification) -> dict[str, str]:

@@ -63,14 +63,12 @@ class Webhooks:
         url = config.get("url")
         if not isinstance(url, str) or not 0 < len(url) <= self.limits.url_length:
             raise ServiceError(
-                "a webhook needs a url\n"
-                f"  hint: https://example.org/path, at most {self.limits.url_length} characters"
+                f"a webhook needs a url\n  hint: https://example.org/path, at most {self.limits.url_length} characters"
             )
         secrets = signing.decode_secrets(config.get("secrets", ()))
         if not secrets:
             raise ServiceError(
-                "the webhook has no secret, and requests must be signed\n"
-                "  hint: rotate its secret to create one"
+                "the webhook has no secret, and requests must be signed\n  hint: rotate its secret to create one"
             )
         headers = _headers(config.get("headers", {}), self.limits.headers)
         return Webhook(self, parse_webhook_url(url), headers, secrets)
@@ -105,9 +103,7 @@ class Webhooks:
             answer = await self._request(notification.body, place, [*headers, *signature.items()])
         _check_status(answer, self.clock())
 
-    async def _request(
-        self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]
-    ) -> httpcore2.Response:
+    async def _request(self, body: bytes, place: WebhookUrl, headers: Iterable[tuple[str, str]]) -> httpcore2.Response:
         limits = self.limits
         sent_headers = [
             ("host", place.origin.partition("://")[2]),
@@ -119,10 +115,7 @@ class Webhooks:
         ]
         answer: httpcore2.Response | None = None
         try:
-            async with (
-                asyncio.timeout(limits.seconds),
-                self._connections.post(place, sent_headers, body) as answer,
-            ):
+            async with asyncio.timeout(limits.seconds), self._connections.post(place, sent_headers, body) as answer:
                 await self._drain(answer)
         except AddressRefusedError as error:
             raise RefusedDeliveryError(str(error)) from None
@@ -131,9 +124,7 @@ class Webhooks:
                 what, seconds = "answer from", limits.seconds
                 if isinstance(error, httpcore2.ConnectTimeout):
                     what, seconds = "connection to", limits.connect_seconds
-                raise DeliveryError(
-                    f"no {what} {place.origin} within {seconds:g} seconds"
-                ) from None
+                raise DeliveryError(f"no {what} {place.origin} within {seconds:g} seconds") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             if answer is None:
                 why = f"{place.origin} closed the connection: {str(error) or type(error).__name__}"
@@ -215,8 +206,7 @@ class _Slots:
 def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:
     if not isinstance(headers, Mapping) or len(headers) > most:
         raise ServiceError(
-            f"the headers of a webhook map names to strings, at most {most}\n"
-            '  hint: {"authorization": "..."}'
+            f'the headers of a webhook map names to strings, at most {most}\n  hint: {{"authorization": "..."}}'
         )
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -225,8 +215,7 @@ def _headers(headers: object, most: int) -> tuple[tuple[str, str], ...]:
             raise ServiceError(f"the header '{name}' is set by the service\n  hint: remove it")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ServiceError(
-                f"the header '{name}' has an invalid value\n"
-                "  hint: one line of printable ASCII characters"
+                f"the header '{name}' has an invalid value\n  hint: one line of printable ASCII characters"
             )
     return tuple((name.lower(), value) for name, value in headers.items())
 

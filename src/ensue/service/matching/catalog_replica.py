@@ -123,9 +123,7 @@ class CompiledSnapshots:
             self._snapshots.write(version, {self._part(db, version): subscription_set})
             self._snapshots.sweep()
         except OSError as error:
-            _LOG.warning(
-                "%s cannot be written, so the next start takes longer: %s", self.folder, error
-            )
+            _LOG.warning("%s cannot be written, so the next start takes longer: %s", self.folder, error)
             return False
         return True
 

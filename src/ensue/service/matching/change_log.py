@@ -60,9 +60,7 @@ class StepBuilder:
 
     def __init__(self, columns: EventColumns) -> None:
         self.columns = columns
-        self.order = StreamOrder(
-            columns.shape, parse_watermark_delay(columns.stream.watermark, columns.shape)
-        )
+        self.order = StreamOrder(columns.shape, parse_watermark_delay(columns.stream.watermark, columns.shape))
         self._twins = DuplicateEvents(columns.shape.schema.end, columns.shape.unit)
         self.position = 0
         self.version = 0
@@ -146,16 +144,14 @@ class MicroBatchAnswer:
                 table = reader.read_all()
         except pa.ArrowInvalid as error:
             raise StateError(
-                f"{path} is corrupt: {error}\n"
-                "  hint: restore the folder of the stream together with its database"
+                f"{path} is corrupt: {error}\n  hint: restore the folder of the stream together with its database"
             ) from None
         ends = table.filter(pc.is_valid(table["counted"]))
         rows = table.filter(pc.is_valid(table["found"])).sort_by(
             [("position", "ascending"), ("key_group", "ascending")]
         )
         matches = tuple(
-            (row["position"], deserialize_table(row["found"]))
-            for row in rows.select(["position", "found"]).to_pylist()
+            (row["position"], deserialize_table(row["found"])) for row in rows.select(["position", "found"]).to_pylist()
         )
         counted = tuple(json.loads(text) for text in ends["counted"].to_pylist())
         return cls(min(ends["position"].to_pylist(), default=0), matches, counted)

@@ -80,9 +80,7 @@ class InProcessBackend(MatchBackend):
         self._since_snapshot = self.replayed
         self._bound(db)
 
-    def _new(
-        self, db: Connection, version: int, ready: tuple[int, Path] | None = None
-    ) -> LiveSession:
+    def _new(self, db: Connection, version: int, ready: tuple[int, Path] | None = None) -> LiveSession:
         """Creates a matcher of the set at a version, without any events.
 
         `ready` is the version and the folder of a compiled set to start with.

@@ -15,10 +15,7 @@ import pyarrow.compute as pc
 
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeFile, ChangeKind
-from ensue.operators.subscriptions.subscription_loader import (
-    SubscriptionSetLoader,
-    write_due_snapshot,
-)
+from ensue.operators.subscriptions.subscription_loader import SubscriptionSetLoader, write_due_snapshot
 from ensue.operators.subscriptions.subscription_operator import RoutedSubscriptionStage
 from ensue.operators.subscriptions.subscription_set import SubscriptionSet
 from ensue.runtime.stage import MicroBatch, SubscriptionVersion
@@ -31,9 +28,7 @@ _ENDING = "ending"
 class MultiVersionSet(SubscriptionSet):
     """A subscription set in which cancelled subscriptions stay for earlier events."""
 
-    def __init__(
-        self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1
-    ) -> None:
+    def __init__(self, shape: StreamSchema, *, streaming: bool = False, key_groups: int = 1) -> None:
         super().__init__(shape, streaming=streaming, key_groups=key_groups)
         self.version = 0
         self.ending: dict[str, int] = {}  # cancelled ones, with the version of the cancellation
@@ -125,9 +120,7 @@ class MultiVersionStage(RoutedSubscriptionStage):
         return self if floor == self.floor else replace(self, floor=floor)
 
     def set_loader(self, stream: str, key_groups: int) -> MultiVersionLoader:
-        loader = MultiVersionLoader.of(
-            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
-        )
+        loader = MultiVersionLoader.of(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
         assert isinstance(loader, MultiVersionLoader)
         return replace(loader, floor=self.floor)
 

@@ -47,11 +47,7 @@ class ServiceJob:
     def stage(self) -> MultiVersionStage:
         output = OutputTable(0, 0, build_notification_schema(self.source.shape), 0, None)
         return MultiVersionStage(
-            SubscriptionsSpec(self.log, 0),
-            self.source,
-            output,
-            MatcherLimits(per_core=True),
-            streaming=True,
+            SubscriptionsSpec(self.log, 0), self.source, output, MatcherLimits(per_core=True), streaming=True
         )
 
     @property
@@ -107,11 +103,7 @@ class NumberedMatcher(SubscriptionTaskMatcher):
     """A matcher of events with the ordinals of the sender."""
 
     def __init__(
-        self,
-        stage: MultiVersionStage,
-        key_group: int,
-        key_groups: int,
-        each: MatcherLimits | None = None,
+        self, stage: MultiVersionStage, key_group: int, key_groups: int, each: MatcherLimits | None = None
     ) -> None:
         self._each = each
         super().__init__(stage, key_group, key_groups)
@@ -131,11 +123,7 @@ class ServiceTask:
     """The state of a part of a service's subscriptions."""
 
     def __init__(
-        self,
-        stage: MultiVersionStage,
-        place: int,
-        key_groups: int,
-        each: MatcherLimits | None = None,
+        self, stage: MultiVersionStage, place: int, key_groups: int, each: MatcherLimits | None = None
     ) -> None:
         self.position = 0
         self.now: float | None = None
@@ -195,9 +183,7 @@ class ServiceTask:
         """The subscriptions that made a step fail: its version, and the error."""
         shares = self._matcher.blamed()
         largest = max(shares.values(), default=0.0)
-        return {
-            name: self._failed for name, share in shares.items() if share >= BLAME_SHARE * largest
-        }
+        return {name: self._failed for name, share in shares.items() if share >= BLAME_SHARE * largest}
 
     def leave_out(self, blamed: Mapping[str, tuple[int, str]]) -> None:
         """Removes subscriptions that were added at a version or before."""

@@ -54,11 +54,7 @@ CLOSE_SECONDS = 10.0  # seconds that closing waits for the stream
 
 
 def on_spark(
-    spark: Any = None,
-    *,
-    master: str = "local[2]",
-    key_groups: int | None = None,
-    **settings: str,
+    spark: Any = None, *, master: str = "local[2]", key_groups: int | None = None, **settings: str
 ) -> Callable[[EventColumns, ServiceLimits, "Service"], MatchBackend]:
     """Lets Spark find the matches of a service: `ensue.Service(..., matching=on_spark())`.
 
@@ -69,9 +65,7 @@ def on_spark(
     with require_extra("a service that matches on Spark", "spark"):
         from ensue.backends.spark.service_stream import ServiceSession
     session = ServiceSession.of(spark, {"spark.master": master, **settings})
-    return lambda columns, limits, service: SparkBackend(
-        columns, limits, service, session, key_groups
-    )
+    return lambda columns, limits, service: SparkBackend(columns, limits, service, session, key_groups)
 
 
 class SparkBackend(MatchBackend):
@@ -210,9 +204,7 @@ class SparkBackend(MatchBackend):
             matches = answer.matches_after(status.delivered, self._nothing)
             core.store_matches(db, matches, answer.left_out)
             if answer.upto > status.delivered:
-                status = SparkStreamStatus(
-                    status.key_groups, answer.upto, answer.counted[0]["now"]
-                )
+                status = SparkStreamStatus(status.key_groups, answer.upto, answer.counted[0]["now"])
                 status.keep(db)
             return status
 

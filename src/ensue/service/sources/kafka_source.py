@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ensue.errors import ServiceError
 from ensue.service.brokers import UnavailableError
 from ensue.service.brokers.cancellation import close_client, run_shielded
-from ensue.service.brokers.kafka_client import (
-    check_topic_name,
-    client_arguments,
-    describe_kafka_error,
-)
+from ensue.service.brokers.kafka_client import check_topic_name, client_arguments, describe_kafka_error
 from ensue.service.endpoints import ConfigReader
 from ensue.service.sources.payloads import Message
 from ensue.service.sources.source import EventReceiver, RetryingSource
@@ -94,9 +90,7 @@ class KafkaSource(RetryingSource):
             for partition, batch in records.items():
                 group.create_task(self._hand_over(partition, batch, service))
 
-    async def _hand_over(
-        self, partition: "TopicPartition", records: list[Any], service: EventReceiver
-    ) -> None:
+    async def _hand_over(self, partition: "TopicPartition", records: list[Any], service: EventReceiver) -> None:
         messages = [Message(record.value or b"", record.offset) for record in records]
         await self._publish(messages, service, self._producer(partition))
         self._next[partition] = records[-1].offset + 1

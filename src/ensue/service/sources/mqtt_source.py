@@ -8,12 +8,7 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from ensue.errors import ServiceError
-from ensue.service.brokers.mqtt_client import (
-    MqttMessage,
-    MqttSession,
-    MqttSessionError,
-    SessionOptions,
-)
+from ensue.service.brokers.mqtt_client import MqttMessage, MqttSession, MqttSessionError, SessionOptions
 from ensue.service.endpoints import ConfigReader
 from ensue.service.sources.payloads import Message
 from ensue.service.sources.source import EventReceiver, RetryingSource
@@ -46,14 +41,9 @@ class MqttSource(RetryingSource):
         `password`, `tls`, `ca`, and `timeout`."""
         reader = ConfigReader("MQTT source", config)
         self._access = reader.access("mqtt")
-        self._topic = topic = reader.text(
-            "topic", hint="a topic, as in trucks/# or trucks/+/position"
-        )
+        self._topic = topic = reader.text("topic", hint="a topic, as in trucks/# or trucks/+/position")
         if not _is_filter(topic):
-            raise ServiceError(
-                f"MQTT source: '{topic}' is not a topic\n"
-                "  hint: + stands for one level, # for the rest"
-            )
+            raise ServiceError(f"MQTT source: '{topic}' is not a topic\n  hint: + stands for one level, # for the rest")
         super().__init__(f"mqtt:{topic}")
         client = reader.optional("client", hint="a name that no other client has")
         expires = min(reader.whole("expires", _WEEK), _LONGEST)
@@ -73,9 +63,7 @@ class MqttSource(RetryingSource):
 
         def enqueue(message: MqttMessage) -> None:
             if message.qos == 0 and arrivals.qsize() >= _OVERFLOW:
-                self.progress.count_dropped(
-                    "missed", "messages of QoS 0 arrive faster than they can be processed"
-                )
+                self.progress.count_dropped("missed", "messages of QoS 0 arrive faster than they can be processed")
             else:
                 arrivals.put_nowait(message)
 
@@ -84,8 +72,7 @@ class MqttSource(RetryingSource):
         try:
             if self._connected_before and not session.resumed:
                 self.progress.count_dropped(
-                    "sessions_lost",
-                    "the MQTT broker has dropped the session: messages since then are lost",
+                    "sessions_lost", "the MQTT broker has dropped the session: messages since then are lost"
                 )
             self._connected_before = True
             await session.subscribe(self._topic)
@@ -94,10 +81,7 @@ class MqttSource(RetryingSource):
                 batch = await self._receive(arrivals, session)
                 for producer, group in groupby(batch, _producer):
                     received = list(group)
-                    messages = [
-                        Message(each.payload, _number(each) if producer else None)
-                        for each in received
-                    ]
+                    messages = [Message(each.payload, _number(each) if producer else None) for each in received]
                     await self._publish(messages, service, producer)
                     for message in received:
                         session.confirm(message)
@@ -118,9 +102,7 @@ class MqttSource(RetryingSource):
         await asyncio.sleep(_OTHER)
         raise MqttSessionError(self.progress.trouble or str(error))
 
-    async def _receive(
-        self, arrivals: "asyncio.Queue[MqttMessage]", session: MqttSession
-    ) -> list[MqttMessage]:
+    async def _receive(self, arrivals: "asyncio.Queue[MqttMessage]", session: MqttSession) -> list[MqttMessage]:
         """Waits for messages: a full batch, or those that arrive within the wait time."""
         first = asyncio.ensure_future(arrivals.get())
         try:

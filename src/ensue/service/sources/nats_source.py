@@ -87,22 +87,17 @@ class NatsSource(RetryingSource):
             try:
                 name = self._stream
                 if name is None:
-                    name = await connection.ask(
-                        jetstream.find_stream_name_by_subject(self._subject)
-                    )
+                    name = await connection.ask(jetstream.find_stream_name_by_subject(self._subject))
                 return await connection.ask(jetstream.stream_info(name))
             except nats.js.errors.NotFoundError:
                 which = f"stream '{self._stream}'" if self._stream else "stream for the subject"
                 add = f"nats stream add {self._stream or 'NAME'} --subjects '{self._subject}'"
                 self.progress.report_problem(
-                    f"NATS at {self._access.shown} has no {which} yet: waiting for it\n"
-                    f"  hint: {add}"
+                    f"NATS at {self._access.shown} has no {which} yet: waiting for it\n  hint: {add}"
                 )
             await asyncio.sleep(self._look)
 
-    async def _follow(
-        self, connection: NatsConnection, stream: str, service: EventReceiver
-    ) -> None:
+    async def _follow(self, connection: NatsConnection, stream: str, service: EventReceiver) -> None:
         """Reads through a consumer without acknowledgements, so that the position in the database
         is the only one."""
         config = ConsumerConfig(
@@ -121,9 +116,7 @@ class NatsSource(RetryingSource):
             batch = await self._receive(connection, subscription)
             numbers = [message.metadata.sequence.consumer for message in batch]
             if numbers != list(range(expected, expected + len(batch))):
-                raise UnavailableError(
-                    f"NATS at {self._access.shown} skipped messages: they are read again"
-                )
+                raise UnavailableError(f"NATS at {self._access.shown} skipped messages: they are read again")
             expected += len(batch)
             if batch:
                 messages = [Message(each.data, each.metadata.sequence.stream) for each in batch]
@@ -131,9 +124,7 @@ class NatsSource(RetryingSource):
                 self._next = batch[-1].metadata.sequence.stream + 1
                 self.lag = batch[-1].metadata.num_pending
 
-    async def _receive(
-        self, connection: NatsConnection, subscription: JetStreamContext.PullSubscription
-    ) -> list[Msg]:
+    async def _receive(self, connection: NatsConnection, subscription: JetStreamContext.PullSubscription) -> list[Msg]:
         """Waits for messages: a full batch, or those that arrive within the wait time."""
         if connection.lost.done():
             raise nats.errors.ConnectionClosedError

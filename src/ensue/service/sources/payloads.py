@@ -36,9 +36,7 @@ class MessageBatch:
     sequences: tuple[int, ...] | None
 
 
-def batch_messages(
-    messages: Iterable[Message], most_bytes: int = MAX_BYTES
-) -> Iterator[MessageBatch]:
+def batch_messages(messages: Iterable[Message], most_bytes: int = MAX_BYTES) -> Iterator[MessageBatch]:
     """Groups messages into batches, in order; empty ones are skipped."""
     joined: list[Message] = []
     size = 0

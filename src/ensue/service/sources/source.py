@@ -68,9 +68,7 @@ class SourceProgress:
             _log.warning("%s: %s", self._name, why)
         self.trouble = why
 
-    def count_dropped(
-        self, what: str, why: str, by: int = 1, level: int = logging.WARNING
-    ) -> None:
+    def count_dropped(self, what: str, why: str, by: int = 1, level: int = logging.WARNING) -> None:
         """Records messages or files that were not read, as `bad`, `left_out` or `missed`."""
         _log.log(level, "%s: %s", self._name, why)
         self.counts[what] += by
@@ -129,9 +127,7 @@ class RetryingSource:
             self.progress.count_dropped("missed", f"{why}: continuing at {first}", missed)
         return max(first, position)
 
-    async def _publish(
-        self, messages: Iterable[Message], service: EventReceiver, producer: str | None
-    ) -> None:
+    async def _publish(self, messages: Iterable[Message], service: EventReceiver, producer: str | None) -> None:
         """Returns when the service has accepted or rejected all messages."""
         numbered = messages if producer is None else self._drop_repeated(messages)
         for batch in batch_messages(numbered):
@@ -150,9 +146,7 @@ class RetryingSource:
             last = message.number
             yield message
 
-    async def _publish_or_split(
-        self, batch: MessageBatch, service: EventReceiver, producer: str | None
-    ) -> None:
+    async def _publish_or_split(self, batch: MessageBatch, service: EventReceiver, producer: str | None) -> None:
         """Publishes a batch, or its halves if it is rejected; a rejected message becomes a bad
         event."""
         try:
@@ -173,12 +167,7 @@ class RetryingSource:
             self.progress.count("messages", len(batch.messages))
 
     async def _publish_batch(
-        self,
-        body: bytes,
-        media: str,
-        service: EventReceiver,
-        producer: str | None,
-        sequences: Sequence[int] | None,
+        self, body: bytes, media: str, service: EventReceiver, producer: str | None, sequences: Sequence[int] | None
     ) -> None:
         """Returns when the service has accepted the events; permanent are an EventError and an
         OverLimitError about their number or size."""

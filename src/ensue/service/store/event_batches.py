@@ -34,13 +34,10 @@ class StoredBatch:
             return reader.read_all()
 
 
-def store_batch(
-    db: Connection, version: int, at: float, events: pa.Table, span: tuple[float, float]
-) -> int:
+def store_batch(db: Connection, version: int, at: float, events: pa.Table, span: tuple[float, float]) -> int:
     data = _encode(events)
     cursor = db.execute(
-        "INSERT INTO batches (version, at, rows, bytes, least, greatest, data) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO batches (version, at, rows, bytes, least, greatest, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (version, at, events.num_rows, len(data), *span, data),
     )
     _count_bytes(db, len(data))
@@ -58,8 +55,7 @@ def _encode(events: pa.Table) -> bytes:
 
 def store_advance(db: Connection, version: int, at: float, to: float) -> int:
     cursor = db.execute(
-        "INSERT INTO batches (version, at, rows, bytes, advance) VALUES (?, ?, 0, 0, ?)",
-        (version, at, repr(to)),
+        "INSERT INTO batches (version, at, rows, bytes, advance) VALUES (?, ?, 0, 0, ?)", (version, at, repr(to))
     )
     return int(cursor.lastrowid or 0)
 
@@ -70,11 +66,7 @@ def read_batches_after(db: Connection, position: int) -> Iterator[StoredBatch]:
 
 
 def read_recent_events(
-    db: Connection,
-    schema: pa.Schema,
-    most: int,
-    since: float | None = None,
-    until: float | None = None,
+    db: Connection, schema: pa.Schema, most: int, since: float | None = None, until: float | None = None
 ) -> pa.Table:
     """Reads the newest stored events, at most `most`, in order of acceptance."""
     rows = db.execute(
@@ -94,9 +86,7 @@ def read_recent_events(
     return pa.concat_tables([schema.empty_table(), *reversed(tables)])
 
 
-def drop_events_after(
-    db: Connection, schema: pa.Schema, latest: float, seconds: Callable[[pa.Table], Any]
-) -> int:
+def drop_events_after(db: Connection, schema: pa.Schema, latest: float, seconds: Callable[[pa.Table], Any]) -> int:
     """Drops events later than `latest`; returns how many."""
     rows = db.execute(f"{_SELECT} rows > 0 AND greatest > ?", (latest,)).fetchall()
     dropped = 0
@@ -107,8 +97,7 @@ def drop_events_after(
         span = (None, None) if times is None else (float(times.min()), float(times.max()))
         data = _encode(remaining)
         db.execute(
-            "UPDATE batches SET rows = ?, bytes = ?, least = ?, greatest = ?, data = ? "
-            "WHERE position = ?",
+            "UPDATE batches SET rows = ?, bytes = ?, least = ?, greatest = ?, data = ? WHERE position = ?",
             (remaining.num_rows, len(data), *span, data, batch.position),
         )
         _count_bytes(db, len(data) - len(batch.data or b""))
@@ -128,8 +117,7 @@ def prune_batches(db: Connection, before: float, most_bytes: int) -> int:
     stored = get_stored_bytes(db)
     last = rows = bytes = 0
     for row in db.execute(
-        "SELECT position, at, rows, bytes FROM batches WHERE position <= ? "
-        "ORDER BY position LIMIT ?",
+        "SELECT position, at, rows, bytes FROM batches WHERE position <= ? ORDER BY position LIMIT ?",
         (snapshot, PRUNE_CHUNK),
     ):
         if row["at"] >= before and stored - bytes <= most_bytes:
@@ -168,9 +156,7 @@ def store_snapshot(db: Connection, position: int, version: int, data: bytes) -> 
 
 def read_snapshot(db: Connection) -> tuple[int, int, bytes | None]:
     """Reads the newest snapshot: its position, the version of the set, the bytes."""
-    row: Any = db.execute(
-        "SELECT position, version, data FROM snapshots ORDER BY position DESC"
-    ).fetchone()
+    row: Any = db.execute("SELECT position, version, data FROM snapshots ORDER BY position DESC").fetchone()
     return (0, 0, None) if row is None else (row["position"], row["version"], row["data"])
 
 

@@ -13,13 +13,7 @@ MAX_AUDIT_ENTRIES = 1_000  # entries per response
 
 
 def record_action(
-    db: Connection,
-    user: int,
-    action: str,
-    subject: object = "",
-    detail: str = "",
-    *,
-    at: float | None = None,
+    db: Connection, user: int, action: str, subject: object = "", detail: str = "", *, at: float | None = None
 ) -> None:
     """Records an action of a user, in the transaction that performs it."""
     db.execute(
@@ -45,9 +39,7 @@ def read_audit_log(
 # -------------------------------------------------------------------------------- bad events
 
 
-def add_bad_events(
-    db: Connection, at: float, user: int, producer: str | None, bad: Iterable[tuple[str, str]]
-) -> None:
+def add_bad_events(db: Connection, at: float, user: int, producer: str | None, bad: Iterable[tuple[str, str]]) -> None:
     """Stores rejected events of a producer, given as (reason, event)."""
     db.executemany(
         "INSERT INTO bad_events (at, user, producer, reason, event) VALUES (?, ?, ?, ?, ?)",
@@ -55,9 +47,7 @@ def add_bad_events(
     )
 
 
-def list_bad_events(
-    db: Connection, *, user: int | None, most: int, before: int = 1 << 62
-) -> list[dict[str, Any]]:
+def list_bad_events(db: Connection, *, user: int | None, most: int, before: int = 1 << 62) -> list[dict[str, Any]]:
     """Reads the newest bad events of a user, or of all users."""
     rows = db.execute(
         "SELECT b.id, b.at, u.name AS user, b.producer, b.reason, b.event FROM bad_events b "
@@ -114,9 +104,7 @@ def list_regions(db: Connection, user: int) -> dict[str, str]:
 
 
 def get_region(db: Connection, user: int, name: str) -> Row | None:
-    row: Row | None = db.execute(
-        "SELECT * FROM regions WHERE user = ? AND name = ?", (user, name)
-    ).fetchone()
+    row: Row | None = db.execute("SELECT * FROM regions WHERE user = ? AND name = ?", (user, name)).fetchone()
     return row
 
 
@@ -131,9 +119,7 @@ def remove_region(db: Connection, user: int, name: str) -> bool:
 
 def get_next_sequence(db: Connection, producer: str, user: int) -> int | None:
     """The next expected sequence number, or None for a new producer."""
-    row = db.execute(
-        "SELECT next FROM positions WHERE producer = ?", (_qualify(producer, user),)
-    ).fetchone()
+    row = db.execute("SELECT next FROM positions WHERE producer = ?", (_qualify(producer, user),)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -165,9 +151,7 @@ def select_new_events(sequences: Sequence[int], expected: int | None) -> list[in
 
 def list_producers(db: Connection, user: int | None) -> list[dict[str, Any]]:
     rows = db.execute(
-        "SELECT producer, user, next, at FROM positions WHERE ?1 IS NULL OR user = ?1 "
-        "ORDER BY producer",
-        (user,),
+        "SELECT producer, user, next, at FROM positions WHERE ?1 IS NULL OR user = ?1 ORDER BY producer", (user,)
     )
     return [{**dict(row), "producer": row["producer"].partition("/")[2]} for row in rows]
 
@@ -195,9 +179,7 @@ def compute_digest(*parts: bytes) -> bytes:
     return digest.digest()
 
 
-def find_answer(
-    db: Connection, user: int, key: str, digest: bytes, *, at: float | None = None
-) -> str | None:
+def find_answer(db: Connection, user: int, key: str, digest: bytes, *, at: float | None = None) -> str | None:
     """Returns the id that the same request created, or None; rejects a different request."""
     if len(key) > MAX_KEY_LENGTH:
         raise OverLimitError("key", f"an idempotency key has at most {MAX_KEY_LENGTH} characters")
@@ -216,26 +198,16 @@ def find_answer(
     return str(row["answer"]).partition("\n")[0]
 
 
-def store_answer(
-    db: Connection, user: int, key: str, digest: bytes, created: str, *, at: float | None = None
-) -> None:
+def store_answer(db: Connection, user: int, key: str, digest: bytes, created: str, *, at: float | None = None) -> None:
     """Stores the id of a created object, in the transaction that creates it."""
     now = time.time() if at is None else at
-    db.execute(
-        "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)",
-        (user, key, digest, created, now),
-    )
+    db.execute("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, seal(?), ?)", (user, key, digest, created, now))
 
 
 def complete_answer(db: Connection, user: int, key: str, body: str) -> str:
     """Stores the response body unless one is stored; returns the stored one."""
-    row = db.execute(
-        "SELECT unseal(answer) AS answer FROM keys WHERE user = ? AND key = ?", (user, key)
-    ).fetchone()
+    row = db.execute("SELECT unseal(answer) AS answer FROM keys WHERE user = ? AND key = ?", (user, key)).fetchone()
     created, _, known = row["answer"].partition("\n") if row is not None else ("", "", body)
     if not known:
-        db.execute(
-            "UPDATE keys SET answer = seal(?) WHERE user = ? AND key = ?",
-            (f"{created}\n{body}", user, key),
-        )
+        db.execute("UPDATE keys SET answer = seal(?) WHERE user = ? AND key = ?", (f"{created}\n{body}", user, key))
     return known or body

@@ -18,9 +18,7 @@ def add_notifications(db: Connection, rows: Sequence[OutboxRow]) -> list[Notific
     last = get_newest_number(db)
     before = db.total_changes
     db.executemany(
-        "INSERT OR IGNORE INTO outbox (subscription, user, kind, match_id, at, body) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        rows,
+        "INSERT OR IGNORE INTO outbox (subscription, user, kind, match_id, at, body) VALUES (?, ?, ?, ?, ?, ?)", rows
     )
     if db.total_changes - before == len(rows):  # the usual case: no duplicates
         return [Notification(number, *row) for number, row in enumerate(rows, last + 1)]
@@ -34,12 +32,7 @@ def get_newest_number(db: Connection) -> int:
 
 
 def read_notifications_after(
-    db: Connection,
-    after: int,
-    *,
-    most: int,
-    user: int | None = None,
-    subscription: int | None = None,
+    db: Connection, after: int, *, most: int, user: int | None = None, subscription: int | None = None
 ) -> list[Notification]:
     """Reads the notifications after a number: all, or those of a user or subscription."""
     return _read(db, "number > ?", after, user, subscription, "ORDER BY number", most)
@@ -73,9 +66,7 @@ def get_notification(db: Connection, number: int) -> Notification | None:
 
 def get_expired_number(db: Connection, user: int | None) -> int:
     """The number up to which notifications of a user have expired, or 0."""
-    row = db.execute(
-        "SELECT max(number) FROM forgotten WHERE ?1 IS NULL OR user = ?1", (user,)
-    ).fetchone()
+    row = db.execute("SELECT max(number) FROM forgotten WHERE ?1 IS NULL OR user = ?1", (user,)).fetchone()
     return int(row[0] or 0)
 
 

@@ -13,9 +13,7 @@ ACTIVE, PAUSED, ENDED = "active", "paused", "ended"
 def add_subscription(db: Connection, **columns: Any) -> int:
     names = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
-    cursor = db.execute(
-        f"INSERT INTO subscriptions ({names}) VALUES ({marks})", tuple(columns.values())
-    )
+    cursor = db.execute(f"INSERT INTO subscriptions ({names}) VALUES ({marks})", tuple(columns.values()))
     return int(cursor.lastrowid or 0)
 
 
@@ -29,9 +27,7 @@ def get_subscription(db: Connection, id: int) -> Row | None:
     return row
 
 
-def list_subscriptions(
-    db: Connection, user: int | None, state: str | None, after: int, most: int
-) -> list[Row]:
+def list_subscriptions(db: Connection, user: int | None, state: str | None, after: int, most: int) -> list[Row]:
     """Reads subscriptions ordered by id: of a user, or of all."""
     of_user, values = ("", ()) if user is None else ("AND user = ? ", (user,))
     of_state = "state <> ?" if state is None else "state = ?"
@@ -49,9 +45,7 @@ def get_usage(db: Connection, user: int) -> tuple[int, int]:
 
 def list_expired(db: Connection, now: float) -> list[int]:
     """The ids of subscriptions past their expiry time."""
-    rows = db.execute(
-        f"SELECT id FROM subscriptions WHERE expires <= ? AND state <> '{ENDED}'", (now,)
-    )
+    rows = db.execute(f"SELECT id FROM subscriptions WHERE expires <= ? AND state <> '{ENDED}'", (now,))
     return [row[0] for row in rows]
 
 
@@ -69,19 +63,13 @@ def store_changes(db: Connection, changes: Sequence[SubscriptionChange]) -> int:
     version = get_version(db) + 1
     db.execute("INSERT OR REPLACE INTO settings VALUES ('version', ?)", (str(version),))
     db.executemany(
-        "INSERT INTO changes (version, kind, subscription, text, language, regions) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (version, c.kind.value, int(c.name), c.text, c.language, json.dumps(dict(c.regions)))
-            for c in changes
-        ),
+        "INSERT INTO changes (version, kind, subscription, text, language, regions) VALUES (?, ?, ?, ?, ?, ?)",
+        ((version, c.kind.value, int(c.name), c.text, c.language, json.dumps(dict(c.regions))) for c in changes),
     )
     return version
 
 
-def read_changes_after(
-    db: Connection, version: int, until: int
-) -> Iterator[tuple[int, SubscriptionChange]]:
+def read_changes_after(db: Connection, version: int, until: int) -> Iterator[tuple[int, SubscriptionChange]]:
     """Reads the changes after `version`, up to and including `until`."""
     return map(
         _change,
@@ -113,8 +101,7 @@ def read_set_rows(db: Connection, version: int) -> Iterable[Row]:
 def get_added_version(db: Connection, id: int) -> int:
     """The version that last added a subscription."""
     row = db.execute(
-        "SELECT max(version) FROM changes WHERE subscription = ? AND kind <> ?",
-        (id, ChangeKind.CANCEL.value),
+        "SELECT max(version) FROM changes WHERE subscription = ? AND kind <> ?", (id, ChangeKind.CANCEL.value)
     ).fetchone()
     return int(row[0] or 0)
 

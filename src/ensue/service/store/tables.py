@@ -125,7 +125,6 @@ def create_tables(db: Connection, path: str) -> None:
     if version or others:
         what = f"has format {version}" if version else "is not a database of a service"
         raise StateError(
-            f"{path} {what}; this release reads format {FORMAT}\n"
-            "  hint: use another file, or the release that wrote it"
+            f"{path} {what}; this release reads format {FORMAT}\n  hint: use another file, or the release that wrote it"
         )
     db.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {FORMAT};COMMIT;")

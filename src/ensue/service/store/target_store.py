@@ -170,9 +170,7 @@ def get_target(db: Connection, id: int) -> Target:
     return _target(row)
 
 
-def change_secrets(
-    db: Connection, id: int, secrets: Sequence[Mapping[str, Any]], *, now: float
-) -> None:
+def change_secrets(db: Connection, id: int, secrets: Sequence[Mapping[str, Any]], *, now: float) -> None:
     _change(db, id, now, "secrets = seal(?)", _text(secrets))
 
 
@@ -186,9 +184,7 @@ def remove_target(db: Connection, id: int) -> None:
 def switch_on(db: Connection, id: int, *, now: float) -> None:
     """Resumes deliveries to a target, immediately."""
     _change(db, id, now, "state = ?, reason = NULL, failures = 0, next_at = NULL", ON)
-    db.execute(
-        "UPDATE deliveries SET next_at = ? WHERE target = ? AND state = ?", (now, id, WAITING)
-    )
+    db.execute("UPDATE deliveries SET next_at = ? WHERE target = ? AND state = ?", (now, id, WAITING))
 
 
 def switch_off(db: Connection, id: int, reason: str, *, now: float) -> None:
@@ -196,9 +192,7 @@ def switch_off(db: Connection, id: int, reason: str, *, now: float) -> None:
     _change(db, id, now, "state = ?, reason = ?, next_at = NULL", OFF, reason)
 
 
-def redeliver(
-    db: Connection, id: int, numbers: Iterable[int] | None = None, *, now: float
-) -> tuple[int, ...]:
+def redeliver(db: Connection, id: int, numbers: Iterable[int] | None = None, *, now: float) -> tuple[int, ...]:
     """Schedules notifications again: those of the numbers, or all dead letters.
 
     Only stored notifications of the target's subscription are sent again; their numbers are
@@ -215,8 +209,7 @@ def redeliver(
     )
     scheduled = tuple(row[0] for row in rows)
     db.executemany(
-        "INSERT OR REPLACE INTO deliveries (target, number, attempts, next_at, state, at) "
-        "VALUES (?, ?, 0, ?, ?, ?)",
+        "INSERT OR REPLACE INTO deliveries (target, number, attempts, next_at, state, at) VALUES (?, ?, 0, ?, ?, ?)",
         [(id, number, now, WAITING, now) for number in scheduled],
     )
     _change(db, id, now, "next_at = NULL")
@@ -226,8 +219,7 @@ def redeliver(
 def _change(db: Connection, id: int, now: float, assignments: str, *values: object) -> None:
     # The time identifies a change, so it grows even if the clock does not.
     cursor = db.execute(
-        f"UPDATE targets SET {assignments}, changed = max(?, changed + 0.000001) WHERE id = ?",
-        (*values, now, id),
+        f"UPDATE targets SET {assignments}, changed = max(?, changed + 0.000001) WHERE id = ?", (*values, now, id)
     )
     if not cursor.rowcount:
         raise NotFoundError(f"there is no target {id}")
@@ -236,9 +228,7 @@ def _change(db: Connection, id: int, now: float, assignments: str, *values: obje
 # ------------------------------------------------------------------------------- display
 
 
-def list_target_states(
-    db: Connection, user: int | None = None, subscription: int | None = None
-) -> list[TargetState]:
+def list_target_states(db: Connection, user: int | None = None, subscription: int | None = None) -> list[TargetState]:
     """Reads the state of targets: of a user, of a subscription, or all."""
     rows = db.execute(
         f"SELECT {_COLUMNS}, (SELECT count(*) FROM (SELECT 1 FROM outbox o "
@@ -264,9 +254,7 @@ def _state(row: Row) -> TargetState:
     )  # fmt: skip
 
 
-def list_dead_letters(
-    db: Connection, id: int, *, after: int = 0, limit: int = 100
-) -> list[DeadLetter]:
+def list_dead_letters(db: Connection, id: int, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
     """Reads the dead letters of a target, in order."""
     rows = db.execute(
         "SELECT d.number, o.kind, o.match_id, d.attempts, d.error, d.at FROM deliveries d "
@@ -310,9 +298,7 @@ def list_pending_targets(db: Connection) -> list[Target]:
     return [_target(row) for row in rows]
 
 
-def find_targets(
-    db: Connection, subscriptions: Collection[int], ids: Collection[int]
-) -> list[Target]:
+def find_targets(db: Connection, subscriptions: Collection[int], ids: Collection[int]) -> list[Target]:
     """Reads the targets of subscriptions, and those of `ids`, unless they are switched off."""
     rows = db.execute(
         f"SELECT {_COLUMNS} FROM targets WHERE state <> ?1 AND "
@@ -365,9 +351,7 @@ def read_pending_deliveries(
     stored = _read_notifications(db, ripe)
     due = tuple(DueDelivery(stored[n], waits[n][0]) for n in ripe if n in stored)
     lost = tuple(number for number in ripe if number not in stored)
-    return PendingDeliveries(
-        target, due, tuple(Notification(*row) for row in fresh), lost, next_at
-    )
+    return PendingDeliveries(target, due, tuple(Notification(*row) for row in fresh), lost, next_at)
 
 
 def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> NextDelivery:
@@ -377,8 +361,7 @@ def record_outcome(db: Connection, outcome: DeliveryOutcome, now: float) -> Next
     if row is None:
         return NextDelivery(False, None)
     db.executemany(
-        "DELETE FROM deliveries WHERE target = ? AND number = ?",
-        [(id, number) for number in outcome.settled],
+        "DELETE FROM deliveries WHERE target = ? AND number = ?", [(id, number) for number in outcome.settled]
     )
     # Expired ones were counted by `expire`, and cannot be sent again.
     db.executemany(
@@ -431,12 +414,10 @@ def expire_deliveries(db: Connection, upto: int) -> dict[int, int]:
 
 def _after(db: Connection, target: Target, now: float) -> NextDelivery:
     fresh = db.execute(
-        "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1",
-        (target.subscription, target.cursor),
+        "SELECT 1 FROM outbox WHERE subscription = ? AND number > ? LIMIT 1", (target.subscription, target.cursor)
     ).fetchone()
     first = db.execute(
-        "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?",
-        (target.id, WAITING),
+        "SELECT min(coalesce(next_at, 0.0)) FROM deliveries WHERE target = ? AND state = ?", (target.id, WAITING)
     ).fetchone()[0]
     at = _next_at(target, fresh is not None, first)
     return NextDelivery(at is not None and at <= now, at)
@@ -456,18 +437,14 @@ def _waiting(
     db: Connection, id: int, failed: Mapping[int, FailedDelivery], hidden: Collection[int]
 ) -> dict[int, tuple[int, float]]:
     """The failed notifications of a target: their attempts and due times."""
-    rows = db.execute(
-        "SELECT number, attempts, next_at FROM deliveries WHERE target = ? AND state = ?",
-        (id, WAITING),
-    )
+    rows = db.execute("SELECT number, attempts, next_at FROM deliveries WHERE target = ? AND state = ?", (id, WAITING))
     stored = {row[0]: (row[1], row[2] or 0.0) for row in rows if row[0] not in hidden}
     return stored | {number: (f.attempts, f.next_at) for number, f in failed.items()}
 
 
 def _read_notifications(db: Connection, numbers: Sequence[int]) -> dict[int, Notification]:
     rows = db.execute(
-        "SELECT * FROM outbox WHERE number IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(numbers)),),
+        "SELECT * FROM outbox WHERE number IN (SELECT value FROM json_each(?))", (json.dumps(list(numbers)),)
     )
     return {row["number"]: Notification(*row) for row in rows}
 

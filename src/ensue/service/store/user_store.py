@@ -16,13 +16,9 @@ _TOKEN = """
 
 def add_user(db: Connection, name: str, quotas: str, at: float) -> int:
     try:
-        added = db.execute(
-            "INSERT INTO users (name, created, quotas) VALUES (?, ?, ?)", (name, at, quotas)
-        )
+        added = db.execute("INSERT INTO users (name, created, quotas) VALUES (?, ?, ?)", (name, at, quotas))
     except IntegrityError:
-        raise ConflictError(
-            f"there is already a user '{name}'\n  hint: choose another name"
-        ) from None
+        raise ConflictError(f"there is already a user '{name}'\n  hint: choose another name") from None
     return int(added.lastrowid or 0)
 
 
@@ -43,18 +39,10 @@ def change_user(db: Connection, id: int, quotas: str, off: bool) -> None:
 
 
 def add_token(
-    db: Connection,
-    user: int,
-    *,
-    label: str,
-    hash: bytes,
-    scopes: Iterable[str],
-    at: float,
-    expires: float | None,
+    db: Connection, user: int, *, label: str, hash: bytes, scopes: Iterable[str], at: float, expires: float | None
 ) -> int:
     added = db.execute(
-        "INSERT INTO tokens (user, label, hash, scopes, created, expires) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO tokens (user, label, hash, scopes, created, expires) VALUES (?, ?, ?, ?, ?, ?)",
         (user, label, hash, " ".join(scopes), at, expires),
     )
     return int(added.lastrowid or 0)
@@ -95,9 +83,7 @@ def revoke_token(db: Connection, id: int, at: float) -> None:
 # -------------------------------------------------------------------------------- sessions
 
 
-def add_session(
-    db: Connection, hash: bytes, token: int, csrf: str, at: float, expires: float
-) -> None:
+def add_session(db: Connection, hash: bytes, token: int, csrf: str, at: float, expires: float) -> None:
     """Adds a session by the hash of its cookie, and deletes expired ones."""
     db.execute("DELETE FROM sessions WHERE expires <= ?", (at,))
     db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (hash, token, csrf, at, expires))

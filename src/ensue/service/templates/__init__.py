@@ -30,19 +30,13 @@ _WRITERS: dict[str, tuple[Template, Callable[[ParameterValues], FilledTemplate]]
         (STRAYS, write_strays),
     )
 }
-TEMPLATES: Mapping[str, Template] = MappingProxyType(
-    {name: template for name, (template, _) in _WRITERS.items()}
-)
+TEMPLATES: Mapping[str, Template] = MappingProxyType({name: template for name, (template, _) in _WRITERS.items()})
 
 
 def fill_template(name: str, values: Mapping[str, Any], stream: TemplateStream) -> FilledTemplate:
     """Writes a template as OPSL for a stream; QueryError names the wrong value.
 
-    >>> print(
-    ...     fill_template(
-    ...         "leaves", {"region": "Depot", "object": 17}, TemplateStream("id", earth=True)
-    ...     ).text
-    ... )
+    >>> print(fill_template("leaves", {"region": "Depot", "object": 17}, TemplateStream("id", earth=True)).text)
     -- Reports when 17 leaves Depot: was inside for 2 minutes, then more than 50 m from Depot
     -- for 2 minutes, at most 30 minutes later.
     =|($inside;; 30 minutes)($outside;)

@@ -104,10 +104,7 @@ class _Border:
             for variable, other in ((first, after), (second, before)):
                 other_side = where[other](self.who.same(variable))
                 conditions.append(f"!({variable}; {self.dwell})({other_side})")
-        definitions = [
-            f"{first} = {where[before](self.who.first)}",
-            f"{second} = {where[after](self.who.same(first))}",
-        ]
+        definitions = [f"{first} = {where[before](self.who.first)}", f"{second} = {where[after](self.who.same(first))}"]
         return conditions, definitions
 
 

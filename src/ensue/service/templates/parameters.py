@@ -79,16 +79,13 @@ class ParameterValues:
         return f"{format_number(distance)} m" if self.stream.earth else format_number(distance)
 
 
-def parse_values(
-    template: Template, values: Mapping[str, Any], stream: TemplateStream
-) -> ParameterValues:
+def parse_values(template: Template, values: Mapping[str, Any], stream: TemplateStream) -> ParameterValues:
     """Parses the values of a template; raises QueryError for a wrong one."""
     known = {parameter.name: parameter for parameter in template.parameters}
     for name in values:
         if name not in known:
             raise QueryError(
-                f"template '{template.name}' has no parameter '{name}'",
-                hint=did_you_mean(str(name), known),
+                f"template '{template.name}' has no parameter '{name}'", hint=did_you_mean(str(name), known)
             )
     parsed = {}
     for parameter in template.parameters:
@@ -106,9 +103,7 @@ def _read(
     if value is None or (isinstance(value, str) and not value.strip()):
         value = parameter.default
     if value is None and parameter.required:
-        raise QueryError(
-            f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream)
-        )
+        raise QueryError(f"{_EXPECTED[parameter.kind]} is missing", hint=_example(parameter, stream))
     if parameter.kind is ParameterKind.OBJECT:
         return ObjectSelection(KeyColumn.of(stream), _objects(value, parameter, stream))
     if value is None:
@@ -125,9 +120,7 @@ def _read(
 def _error(parameter: Parameter, value: Any, stream: TemplateStream) -> QueryError:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
-    return QueryError(
-        f"expected {_EXPECTED[parameter.kind]}, found {shown}", hint=_example(parameter, stream)
-    )
+    return QueryError(f"expected {_EXPECTED[parameter.kind]}, found {shown}", hint=_example(parameter, stream))
 
 
 _EXPECTED = {
@@ -279,13 +272,7 @@ REGION = Parameter(
     "The name of a region, or its shape as WKT. The border counts as inside.",
     required=True,
 )
-OBJECT = Parameter(
-    "object",
-    "Who",
-    ParameterKind.OBJECT,
-    "One object, several, or all of them.",
-    default=ALL_OBJECTS,
-)
+OBJECT = Parameter("object", "Who", ParameterKind.OBJECT, "One object, several, or all of them.", default=ALL_OBJECTS)
 MARGIN = Parameter(
     "margin",
     "Wider border",

@@ -55,8 +55,7 @@ NEAR = Template(
             OBJECT,
             name="other",
             title="Near whom",
-            says="One object, several, or all others. If both lists are the same: every two of "
-            "them.",
+            says="One object, several, or all others. If both lists are the same: every two of them.",
         ),
         replace(DISTANCE, says="They are near if they are less than this apart."),
         *_COMPANY,
@@ -76,12 +75,7 @@ STRAYS = Template(
     f"been away for the dwell time, and again only after it was near. {_PAIRS}",
     (
         replace(
-            OBJECT,
-            name="leader",
-            title="Leader",
-            says="The leader: a single object.",
-            default=None,
-            required=True,
+            OBJECT, name="leader", title="Leader", says="The leader: a single object.", default=None, required=True
         ),
         replace(
             OBJECT,
@@ -151,10 +145,7 @@ class _Pairs:
         if not self.objects.single:  # all matches are reported, so no other pair may begin them
             self.add("later", before)
             between = "$sooner; || $later;"
-        conditions = [
-            f"=|($before;; {args.length('within')})($after;)",
-            f"!({since};{until})({between})",
-        ]
+        conditions = [f"=|($before;; {args.length('within')})($after;)", f"!({since};{until})({between})"]
         if dwell:
             self.add("again", before)
             conditions.append(f"!({until}; {dwell})($again;)")
@@ -168,10 +159,7 @@ def write_near(args: ParameterValues) -> FilledTemplate:
         objects, others = others, objects
     if objects.single or set(objects.values) != set(others.values):
         pairs = _sides(args, objects, others, ("object", "other"))
-        whom, title = (
-            f"{_other(others)} and {objects.one}",
-            f"near {objects.words}: {others.words}",
-        )
+        whom, title = (f"{_other(others)} and {objects.one}", f"near {objects.words}: {others.words}")
     else:
         another = objects.key.another("$object1;")
         other = f"{objects.first}, {another}" if objects.values else another
@@ -216,12 +204,7 @@ def write_strays(args: ParameterValues) -> FilledTemplate:
     return write_template(args, title, says, pairs.change(parts=True), pairs.definitions)
 
 
-def _sides(
-    args: ParameterValues,
-    objects: ObjectSelection,
-    others: ObjectSelection,
-    names: tuple[str, str],
-) -> _Pairs:
+def _sides(args: ParameterValues, objects: ObjectSelection, others: ObjectSelection, names: tuple[str, str]) -> _Pairs:
     """Pairs some objects with others; the two sets must be disjoint."""
     shared = tuple(value for value in objects.values if value in others.values)
     if shared:

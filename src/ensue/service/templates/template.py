@@ -88,10 +88,7 @@ class Template:
 
     def _parameters(self, stream: TemplateStream) -> Iterator[Parameter]:
         for parameter in self.parameters:
-            if stream.located or parameter.kind not in (
-                ParameterKind.REGION,
-                ParameterKind.DISTANCE,
-            ):
+            if stream.located or parameter.kind not in (ParameterKind.REGION, ParameterKind.DISTANCE):
                 yield parameter.on(stream)
             elif parameter.required:
                 raise QueryError(

@@ -98,9 +98,7 @@ def user_routes(accounts: Accounts) -> APIRouter:
     async def add_token(id: Id, form: TokenForm, access: AdminAccess) -> dict[str, Any]:
         """Creates a token; its text is shown only once."""
         age = seconds_until(form.expires, time.time())
-        issued = await accounts.add_token(
-            access, id, scopes=form.scopes, label=form.label, age=age
-        )
+        issued = await accounts.add_token(access, id, scopes=form.scopes, label=form.label, age=age)
         return {
             "id": issued.id,
             "token": issued.token,
@@ -115,9 +113,7 @@ def user_routes(accounts: Accounts) -> APIRouter:
 
     @routes.get("/audit", response_model=AuditPage)
     async def audit(
-        access: ReadAccess,
-        limit: Page = 100,
-        before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None,
+        access: ReadAccess, limit: Page = 100, before: Annotated[int | None, Query(ge=0, lt=1 << 62)] = None
     ) -> dict[str, Any]:
         """Lists changes, newest first: one's own, or all for an administrator."""
         rows = await accounts.audit(access, before=before, limit=limit)
@@ -225,11 +221,7 @@ def add_session_routes(app: FastAPI, accounts: Accounts) -> None:
 def sanitize_path(path: str) -> str:
     """Returns a path of this service; other URLs are replaced by the first page.
 
-    >>> (
-    ...     sanitize_path("/regions?x=1"),
-    ...     sanitize_path("//evil.example"),
-    ...     sanitize_path("https://evil.example"),
-    ... )
+    >>> (sanitize_path("/regions?x=1"), sanitize_path("//evil.example"), sanitize_path("https://evil.example"))
     ('/regions?x=1', '/', '/')
     """
     odd = not path.startswith("/") or path[1:2] in ("/", "\\") or not path.isprintable()

@@ -89,8 +89,7 @@ def render_reference(schema: dict[str, Any]) -> str:
             reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
             model = schema["components"]["schemas"].get(reference.rpartition("/")[2], {})
             fields += [
-                (name, "body", field.get("description", ""))
-                for name, field in model.get("properties", {}).items()
+                (name, "body", field.get("description", "")) for name, field in model.get("properties", {}).items()
             ]
             tag = (endpoint.get("tags") or ["other"])[0]
             by_tag.setdefault(tag, []).append((method, path, endpoint, fields))
@@ -176,13 +175,7 @@ _STREAM = {
         "and can reconnect with its token.",
         "operationId": "stream_notifications",
         "parameters": [
-            {
-                "name": name,
-                "in": where,
-                "required": False,
-                "description": text,
-                "schema": {"type": "integer"},
-            }
+            {"name": name, "in": where, "required": False, "description": text, "schema": {"type": "integer"}}
             for name, where, text in (
                 ("after", "query", "start after this number; by default only new notifications"),
                 ("subscription", "query", "only notifications of this subscription"),
@@ -196,9 +189,7 @@ _STREAM = {
             },
             "4XX": {
                 "description": _PROBLEMS["4XX"]["description"],
-                "content": {
-                    PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
-                },
+                "content": {PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}},
             },
         },
     }
@@ -219,9 +210,7 @@ def _describe_stream(app: FastAPI) -> None:
                         content = answer.get("content", {})
                         if status[0] in "45" and "application/json" in content:
                             content[PROBLEM_MEDIA] = content.pop("application/json")
-            schema["components"]["securitySchemes"] = {
-                "token": {"type": "http", "scheme": "bearer"}
-            }
+            schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
         return schema
 

@@ -200,10 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body_bytes = 0  # it arrives, or we do not read
             self._expect(seconds, self._body_late)
             return
-        detail = (
-            f"the body arrived with less than {_LEAST_RATE} bytes/s for {seconds:g} seconds\n"
-            "  hint: send it again"
-        )
+        detail = f"the body arrived with less than {_LEAST_RATE} bytes/s for {seconds:g} seconds\n  hint: send it again"
         self._refuse(Problem(408, "late", "The request is too slow", detail))
 
     @property

@@ -45,14 +45,10 @@ def event_routes(service: Service) -> APIRouter:
         request: Request,
         access: PublishAccess,
         producer: Annotated[
-            str | None,
-            Header(max_length=200, description="the producer that numbers these events"),
+            str | None, Header(max_length=200, description="the producer that numbers these events")
         ] = None,
         sequence: Annotated[
-            int | None,
-            Header(
-                ge=0, lt=1 << 62, description="number of the first event; the next ones follow"
-            ),
+            int | None, Header(ge=0, lt=1 << 62, description="number of the first event; the next ones follow")
         ] = None,
     ) -> dict[str, int]:
         """Publishes events; the answer means that the events and their matches are committed.
@@ -68,9 +64,7 @@ def event_routes(service: Service) -> APIRouter:
             media = request.headers.get("content-type", JSON_LINES)
             kind = media.partition(";")[0].strip().lower()
             if kind not in MEDIA:
-                raise EventError(
-                    f"events cannot be read as {kind[:100]}\n  hint: one of {', '.join(MEDIA)}"
-                )
+                raise EventError(f"events cannot be read as {kind[:100]}\n  hint: one of {', '.join(MEDIA)}")
             try:
                 result = await service.publish(
                     body, media=kind, producer=producer, sequence=sequence, user=access.user,
@@ -85,18 +79,14 @@ def event_routes(service: Service) -> APIRouter:
     async def bad(
         access: ReadAccess,
         limit: Page = 100,
-        before: Annotated[int, Query(ge=0, description="only entries before this one")] = (
-            1 << 62
-        ),
+        before: Annotated[int, Query(ge=0, description="only entries before this one")] = (1 << 62),
     ) -> dict[str, Any]:
         """Lists rejected events, newest first, with the reason of each.
 
         An administrator sees those of all users.
         """
         user = None if access.may(ADMIN) else access.user
-        rows = await service.look(
-            lambda db: journal.list_bad_events(db, user=user, before=before, most=limit)
-        )
+        rows = await service.look(lambda db: journal.list_bad_events(db, user=user, before=before, most=limit))
         items = [{**row, "at": format_time(row["at"])} for row in rows]
         return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
@@ -120,8 +110,7 @@ class _Waiting:
         """Counts a request while it waits."""
         if self._count >= self._most or (self._count and self._bytes + size > self._most_bytes):
             raise OverLimitError(
-                "waiting",
-                f"{self._count:,} publish requests are already waiting\n  hint: try again later",
+                "waiting", f"{self._count:,} publish requests are already waiting\n  hint: try again later"
             )
         self._count += 1
         self._bytes += size

@@ -90,9 +90,7 @@ class RequestGuard:
             self._accounts.refused(str(refused), scope["client"][0] if scope.get("client") else "")
             raise
         if access is None and path.startswith(API) and path not in OPEN_PATHS:
-            raise UnauthenticatedError(
-                "this needs a token\n  hint: send it as 'Authorization: Bearer ens_...'"
-            )
+            raise UnauthenticatedError("this needs a token\n  hint: send it as 'Authorization: Bearer ens_...'")
         if access is not None and access.csrf is not None and unsafe:
             _refuse_forged(path, headers, access.csrf)
         return access
@@ -273,8 +271,7 @@ def _is_gzip(headers: Headers) -> bool:
     if encoding not in ("identity", ""):
         raise HTTPException(
             415,
-            f"the content encoding '{encoding[:40]}' is not supported\n"
-            "  hint: use Content-Encoding: gzip, or none",
+            f"the content encoding '{encoding[:40]}' is not supported\n  hint: use Content-Encoding: gzip, or none",
             {"accept-encoding": "gzip, identity"},
         )
     return False

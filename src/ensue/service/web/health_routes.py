@@ -93,9 +93,7 @@ async def render_metrics(service: Service, user: int | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _read(
-    db: Connection, user: int | None
-) -> tuple[dict[str, int], list[tuple[str, int, int, int]], int]:
+def _read(db: Connection, user: int | None) -> tuple[dict[str, int], list[tuple[str, int, int, int]], int]:
     rows = [
         (row["name"], row["subscription"], row["user"], row["value"])
         for row in db.execute(_COUNTED, (user, MAX_SUBSCRIPTIONS))

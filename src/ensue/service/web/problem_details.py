@@ -51,12 +51,7 @@ class Problem:
         }
 
     def response(self) -> Response:
-        return Response(
-            orjson.dumps(self.content),
-            self.status,
-            headers=dict(self.headers),
-            media_type=PROBLEM_MEDIA,
-        )
+        return Response(orjson.dumps(self.content), self.status, headers=dict(self.headers), media_type=PROBLEM_MEDIA)
 
 
 class BodyTooLargeError(HTTPException):
@@ -146,9 +141,7 @@ def _invalid(error: RequestValidationError) -> Problem:
         why = syntax.get("ctx", {}).get("error", "")
         detail = f"the body is not JSON: {why}, at character {syntax['loc'][-1]}"
         return Problem(400, "no-json", "The body is not JSON", detail)
-    items = [
-        {"where": ".".join(map(str, each["loc"])), "detail": str(each["msg"])} for each in problems
-    ]
+    items = [{"where": ".".join(map(str, each["loc"])), "detail": str(each["msg"])} for each in problems]
     detail = "; ".join(f"{item['where']}: {item['detail']}" for item in items[:3])
     more = {"errors": items}
     return Problem(422, "invalid", "The request is invalid", f"{_INVALID}: {detail}", more)

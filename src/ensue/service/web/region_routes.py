@@ -117,8 +117,7 @@ def region_routes(service: Service) -> APIRouter:
         def put(db: Connection) -> None:
             if journal.get_region(db, access.user, form.name) is not None:
                 raise ConflictError(
-                    f"there is already a region '{form.name}'\n"
-                    f"  hint: change it with PUT /api/v1/regions/{form.name}"
+                    f"there is already a region '{form.name}'\n  hint: change it with PUT /api/v1/regions/{form.name}"
                 )
             service.core.catalog.put_region(db, access.user, form.name, text, apply=False)
             require_room(db, access)
@@ -127,16 +126,12 @@ def region_routes(service: Service) -> APIRouter:
         return _shown(form.name, text, shared=False)
 
     @routes.put("/{name}", response_model=responses.ChangedRegionAnswer)
-    async def put(
-        name: str, form: request_bodies.ChangedRegionForm, access: SubscribeAccess
-    ) -> dict[str, Any]:
+    async def put(name: str, form: request_bodies.ChangedRegionForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes or creates a region."""
         text = _text(name, form)
 
         def change(db: Connection) -> list[int]:
-            changed = service.core.catalog.put_region(
-                db, access.user, name, text, apply=form.apply
-            )
+            changed = service.core.catalog.put_region(db, access.user, name, text, apply=form.apply)
             require_room(db, access)
             return changed
 
@@ -148,9 +143,7 @@ def region_routes(service: Service) -> APIRouter:
         await service.remove_region(name, user=access.user)
 
     @routes.post("/import", response_model=responses.ImportAnswer)
-    async def import_regions(
-        form: request_bodies.FeaturesForm, access: SubscribeAccess
-    ) -> dict[str, Any]:
+    async def import_regions(form: request_bodies.FeaturesForm, access: SubscribeAccess) -> dict[str, Any]:
         """Imports the regions of a GeoJSON file; the answer lists invalid ones."""
         space = service.stream.space
         regions, rejected = await asyncio.to_thread(_regions_of, form.features, space)
@@ -170,9 +163,7 @@ def region_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _regions_of(
-    features: Sequence[dict[str, Any]], space: str
-) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _regions_of(features: Sequence[dict[str, Any]], space: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Returns the regions of features by name, and the invalid features with their errors."""
     regions: dict[str, str] = {}
     rejected: list[dict[str, Any]] = []

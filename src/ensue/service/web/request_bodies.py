@@ -16,9 +16,7 @@ def _assume_utc(moment: datetime) -> datetime:
 
 
 # A time, or seconds from now. Strict: strings are not parsed as numbers.
-Moment = (
-    Annotated[float, Field(strict=True, ge=0)] | Annotated[datetime, AfterValidator(_assume_utc)]
-)
+Moment = Annotated[float, Field(strict=True, ge=0)] | Annotated[datetime, AfterValidator(_assume_utc)]
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -39,18 +37,14 @@ class TargetForm(RequestForm):
 
     kind: str = Field(description="webhook, kafka, mqtt or nats", examples=["webhook"])
     config: dict[str, Any] = Field(
-        default_factory=dict,
-        description="address and credentials",
-        examples=[{"url": "https://example.org/hook"}],
+        default_factory=dict, description="address and credentials", examples=[{"url": "https://example.org/hook"}]
     )
 
 
 class QueryForm(RequestForm):
     """A text, or a template with values."""
 
-    text: Text | None = Field(
-        None, description="in OPSL, or in the pattern language", examples=[_LEFT]
-    )
+    text: Text | None = Field(None, description="in OPSL, or in the pattern language", examples=[_LEFT])
     template: str | None = Field(None, description="name of a template, instead of a text")
     values: dict[str, Any] | None = Field(None, description="values of the template's parameters")
     regions: dict[str, Any] | None = Field(
@@ -74,9 +68,7 @@ class SubscriptionForm(QueryForm):
 
     name: Name | None = Field(None, examples=["left the depot"])
     expires: Moment | None = Field(None, description="a time, or seconds from now")
-    quiet: Seconds | None = Field(
-        None, description="seconds (event time) without further matches of the same object"
-    )
+    quiet: Seconds | None = Field(None, description="seconds (event time) without further matches of the same object")
     targets: list[TargetForm] = Field(default_factory=list, max_length=100)
 
 
@@ -155,9 +147,7 @@ class RotateForm(RequestForm):
 class RedeliverForm(RequestForm):
     """Which notifications are sent again."""
 
-    numbers: list[int] | None = Field(
-        None, description="null: all dead letters", max_length=100_000
-    )
+    numbers: list[int] | None = Field(None, description="null: all dead letters", max_length=100_000)
 
 
 class UserForm(RequestForm):
@@ -183,9 +173,7 @@ class TokenForm(RequestForm):
 
     label: Annotated[str, Field(max_length=200)] = ""
     scopes: list[str] = Field(description=", ".join(SCOPES), examples=[["read", "subscribe"]])
-    expires: Moment | None = Field(
-        None, description="a time, or seconds from now; null: the longest allowed time"
-    )
+    expires: Moment | None = Field(None, description="a time, or seconds from now; null: the longest allowed time")
 
 
 def _refuse_imports(text: str) -> None:

@@ -72,9 +72,7 @@ class TargetAnswer(JsonModel):
     dead: int
     next_at: str | None
     created: str
-    secret: str | None = Field(
-        None, description="for verifying the signatures of a webhook; shown only once"
-    )
+    secret: str | None = Field(None, description="for verifying the signatures of a webhook; shown only once")
 
 
 class SubscriptionAnswer(JsonModel):

@@ -54,9 +54,7 @@ class HttpServer:
         self._service = service
         self._host, self._port = host, port
         self._console = console
-        self._tls: dict[str, Any] = (
-            {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
-        )
+        self._tls: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key} if certificate else {}
         self._proxies = list(proxies)
         self._access_log = access_log
         self._uvicorn: _Uvicorn | None = None
@@ -73,9 +71,7 @@ class HttpServer:
         return f"{'https' if self._tls else 'http'}://{name}:{port}"
 
     def run(
-        self,
-        started: Callable[[str], None] | None = None,
-        prepared: Callable[[Service], Awaitable[None]] | None = None,
+        self, started: Callable[[str], None] | None = None, prepared: Callable[[Service], Awaitable[None]] | None = None
     ) -> None:
         """Starts the service and serves it; returns when both have stopped.
 
@@ -87,9 +83,7 @@ class HttpServer:
             runner.run(self._run(started, prepared))
 
     async def _run(
-        self,
-        started: Callable[[str], None] | None,
-        prepared: Callable[[Service], Awaitable[None]] | None,
+        self, started: Callable[[str], None] | None, prepared: Callable[[Service], Awaitable[None]] | None
     ) -> None:
         starting = asyncio.create_task(self._start(prepared))
         try:
@@ -117,9 +111,7 @@ class HttpServer:
             server.on_started = lambda: started(self.address) if started is not None else None
             await server.serve([server.socket])
 
-    async def _serve_from_now(
-        self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None
-    ) -> None:
+    async def _serve_from_now(self, starting: "asyncio.Task[None]", started: Callable[[str], None] | None) -> None:
         """Serves a service that is still starting."""
         family, address = _resolve(self._host, self._port)
         entry = _Entry()
@@ -138,9 +130,7 @@ class HttpServer:
                 await serving
 
     @contextlib.contextmanager
-    def _listening(
-        self, family: int, address: tuple[Any, ...], app: ASGIApp
-    ) -> "Iterator[_Uvicorn]":
+    def _listening(self, family: int, address: tuple[Any, ...], app: ASGIApp) -> "Iterator[_Uvicorn]":
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -277,8 +267,7 @@ def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
 
 def _bind_error(host: str, port: int, error: OSError) -> ServiceError:
     return ServiceError(
-        f"cannot listen on {host}:{port}: {error.strerror or error}\n"
-        "  hint: use another port, as in --port 8766"
+        f"cannot listen on {host}:{port}: {error.strerror or error}\n  hint: use another port, as in --port 8766"
     )
 
 

@@ -12,13 +12,7 @@ from ensue.service.access import READ
 from ensue.service.event_columns import format_time
 from ensue.service.notification import MATCH, Notification
 from ensue.service.service import Service
-from ensue.service.sse_hub import (
-    DisconnectedError,
-    DisconnectReason,
-    NotificationListener,
-    OutboxPage,
-    OutboxReader,
-)
+from ensue.service.sse_hub import DisconnectedError, DisconnectReason, NotificationListener, OutboxPage, OutboxReader
 from ensue.service.web.guard import QuerySlots, ReadAccess, get_principal
 from ensue.service.web.responses import NotificationPage, encode_json, join_bodies
 
@@ -106,9 +100,7 @@ async def _watch(receive: Receive, listener: NotificationListener) -> None:
 def _number(name: str, text: str) -> int:
     if text.isdecimal() and text.isascii() and len(text) < 19:
         return int(text)
-    raise ServiceError(
-        f"{name}={text[:40]!r} is not a number\n  hint: use the id of a received notification"
-    )
+    raise ServiceError(f"{name}={text[:40]!r} is not a number\n  hint: use the id of a received notification")
 
 
 MAX_PAGE_SIZE = 1_000
@@ -125,9 +117,7 @@ def notification_routes(service: Service, turns: QuerySlots) -> APIRouter:
     @routes.get("/notifications", response_model=NotificationPage)
     async def notifications(
         access: ReadAccess,
-        after: Annotated[
-            int | None, Query(ge=0, lt=_GREATEST, description="by default from the oldest")
-        ] = None,
+        after: Annotated[int | None, Query(ge=0, lt=_GREATEST, description="by default from the oldest")] = None,
         limit: Page = 100,
         subscription: Annotated[int | None, Query(ge=0, lt=_GREATEST)] = None,
     ) -> Response:

@@ -37,9 +37,7 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
     async def trial(form: request_bodies.TrialForm, access: ReadAccess) -> Response:
         """Reports how often a subscription would have matched the stored events."""
         async with turns.one(access.user):
-            result = await service.trial(
-                **form_arguments(form), since=form.since, user=access.user
-            )
+            result = await service.trial(**form_arguments(form), since=form.since, user=access.user)
         fields = {
             "count": result.count,
             "by_object": result.by_object,
@@ -58,20 +56,14 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
 def form_arguments(form: request_bodies.QueryForm) -> dict[str, Any]:
     """Converts a form to arguments of the service."""
     regions = None if form.regions is None else parse_regions(form.regions)
-    return {
-        **form.model_dump(include={"text", "template", "values", "language"}),
-        "regions": regions,
-    }
+    return {**form.model_dump(include={"text", "template", "values", "language"}), "regions": regions}
 
 
 Id = Annotated[int, Path(description="id of the subscription", ge=0, lt=1 << 63)]
 State = Literal["active", "paused", "ended"]
 KEY = Annotated[
     str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="chosen by the client; a repeated request gets the first answer",
-    ),
+    Header(alias="Idempotency-Key", description="chosen by the client; a repeated request gets the first answer"),
 ]
 
 
@@ -91,19 +83,12 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
     @routes.post("/subscriptions", status_code=201, response_model=responses.SubscriptionAnswer)
     async def subscribe(
-        form: request_bodies.SubscriptionForm,
-        access: SubscribeAccess,
-        request: Request,
-        key: KEY = None,
+        form: request_bodies.SubscriptionForm, access: SubscribeAccess, request: Request, key: KEY = None
     ) -> Response:
         """Creates a subscription from a text or a template; it sees all later events."""
         digest = journal.compute_digest(b"subscribe", await request.body())
         created = await service.subscribe(
-            **_arguments(form),
-            user=access.user,
-            idempotency_key=key,
-            digest=digest,
-            trusted=access.may(ADMIN),
+            **_arguments(form), user=access.user, idempotency_key=key, digest=digest, trusted=access.may(ADMIN)
         )
         body = await encode_once(await shown(created, secrets=True), access.user, key)
         where = {"location": f"/api/v1/subscriptions/{created.id}"}
@@ -111,10 +96,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
 
     @routes.post("/subscriptions/bulk", response_model=responses.BulkAnswer)
     async def subscribe_each(
-        form: request_bodies.BulkForm,
-        access: SubscribeAccess,
-        request: Request,
-        key: KEY = None,
+        form: request_bodies.BulkForm, access: SubscribeAccess, request: Request, key: KEY = None
     ) -> Response:
         """Creates many subscriptions in one transaction, skipping invalid ones.
 
@@ -146,9 +128,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
     @routes.get("/subscriptions", response_model=responses.SubscriptionPage)
     async def subscriptions(
         access: ReadAccess,
-        state: Annotated[
-            State | None, Query(description="by default all that have not ended")
-        ] = None,
+        state: Annotated[State | None, Query(description="by default all that have not ended")] = None,
         after: After = 0,
         limit: Page = 100,
     ) -> dict[str, Any]:
@@ -163,9 +143,7 @@ def subscription_routes(service: Service, turns: QuerySlots) -> APIRouter:
         return await shown(await service.subscription(id, user=access.user))
 
     @routes.patch("/subscriptions/{id}", response_model=responses.SubscriptionAnswer)
-    async def change(
-        id: Id, form: request_bodies.ChangeForm, access: SubscribeAccess
-    ) -> dict[str, Any]:
+    async def change(id: Id, form: request_bodies.ChangeForm, access: SubscribeAccess) -> dict[str, Any]:
         """Changes a subscription; a new text or new regions discard its partial matches."""
         changes = form.model_dump(exclude_unset=True)
         if form.regions is not None:
@@ -230,9 +208,7 @@ def _arguments(form: request_bodies.SubscriptionForm) -> dict[str, Any]:
     }
 
 
-def _shown(
-    db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False
-) -> list[dict[str, Any]]:
+def _shown(db: Connection, subscriptions: Sequence[UserSubscription], *, secrets: bool = False) -> list[dict[str, Any]]:
     """Adds counters and targets to subscriptions."""
     return [
         {

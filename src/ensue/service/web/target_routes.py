@@ -40,9 +40,7 @@ def target_routes(service: Service) -> APIRouter:
 
         return await service.look(find)
 
-    async def change(
-        id: int, access: Principal, action: str, work: Callable[..., T], *values: object
-    ) -> T:
+    async def change(id: int, access: Principal, action: str, work: Callable[..., T], *values: object) -> T:
         """Changes a target and records it in one transaction, then wakes the dispatcher."""
 
         def do(db: Connection) -> tuple[int, T]:
@@ -63,17 +61,13 @@ def target_routes(service: Service) -> APIRouter:
     @routes.post("/subscriptions/{id}/targets", status_code=201, response_model=TargetAnswer)
     async def add(id: Id, form: TargetForm, access: SubscribeAccess) -> dict[str, Any]:
         """Adds a target for the later notifications of a subscription."""
-        target = await service.add_target(
-            id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN)
-        )
+        target = await service.add_target(id, form.kind, form.config, user=access.user, trusted=access.may(ADMIN))
         return await shown(target, access, secrets=True)
 
     @routes.delete("/targets/{id}", status_code=204)
     async def remove(id: Id, access: SubscribeAccess) -> None:
         """Deletes a target."""
-        await change(
-            id, access, "remove target", lambda db, _, **__: targets.remove_target(db, id)
-        )
+        await change(id, access, "remove target", lambda db, _, **__: targets.remove_target(db, id))
 
     @routes.post("/targets/{id}/rotate", response_model=TargetAnswer)
     async def rotate(id: Id, form: RotateForm, access: SubscribeAccess) -> dict[str, Any]:
@@ -102,22 +96,16 @@ def target_routes(service: Service) -> APIRouter:
         return {"numbers": list(numbers)}
 
     @routes.get("/targets/{id}/dead", response_model=ListAnswer)
-    async def dead(
-        id: Id, access: ReadAccess, after: After = 0, limit: Page = 100
-    ) -> dict[str, Any]:
+    async def dead(id: Id, access: ReadAccess, after: After = 0, limit: Page = 100) -> dict[str, Any]:
         """Lists the dead letters of a target."""
         await own(id, access)
-        letters = await service.look(
-            lambda db: targets.list_dead_letters(db, id, after=after, limit=limit)
-        )
+        letters = await service.look(lambda db: targets.list_dead_letters(db, id, after=after, limit=limit))
         return {"items": [{**asdict(letter), "at": format_time(letter.at)} for letter in letters]}
 
     return routes
 
 
-def list_target_views(
-    db: Connection, user: int, subscription: int, *, secrets: bool = False
-) -> list[dict[str, Any]]:
+def list_target_views(db: Connection, user: int, subscription: int, *, secrets: bool = False) -> list[dict[str, Any]]:
     """Returns the targets of a subscription as JSON; with secrets only when they are created."""
     views = []
     for target in targets.list_target_states(db, user, subscription):

@@ -24,11 +24,7 @@ from typing import Any
 
 from ensue.cached import cached_property
 from ensue.errors import StateError
-from ensue.operators.subscriptions.catalog.catalog_snapshots import (
-    CatalogSnapshots,
-    SnapshotPart,
-    SubscriptionNames,
-)
+from ensue.operators.subscriptions.catalog.catalog_snapshots import CatalogSnapshots, SnapshotPart, SubscriptionNames
 from ensue.operators.subscriptions.catalog.change import (
     ChangeFile,
     ChangeFileWriter,
@@ -186,9 +182,7 @@ class CatalogLog:
         """Counts the changes up to a version."""
         return read_header(self._path(version), version).total if version else 0
 
-    def changes(
-        self, since: int = 0, until: int | None = None
-    ) -> Iterator[tuple[int, SubscriptionChange]]:
+    def changes(self, since: int = 0, until: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
         """Yields the changes after version `since` up to `until`, each with its version."""
         for file in self.files(since, until):
             for change in file:
@@ -238,11 +232,7 @@ class MemoryLog:
     """The log of a subscription set in memory. Pickling copies its current content."""
 
     def __init__(
-        self,
-        version: int = 0,
-        alive: Iterable[tuple[int, SubscriptionChange]] = (),
-        *,
-        ready: Path | None = None,
+        self, version: int = 0, alive: Iterable[tuple[int, SubscriptionChange]] = (), *, ready: Path | None = None
     ) -> None:
         """Creates an empty log, or one that starts with the subscriptions of a version.
 
@@ -276,9 +266,7 @@ class MemoryLog:
         """Counts the changes up to a version, of the first one the remaining subscriptions."""
         return len(self._base) + sum(map(len, self._files[: version - self.first]))
 
-    def changes(
-        self, since: int = 0, until: int | None = None
-    ) -> Iterator[tuple[int, SubscriptionChange]]:
+    def changes(self, since: int = 0, until: int | None = None) -> Iterator[tuple[int, SubscriptionChange]]:
         """Yields the changes after version `since` up to `until`, each with its version."""
         last = self.latest() if until is None else until
         for version in range(max(since, self.first) + 1, last + 1):
@@ -297,9 +285,7 @@ class MemoryLog:
     @property
     def identity(self) -> str:
         """Identifies the set in a checkpoint by its content."""
-        texts = sorted(
-            repr((c.name, c.text, c.language, dict(c.regions))) for _, c in self.alive()
-        )
+        texts = sorted(repr((c.name, c.text, c.language, dict(c.regions))) for _, c in self.alive())
         return f"memory {blake2b(chr(0).join(texts).encode(), digest_size=16).hexdigest()}"
 
     def __contains__(self, name: str) -> bool:

@@ -17,12 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ensue.errors import QueryError, did_you_mean
-from ensue.operators.subscriptions.catalog.change import (
-    ChangeKind,
-    list_abandoned_files,
-    sync_folder,
-    temporary_path,
-)
+from ensue.operators.subscriptions.catalog.change import ChangeKind, list_abandoned_files, sync_folder, temporary_path
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 3  # newest snapshots; older ones stay only while a stream needs them
@@ -117,10 +112,7 @@ class CatalogSnapshots:
     def due(self, before: int, total: int) -> bool:
         """Whether a new snapshot pays, given the changes in the last one and in total.
 
-        >>> [
-        ...     CatalogSnapshots(Path()).due(*case)
-        ...     for case in ((0, 9_999), (0, 10_000), (10**6, 10**6 + 1))
-        ... ]
+        >>> [CatalogSnapshots(Path()).due(*case) for case in ((0, 9_999), (0, 10_000), (10**6, 10**6 + 1))]
         [False, True, False]
         """
         return total - before >= max(MIN_CHANGES, before // 4)
@@ -204,10 +196,7 @@ class SubscriptionNames:
         for kind, name in changes:
             known = exists.get(name, name in self._places)
             if kind is ChangeKind.ADD and known:
-                raise QueryError(
-                    f"there is a subscription '{name}' already",
-                    hint="replace it, or cancel it first",
-                )
+                raise QueryError(f"there is a subscription '{name}' already", hint="replace it, or cancel it first")
             if kind is not ChangeKind.ADD and not known:
                 raise _unknown(name, self._places)
             exists[name] = kind is not ChangeKind.CANCEL

@@ -314,8 +314,7 @@ def _columns(changes: Sequence[SubscriptionChange], regions: dict[str, int]) -> 
             [change.language for change in changes],
             [list(change.regions) or None for change in changes],
             [
-                [regions.setdefault(text, len(regions)) for text in change.regions.values()]
-                or None
+                [regions.setdefault(text, len(regions)) for text in change.regions.values()] or None
                 for change in changes
             ],
             [json.dumps(dict(change.options)) if change.options else None for change in changes],

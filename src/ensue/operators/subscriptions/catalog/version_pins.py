@@ -23,11 +23,7 @@ from pathlib import Path
 
 from ensue.errors import StateError
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
-from ensue.operators.subscriptions.catalog.change import (
-    create_exclusively,
-    damage_error,
-    list_abandoned_files,
-)
+from ensue.operators.subscriptions.catalog.change import create_exclusively, damage_error, list_abandoned_files
 
 KEPT_PINS = 10_000  # micro-batches whose pins stay; Spark itself retries only the last one
 _SWEPT_EVERY = 1_000

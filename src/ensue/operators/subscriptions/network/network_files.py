@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensue.errors import StateError
-from ensue.operators.subscriptions.predicate_index.index_arrays import (
-    GrowingArray,
-    SavedMapping,
-    map_array,
-)
+from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray, SavedMapping, map_array
 
 if TYPE_CHECKING:
     from ensue.operators.subscriptions.network.network_table import NetworkTable
@@ -121,9 +117,7 @@ def load_network(table: "NetworkTable", folder: Path) -> None:
     table.free_tests = {int(size): places for size, places in metadata["free_tests"]}
     table.fields = metadata["fields"]
     table.seeds = dict(metadata["seeds"])
-    table.key_groups, table.changes, table.requests = (
-        metadata[n] for n in ("key_groups", "changes", "requests")
-    )
+    table.key_groups, table.changes, table.requests = (metadata[n] for n in ("key_groups", "changes", "requests"))
     numbers = SavedRows(folder)
     table.by_number = numbers
     table.rows = SavedRowsByKey(folder, numbers)

@@ -9,12 +9,7 @@ import numpy.typing as npt
 
 from ensue.errors import LimitError, StateError
 from ensue.kernels import network_tables as layout
-from ensue.kernels.network import (
-    TOO_MANY_FOUND,
-    TOO_MANY_HELD,
-    add_timer,
-    run_network,
-)
+from ensue.kernels.network import TOO_MANY_FOUND, TOO_MANY_HELD, add_timer, run_network
 from ensue.kernels.network_compaction import copy_marked, mark_events, mark_needed
 from ensue.kernels.network_selection import count_members, gather_members, set_used_position
 from ensue.kernels.network_tables import NetworkEvents, NetworkOutput, NetworkValues
@@ -307,9 +302,7 @@ class NetworkState:
         self._reserve()
         heads = self.held.heads
         heads[:] = -1
-        for number, head_cells in zip(
-            saved["listed"].tolist(), saved["heads"].tolist(), strict=True
-        ):
+        for number, head_cells in zip(saved["listed"].tolist(), saved["heads"].tolist(), strict=True):
             row = rows[number]
             if row is None:
                 continue
@@ -323,9 +316,7 @@ class NetworkState:
         heap = np.zeros((max(16, 2 * timer_count), 2), np.int64)
         heap_times = np.zeros(len(heap), self.time)
         height = self.table.arrays().height
-        for k, (instance, due) in enumerate(
-            zip(saved["heap"].tolist(), saved["heap_times"], strict=True)
-        ):
+        for k, (instance, due) in enumerate(zip(saved["heap"].tolist(), saved["heap_times"], strict=True)):
             node = instances[instance, 0]
             add_timer(heap, heap_times, k, instance, int(height[node]) if node >= 0 else 0, due)
         gone = instances[:, 0] < 0
@@ -340,9 +331,7 @@ class NetworkState:
             ),
             clock=np.array(saved["clock"]),
         )  # fmt: skip
-        self.events = NetworkEvents(
-            *(np.array(saved[f"event {name}"]) for name in NetworkEvents._fields)
-        )
+        self.events = NetworkEvents(*(np.array(saved[f"event {name}"]) for name in NetworkEvents._fields))
         seeds = saved["seeds"].tobytes()
         known_seeds = (self.table.rows.get(seeds[k : k + 16]) for k in range(0, len(seeds), 16))
         self._seeded = {row.node for row in known_seeds if row is not None}
@@ -371,9 +360,7 @@ def append_events(held: NetworkEvents, new: NetworkEvents, fields: int) -> Netwo
             return rows
         return np.pad(rows, ((0, 0), (0, fields - rows.shape[1])))
 
-    events = NetworkEvents(
-        *(np.concatenate([widen(a), widen(b)]) for a, b in zip(held, new, strict=True))
-    )
+    events = NetworkEvents(*(np.concatenate([widen(a), widen(b)]) for a, b in zip(held, new, strict=True)))
     corner = np.concatenate([held.corner, held.corner[-1] + new.corner[1:]])
     return events._replace(corner=corner)
 

@@ -11,12 +11,7 @@ from ensue.errors import QueryError
 from ensue.ir.subscription import Select
 from ensue.kernels import network_tables as layout
 from ensue.kernels.network_tables import NetworkNodes
-from ensue.operators.subscriptions.network.network_files import (
-    NodeRow,
-    SavedRows,
-    load_network,
-    save_network,
-)
+from ensue.operators.subscriptions.network.network_files import NodeRow, SavedRows, load_network, save_network
 from ensue.operators.subscriptions.predicate_index.encoding import COMPARISON, WHERE
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
@@ -88,13 +83,7 @@ class NetworkTable:
         self._user_node = GrowingArray((), np.int32)  # by position of a user
         self.placed: MutableMapping[int, tuple[int, ...]] = {}  # positions of users
 
-    def subscribe(
-        self,
-        roots: Iterable[NetworkRoot],
-        select: Select,
-        since: int,
-        key_group: int | None = None,
-    ) -> int:
+    def subscribe(self, roots: Iterable[NetworkRoot], select: Select, since: int, key_group: int | None = None) -> int:
         """Adds a subscription and returns its number; equal ones share a task."""
         roots = tuple(dict.fromkeys(roots))
         hashed = int.from_bytes(min(root.node.key for root in roots)[:8], "big")
@@ -175,11 +164,7 @@ class NetworkTable:
             nodes_of[number] = {node for node in seen if counts[node]}
             users.update(nodes_of[number])
         share_of_node = {node: float(counts[node]) / count for node, count in users.items()}
-        return {
-            number: sum(share_of_node[n] for n in nodes)
-            for number, nodes in nodes_of.items()
-            if nodes
-        }
+        return {number: sum(share_of_node[n] for n in nodes) for number, nodes in nodes_of.items() if nodes}
 
     def _use(self, node: int, subscription: int, root: NetworkRoot) -> int:
         place = self._free_users.pop() if self._free_users else self._user.add()
@@ -322,9 +307,7 @@ class NetworkTable:
     def _update_only_latest(self, number: int) -> None:
         """Updates whether only the newest match of a join of two events is needed."""
         row = self.by_number[number]
-        leaves = row is not None and all(
-            self._kind.array[child] == layout.LEAF for child, _ in row.children
-        )
+        leaves = row is not None and all(self._kind.array[child] == layout.LEAF for child, _ in row.children)
         only = leaves and self._kind.array[number] == layout.JOIN
         self._only_latest.array[number] = only and self._not_latest.array[number] == 0
 
@@ -403,9 +386,7 @@ class NetworkTable:
     def _field(self, name: str) -> int:
         return self.fields.setdefault(name, len(self.fields))
 
-    def _link(
-        self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int
-    ) -> None:
+    def _link(self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int) -> None:
         following = heads.array[head]
         rows.array[row, 0] = following
         before.array[row] = -1
@@ -413,9 +394,7 @@ class NetworkTable:
             before.array[following] = row
         heads.array[head] = row
 
-    def _unlink(
-        self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int
-    ) -> None:
+    def _unlink(self, rows: GrowingArray, before: GrowingArray, heads: GrowingArray, head: int, row: int) -> None:
         following, earlier = rows.array[row, 0], before.array[row]
         if earlier >= 0:
             rows.array[earlier, 0] = following

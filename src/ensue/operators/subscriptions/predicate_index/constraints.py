@@ -12,11 +12,7 @@ from ensue.errors import QueryError
 from ensue.ir.expression import Constant
 from ensue.ir.subscription import EventTest, Predicate, PredicateType, VariableField
 from ensue.ir.values import to_instant, to_microseconds
-from ensue.operators.subscriptions.predicate_index.field_values import (
-    REAL,
-    IndexField,
-    IndexFields,
-)
+from ensue.operators.subscriptions.predicate_index.field_values import REAL, IndexField, IndexFields
 from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
     GREATEST,
     LEAST,
@@ -96,9 +92,7 @@ class PredicateReader:
         if self._operator == "LIKE" and predicate.type is not PredicateType.STRING:
             raise self._mismatch(predicate, "LIKE compares texts")
 
-    def take(
-        self, predicate: Predicate, part: FieldConstraint, constraints: AtomConstraints
-    ) -> bool:
+    def take(self, predicate: Predicate, part: FieldConstraint, constraints: AtomConstraints) -> bool:
         """Adds a predicate to the constraint of its field; returns whether it is satisfiable."""
         operator, value = self._operator, predicate.value
         if self.field.kind is ValueKind.NULL:  # the column has only NULL

@@ -10,15 +10,7 @@ import numpy.typing as npt
 
 from ensue.errors import QueryError
 from ensue.ir.subscription import EventTest, SpatialRelation
-from ensue.kernels.predicate_index_arrays import (
-    AMONG,
-    AMONG_LAST,
-    LATE,
-    OPS,
-    REGION,
-    UNLIKE,
-    WITHIN,
-)
+from ensue.kernels.predicate_index_arrays import AMONG, AMONG_LAST, LATE, OPS, REGION, UNLIKE, WITHIN
 from ensue.operators.subscriptions.predicate_index.constraints import (
     NO_TYPE,
     AtomConstraints,
@@ -27,10 +19,7 @@ from ensue.operators.subscriptions.predicate_index.constraints import (
     TypeGroups,
 )
 from ensue.operators.subscriptions.predicate_index.field_values import IndexFields, ResidualTests
-from ensue.operators.subscriptions.predicate_index.sortable_encoding import (
-    EVERYTHING,
-    AtomTextCodes,
-)
+from ensue.operators.subscriptions.predicate_index.sortable_encoding import EVERYTHING, AtomTextCodes
 from ensue.schema import ValueKind
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.geo_regions import Regions
@@ -38,12 +27,7 @@ from ensue.vector.geo_regions import Regions
 NEVER = -1  # the group of unsatisfiable atoms
 WORDS = 4  # of a test: operation and field, then three operands
 
-WHERE = {
-    SpatialRelation.INSIDE: 0,
-    SpatialRelation.OVERLAP: 1,
-    SpatialRelation.SAME: 2,
-    SpatialRelation.DISTANCE: 3,
-}
+WHERE = {SpatialRelation.INSIDE: 0, SpatialRelation.OVERLAP: 1, SpatialRelation.SAME: 2, SpatialRelation.DISTANCE: 3}
 COMPARISON = {None: 0, "<": 0, "=": 1, ">": 2}
 
 
@@ -149,9 +133,7 @@ class AtomEncoder:
         taken: list[int] = []
         try:
             for atom, part in zip(atoms, constraints, strict=True):
-                tests.append(
-                    self._encode_region(atom, taken) if atom.places and not part.never else ()
-                )
+                tests.append(self._encode_region(atom, taken) if atom.places and not part.never else ())
         except QueryError:
             for row in taken:
                 assert self._regions is not None
@@ -171,9 +153,7 @@ class AtomEncoder:
             operation = WHERE[test.where] + (COMPARISON[test.comparison] << 2)
             row = self._regions.add(test.region)
             taken.append(row)
-            rows.extend(
-                (REGION + (operation << OPS), row, _bits(test.number), _bits(test.tolerance))
-            )
+            rows.extend((REGION + (operation << OPS), row, _bits(test.number), _bits(test.tolerance)))
         return rows
 
 

@@ -89,11 +89,7 @@ class IndexFields:
                 hint="use the same type for the field in every table",
                 span=predicate.span,
             )
-        raise QueryError(
-            f"unknown field '{name}'",
-            hint=did_you_mean(name, self._kinds),
-            span=predicate.span,
-        )
+        raise QueryError(f"unknown field '{name}'", hint=did_you_mean(name, self._kinds), span=predicate.span)
 
 
 def encode_field_values(
@@ -150,10 +146,7 @@ class ResidualTests(CountedIds[ResidualTest]):
     """
 
     def failed(
-        self,
-        events: pa.Table,
-        rows: npt.NDArray[np.int32],
-        numbers: npt.NDArray[np.int64],
+        self, events: pa.Table, rows: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Returns where the test of each number fails on the event of each row."""
         failed = np.zeros(len(rows), np.bool_)
@@ -169,9 +162,7 @@ class ResidualTests(CountedIds[ResidualTest]):
 
     @classmethod
     def restore(cls, items: Iterable[tuple[Any, int]]) -> Self:
-        return super().restore(
-            (None if test is None else tuple(test), uses) for test, uses in items
-        )
+        return super().restore((None if test is None else tuple(test), uses) for test, uses in items)
 
 
 def _holds(test: ResidualTest, column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -19,11 +19,7 @@ from ensue.kernels.polygons import RINGS, RegionTable
 from ensue.kernels.predicate_index_arrays import LATE
 from ensue.operators.subscriptions.predicate_index.constraints import TypeGroups
 from ensue.operators.subscriptions.predicate_index.encoding import WORDS, AtomEncoder
-from ensue.operators.subscriptions.predicate_index.field_values import (
-    REAL,
-    ResidualTests,
-    encode_field_values,
-)
+from ensue.operators.subscriptions.predicate_index.field_values import REAL, ResidualTests, encode_field_values
 from ensue.operators.subscriptions.predicate_index.index_arrays import IndexArrays
 from ensue.operators.subscriptions.predicate_index.sortable_encoding import AtomTextCodes
 from ensue.vector.arrow_numpy import as_read_only
@@ -34,16 +30,12 @@ from ensue.vector.geo_regions import Regions
 Floats = npt.NDArray[np.float64]
 
 
-def compute_bounding_boxes(
-    x: Floats, y: Floats, first: npt.NDArray[np.int64], space: int
-) -> Floats:
+def compute_bounding_boxes(x: Floats, y: Floats, first: npt.NDArray[np.int64], space: int) -> Floats:
     """Returns x0, y0, x1, y1 of each location, NaN without a location or with a NaN corner.
 
     On the earth a box starts between -180 and 180.
 
-    >>> compute_bounding_boxes(
-    ...     np.array([1.0, 0.0, 2.0]), np.array([5.0, 1.0, 3.0]), np.array([0, 1, 1, 3]), 0
-    ... )
+    >>> compute_bounding_boxes(np.array([1.0, 0.0, 2.0]), np.array([5.0, 1.0, 3.0]), np.array([0, 1, 1, 3]), 0)
     array([[ 1.,  5.,  1.,  5.],
            [nan, nan, nan, nan],
            [ 0.,  1.,  2.,  3.]])
@@ -218,9 +210,7 @@ class AtomIndex:
         slots = np.concatenate([np.zeros(0, np.int32), *(slots for _, slots in parts)])
         return rows, slots
 
-    def _route(
-        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
-    ) -> tuple[Rows, Rows]:
+    def _route(self, events: pa.Table, places: EventPlaces | None, begin: int, end: int) -> tuple[Rows, Rows]:
         part = events.slice(begin, end - begin)
         pairs = self._find_pairs(self._batch(part, places, begin, end))
         rows = (pairs >> 32).astype(np.int32)
@@ -243,20 +233,14 @@ class AtomIndex:
                 arrays.table, arrays.atoms, self._space, batch, done, _MOST_PAIRS, counters
             )
             counters[routing.TESTED] += len(pairs)
-            parts.append(
-                routing.filter_candidates(
-                    arrays.atoms, self._region_table, self._space, batch, pairs
-                )
-            )
+            parts.append(routing.filter_candidates(arrays.atoms, self._region_table, self._space, batch, pairs))
         merged = np.concatenate(parts)
         merged.sort()
         first = np.ones(len(merged), np.bool_)
         np.not_equal(merged[1:], merged[:-1], out=first[1:])  # drops pairs found in two cells
         return merged[first]
 
-    def _batch(
-        self, events: pa.Table, places: EventPlaces | None, begin: int, end: int
-    ) -> routing.IndexedEvents:
+    def _batch(self, events: pa.Table, places: EventPlaces | None, begin: int, end: int) -> routing.IndexedEvents:
         fields = self._writer.fields
         values, numbers = encode_field_values(events, self._shape, fields.all, self._writer.texts)
         groups = np.zeros(len(values), np.int32)
@@ -308,9 +292,7 @@ class AtomIndex:
         (folder / "index.json").write_text(json.dumps(metadata))
 
     @classmethod
-    def open(
-        cls, folder: Path, shape: StreamSchema, regions: Regions | None, space: int
-    ) -> "AtomIndex":
+    def open(cls, folder: Path, shape: StreamSchema, regions: Regions | None, space: int) -> "AtomIndex":
         """Opens an index; its files are mapped, and changes stay in memory."""
         try:
             metadata = json.loads((folder / "index.json").read_text())

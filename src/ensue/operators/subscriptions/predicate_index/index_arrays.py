@@ -53,8 +53,7 @@ class IndexArrays:
     @classmethod
     def empty(cls) -> "IndexArrays":
         arrays: dict[str, Array] = {
-            name: np.zeros((16, width) if width else 16, type)
-            for name, (width, type) in _ROWS.items()
+            name: np.zeros((16, width) if width else 16, type) for name, (width, type) in _ROWS.items()
         }
         arrays |= dict(zip(_TABLE, _new_table(_FIRST_KEYS), strict=True))
         arrays |= dict(zip(_OLD, _new_table(0), strict=True))
@@ -192,11 +191,7 @@ def map_array(path: Path) -> Array:
 
 
 def _new_table(size: int) -> tuple[Array, Array, Array]:
-    return (
-        np.zeros(size, np.uint64),
-        np.zeros(size, np.int32),
-        np.zeros(size * FILTER_BITS // 64, np.uint64),
-    )
+    return (np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size * FILTER_BITS // 64, np.uint64))
 
 
 class GrowingArray:

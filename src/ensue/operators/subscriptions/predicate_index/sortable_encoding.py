@@ -48,10 +48,7 @@ def integer_interval(operator: str, constant: float) -> Interval | None:
 def encode_float(value: float) -> int:
     """Encodes a double.
 
-    >>> (
-    ...     encode_float(-0.0) == encode_float(0.0) == 0,
-    ...     encode_float(-1.5) < encode_float(-1.0) < encode_float(2.5),
-    ... )
+    >>> (encode_float(-0.0) == encode_float(0.0) == 0, encode_float(-1.5) < encode_float(-1.0) < encode_float(2.5))
     (True, True)
     """
     if math.isnan(value):
@@ -66,10 +63,7 @@ _LOWEST, _HIGHEST = encode_float(-math.inf), encode_float(math.inf)
 def float_interval(operator: str, constant: float) -> Interval | None:
     """Returns the codes of doubles that satisfy a comparison with a constant, without NaN.
 
-    >>> (
-    ...     float_interval("=", 2**53 + 1) is None,
-    ...     float_interval("<=", 2**53 + 1) == float_interval("<=", 2**53),
-    ... )
+    >>> (float_interval("=", 2**53 + 1) is None, float_interval("<=", 2**53 + 1) == float_interval("<=", 2**53))
     (True, True)
     """
     if constant != constant:

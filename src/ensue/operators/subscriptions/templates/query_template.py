@@ -18,11 +18,7 @@ from ensue.ir.query import Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import iterate_atoms, iterate_positive_atoms
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.template_atoms import (
-    TemplateAtoms,
-    Values,
-    build_template_atoms,
-)
+from ensue.operators.subscriptions.templates.template_atoms import TemplateAtoms, Values, build_template_atoms
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.physical_plan import PhysicalPlan, ReferencePlan, Role
 from ensue.planner.planner import choose_plan
@@ -39,11 +35,7 @@ from ensue.vector.event_table import StreamSchema
 
 Ints = npt.NDArray[np.int64]
 TemplateId = str  # equal for queries of one template, in every process
-_ARROW = {
-    ValueKind.INTEGER: pa.int64(),
-    ValueKind.FLOAT: pa.float64(),
-    ValueKind.STRING: pa.string(),
-}
+_ARROW = {ValueKind.INTEGER: pa.int64(), ValueKind.FLOAT: pa.float64(), ValueKind.STRING: pa.string()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +53,7 @@ class QueryTemplate:
     beside the event's fields.
     """
 
-    def __init__(
-        self, query: Query, kinds: tuple[ValueKind, ...], shape: StreamSchema, mode: TemplateMode
-    ) -> None:
+    def __init__(self, query: Query, kinds: tuple[ValueKind, ...], shape: StreamSchema, mode: TemplateMode) -> None:
         self.kinds = kinds
         self.mode = mode
         self.query = query
@@ -85,9 +75,7 @@ class QueryTemplate:
     def engine(self, limits: MatcherLimits) -> Engine | ReferenceEngine:
         if isinstance(self.plan.structure, ReferencePlan):
             return ReferenceEngine(self.plan, self.schema, self.shape.unit, limits)
-        return Engine(
-            self.plan, self.schema, self.shape.unit, limits=limits, program=self._program
-        )
+        return Engine(self.plan, self.schema, self.shape.unit, limits=limits, program=self._program)
 
     @property
     def filters_matches(self) -> bool:
@@ -99,9 +87,7 @@ class QueryTemplate:
     def repeats(self) -> bool:
         """Whether the same events can match twice, in different roles."""
         types = [atom.type for atom in iterate_positive_atoms(self.query.pattern)]
-        return not self.schema.typed or any(
-            types_overlap(*pair) for pair in combinations(types, 2)
-        )
+        return not self.schema.typed or any(types_overlap(*pair) for pair in combinations(types, 2))
 
     def rows(self, events: pa.Table, keys: Ints, rows: Ints) -> pa.Table:
         """Adds the subscription and its constants to events."""
@@ -116,10 +102,7 @@ class TemplateConstants:
 
     def __init__(self, kinds: tuple[ValueKind, ...]) -> None:
         self._kinds = kinds
-        self._numbers = [
-            GrowingArray((), np.int64 if kind is ValueKind.INTEGER else np.float64)
-            for kind in kinds
-        ]
+        self._numbers = [GrowingArray((), np.int64 if kind is ValueKind.INTEGER else np.float64) for kind in kinds]
         self._texts: list[list[str | None]] = [[] for _ in kinds]
         self._arrays: dict[int, pa.Array] = {}  # of texts, until a subscription is added
         self._count = 0
@@ -208,9 +191,7 @@ def _find_or_create(
             return template
     if mode.alone is not None:
         return QueryTemplate(parameterized.query, parameterized.kinds, shape, mode)
-    created = QueryTemplate(
-        add_subscription_key(parameterized.query), parameterized.kinds, shape, mode
-    )
+    created = QueryTemplate(add_subscription_key(parameterized.query), parameterized.kinds, shape, mode)
     if isinstance(created.plan.structure, ReferencePlan):
         separate = TemplateMode(f"no compiled structure takes it: {created.plan.structure.reason}")
         return QueryTemplate(parameterized.query, parameterized.kinds, shape, separate)

@@ -42,8 +42,7 @@ class TemplatePredicate:
 
     def of(self, constants: Values) -> Predicate:
         values: tuple[Constant, ...] = tuple(
-            value.value if isinstance(value, Literal) else constants[value]
-            for value in self.values
+            value.value if isinstance(value, Literal) else constants[value] for value in self.values
         )
         value = values if self.operator == "IN" else values[0]
         return Predicate(self.type, self.column, self.operator, value)
@@ -60,10 +59,7 @@ class TemplateAtoms:
 
     def of(self, constants: Values) -> list[EventTest]:
         """Returns the distinct atoms of a subscription with these constants."""
-        tests = (
-            tuple(predicate.of(constants) for predicate in predicates)
-            for predicates in self.variables
-        )
+        tests = (tuple(predicate.of(constants) for predicate in predicates) for predicates in self.variables)
         return [EventTest(predicates) for predicates in dict.fromkeys(tests)]
 
 
@@ -72,9 +68,7 @@ def build_template_atoms(plan: PhysicalPlan, shape: StreamSchema) -> TemplateAto
     kinds = get_field_kinds(shape.arrow)
     variables = []
     for role in _roles(plan):
-        predicates = [
-            predicate for c in role.conditions for predicate in _read_predicates(c, kinds)
-        ]
+        predicates = [predicate for c in role.conditions for predicate in _read_predicates(c, kinds)]
         column = shape.schema.type_column
         typed = shape.schema.typed and column is not None and kinds[column] is ValueKind.STRING
         if column is None or not typed or role.type == ANY:

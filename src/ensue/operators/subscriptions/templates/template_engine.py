@@ -38,9 +38,7 @@ class TemplateMatches:
 class TemplateEngine:
     """An engine of a template, for all of its subscriptions or for one."""
 
-    def __init__(
-        self, shape: QueryTemplate, limits: MatcherLimits, key: int | None = None
-    ) -> None:
+    def __init__(self, shape: QueryTemplate, limits: MatcherLimits, key: int | None = None) -> None:
         self.shape = shape
         self.key = key  # of the only subscription
         self.engine = shape.engine(limits)
@@ -49,9 +47,7 @@ class TemplateEngine:
         self._needed = 0
         self._bounded_for = 0  # subscriptions
 
-    def feed(
-        self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints
-    ) -> TemplateMatches:
+    def feed(self, events: pa.Table, first: int, rows: Ints, keys: Ints, places: Ints) -> TemplateMatches:
         """Matches rows of new events; event 0 is row `first` of the stream."""
         columns = events.select(self.shape.columns)
         results = []
@@ -115,9 +111,7 @@ class TemplateEngine:
         def locate(rows: Ints) -> Ints:
             return np.where(rows < 0, np.int64(-1), np.searchsorted(numbers, rows))
 
-        return TemplateMatches(
-            self, matches.moved(locate), self.rows[positions], self.keys[positions]
-        )
+        return TemplateMatches(self, matches.moved(locate), self.rows[positions], self.keys[positions])
 
     def keep(self) -> None:
         """Drops the rows that no later match can contain."""
@@ -185,9 +179,7 @@ class SelectedMatches:
     rows: Ints  # of the stream, ascending in each match
 
 
-def select_matches(
-    found: TemplateMatches, table: TemplateTable, store: EventBuffer
-) -> SelectedMatches:
+def select_matches(found: TemplateMatches, table: TemplateTable, store: EventBuffer) -> SelectedMatches:
     """Selects the matches of active subscriptions that HAVING and LIMIT keep."""
     found = _filter_alive(found, table)
     if found.matches.count and found.running.shape.filters_matches:
@@ -215,9 +207,7 @@ def _filter_alive(found: TemplateMatches, table: TemplateTable) -> TemplateMatch
     return replace(found, matches=found.matches.where(alive[which][get_last_rows(found.matches)]))
 
 
-def _apply_having(
-    found: TemplateMatches, table: TemplateTable, store: EventBuffer
-) -> TemplateMatches:
+def _apply_having(found: TemplateMatches, table: TemplateTable, store: EventBuffer) -> TemplateMatches:
     """Applies residual conditions, HAVING and LIMIT."""
     shape = found.running.shape
     keys, which = np.unique(found.keys, return_inverse=True)
@@ -225,9 +215,7 @@ def _apply_having(
     places = np.array([0 if m is None else m.place for m in members], np.int64)[which]
     events = shape.rows(_events(store, found.rows), found.keys, places)
     columns = shape.shape.columns_of(shape.physical)
-    matches = filter_matches(
-        found.matches, events, shape.physical, shape.schema, shape.plan.residual, columns
-    )
+    matches = filter_matches(found.matches, events, shape.physical, shape.schema, shape.plan.residual, columns)
     if shape.physical.limit is not None:
         matches = limit_matches(matches, shape.physical)
     return replace(found, matches=matches)

@@ -35,9 +35,7 @@ class TemplateState:
     It holds row numbers of the stream; the caller stores the events.
     """
 
-    def __init__(
-        self, table: TemplateTable, limits: MatcherLimits, key_group: int = -1, key_groups: int = 1
-    ) -> None:
+    def __init__(self, table: TemplateTable, limits: MatcherLimits, key_group: int = -1, key_groups: int = 1) -> None:
         self.table = table
         self.limits = limits
         self.key_group, self.key_groups = key_group, key_groups
@@ -47,9 +45,7 @@ class TemplateState:
         self._most = limits.compute_memory_bound(get_machine_memory(), os.cpu_count() or 1)
         self._dropped = table.cancelled
 
-    def feed(
-        self, events: pa.Table, first: int, rows: Ints, numbers: Ints, versions: Ints
-    ) -> list[TemplateMatches]:
+    def feed(self, events: pa.Table, first: int, rows: Ints, numbers: Ints, versions: Ints) -> list[TemplateMatches]:
         """Matches the next events, of which `rows` are routed to the patterns `numbers`."""
         results = []
         for running, own_rows, own_numbers in self._split_by_engine(rows, numbers, versions):
@@ -58,9 +54,7 @@ class TemplateState:
             with self._metered(running):
                 results.append(running.feed(events, first, own_rows, keys, places))
         if events.num_rows and self.running:
-            results += self._advance_due(
-                get_end_times(events.slice(events.num_rows - 1), self.table.shape)[0]
-            )
+            results += self._advance_due(get_end_times(events.slice(events.num_rows - 1), self.table.shape)[0])
         return [f for f in results if f.matches.count]
 
     def _split_by_engine(

@@ -16,11 +16,7 @@ from ensue.ir.subscription import EventTest
 from ensue.operators.subscriptions.catalog.change import SubscriptionChange
 from ensue.operators.subscriptions.predicate_index.index import AtomIndex
 from ensue.operators.subscriptions.predicate_index.index_arrays import GrowingArray
-from ensue.operators.subscriptions.templates.query_template import (
-    QueryTemplate,
-    TemplateId,
-    find_template,
-)
+from ensue.operators.subscriptions.templates.query_template import QueryTemplate, TemplateId, find_template
 from ensue.operators.subscriptions.templates.template_atoms import EVERY_EVENT, Values
 from ensue.parser.registry import PATTERNS, detect_language, get_language
 from ensue.parser.subscribed_patterns import parse_subscribed_query
@@ -63,9 +59,7 @@ class TemplateTable:
     The index routes events to network leaves and to patterns: `leaf_of` maps slots to both.
     """
 
-    def __init__(
-        self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingArray, streaming: bool
-    ) -> None:
+    def __init__(self, shape: StreamSchema, index: AtomIndex, leaf_of: GrowingArray, streaming: bool) -> None:
         self.shape = shape
         self.index = index
         self.leaf_of = leaf_of
@@ -100,23 +94,16 @@ class TemplateTable:
         slots = tuple(int(slot) for slot in self.index.add_many(compiled.tests))
         self._insert(name, version, compiled, slots)
 
-    def _insert(
-        self, name: str, version: int, compiled: CompiledPattern, slots: tuple[int, ...]
-    ) -> None:
+    def _insert(self, name: str, version: int, compiled: CompiledPattern, slots: tuple[int, ...]) -> None:
         identity = _digest(name.encode()) + compute_fingerprint(compiled.query)
         key = int.from_bytes(_digest(identity + version.to_bytes(8))[:8], signed=True)
         if key in self.by_key:
-            raise QueryError(
-                f"'{name}' and '{self.by_key[key].name}' have the same hash",
-                hint="give it another name",
-            )
+            raise QueryError(f"'{name}' and '{self.by_key[key].name}' have the same hash", hint="give it another name")
         shape = self.shapes.setdefault(compiled.shape.id, compiled.shape)
         shape.users += 1
         number = self._free.pop() if self._free else self._new()
         place = shape.constants.add(compiled.constants)
-        member = PatternMember(
-            name, compiled.text, number, key, identity, version, shape, place, slots
-        )
+        member = PatternMember(name, compiled.text, number, key, identity, version, shape, place, slots)
         self.members[name] = self.by_key[key] = self.by_number[number] = member
         self.keys.array[number], self._since.array[number] = key, version
         self.places.array[number] = place
@@ -177,9 +164,7 @@ class TemplateTable:
 def is_pattern(change: SubscriptionChange) -> bool:
     """Whether a subscription is in the pattern language."""
     assert change.text is not None
-    parsed_as = (
-        detect_language(change.text) if change.language is None else get_language(change.language)
-    )
+    parsed_as = detect_language(change.text) if change.language is None else get_language(change.language)
     return parsed_as is PATTERNS
 
 
