@@ -4,7 +4,8 @@ A test that takes `matched` or `runner` runs by the reference semantics, in this
 this process (event by event), and in this process as a stream (the key groups of the Spark runner, cut,
 delayed and forgotten), one after the other within one test. The kernels of its queries are
 generated and not compiled: that would take a second or two for each query. What keeps no state
-between events is marked `stateless` and does without the key groups. Marked `@pytest.mark.everywhere`
+between events is marked `stateless` and does without the key groups; other tests run on them with
+their first parameters, with `--all-runners` (`make test-slow`) with all. Marked `@pytest.mark.everywhere`
 a test runs on Spark, too, marked `@pytest.mark.streams` also on a streaming DataFrame, which takes
 some seconds; with `slow=True` what takes longest is left to `make test-slow`: Spark for the one,
 the stream for the other. `pytest --everywhere` runs all of them on Spark, batch and streaming, but
@@ -44,6 +45,7 @@ HERE = "here"  # all runners of this process, one after the other
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files")
     parser.addoption("--everywhere", action="store_true", help="every behaviour on Spark too")
+    parser.addoption("--all-runners", action="store_true", help="key groups for all parameters")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +62,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of tests in many random rounds only the first ones are quick enough for every day."""
     # by value: where tests have more parameters, pytest's own indices number all combinations
     rounds: dict[tuple[Any, str], dict[Any, int]] = {}
+    behaviours: set[Any] = set()
     for item in items:
+        if isinstance(item, pytest.Function) and "runner" in item.fixturenames:
+            item.stash[FIRST] = item.function not in behaviours
+            behaviours.add(item.function)
         marker = item.get_closest_marker("first_rounds")
         if marker is None or not isinstance(item, pytest.Function):
             continue
@@ -127,6 +133,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 GAPS = pytest.StashKey[set[str]]()
+FIRST = pytest.StashKey[bool]()  # of the tests that one function is, with different parameters
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -491,7 +498,8 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
         case _:
             # only what is generated: the loops that all queries share stay compiled
             monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-            kept = () if request.node.get_closest_marker("stateless") else (KeyGroups(),)
+            wanted = request.node.stash[FIRST] or request.config.getoption("all_runners")
+            kept = () if request.node.get_closest_marker("stateless") or not wanted else (KeyGroups(),)
             return InTurn(Semantics(), Local(), Live(), *kept)
 
 

@@ -76,7 +76,7 @@ async def written(count: int, piece: int) -> Report:
 
             def put(db: Any, one: pa.Table) -> int:
                 cpu, wall = time.thread_time(), time.perf_counter()
-                made: int = service.core.store_matches(db, one)
+                made: int = service.core.store_matches(db, one, {})
                 spent.append((time.thread_time() - cpu, time.perf_counter() - wall))
                 return made
 
@@ -86,7 +86,7 @@ async def written(count: int, piece: int) -> Report:
                 added += await service.do(lambda db, one=one: put(db, one))  # type: ignore[misc]
             process, wall = time.process_time() - process, time.perf_counter() - began
             kept = (await service.health())["newest_note"] - before
-            again = await service.do(lambda db: service.core.store_matches(db, pieces[0]))
+            again = await service.do(lambda db: service.core.store_matches(db, pieces[0], {}))
             if (added, kept, again) != (count, count, 0):
                 raise AssertionError(f"{count} put in, {added} added, {kept} kept, {again} again")
     return {

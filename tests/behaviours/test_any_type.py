@@ -19,7 +19,7 @@ def test_a_variable_behind_a_bracket_takes_its_types(matched):
     assert matched("SEQ((A|C) x, B b) WITHIN 3", "ACBDB") == [(0, 2), (1, 2), (1, 4)]
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_loops_of_several_types(matched):
     query = "SEQ(A a, (B|C)+ x[], D d) USING next WITHIN 9"
     assert matched(query, "ABCXD") == [(0, (1, 2), 4)]

@@ -51,7 +51,7 @@ def operators() -> None:
 # ------------------------------------------------------------------------------------- repeats
 
 
-@pytest.mark.streams
+@pytest.mark.streams(slow=True)
 def test_a_repeat_fires_at_the_first_event_and_absorbs_its_repetitions(matched):
     """Each repetition prolongs the silence."""
     times = [0, 6, 12, 18, 24, 60, 66]

@@ -140,7 +140,7 @@ def test_cells_side_by_side(tmp_path, broken, ends):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("broken", "ends"), [(False, "\r\n"), (True, "\n")])
+@pytest.mark.parametrize(("broken", "ends"), [(False, "\r\n"), pytest.param(True, "\n", marks=pytest.mark.slow)])
 def test_cells_side_by_side_on_spark(spark, tmp_path, broken, ends):
     text, wanted = side_by_side(broken)
     path = tmp_path / "events.csv"

@@ -94,7 +94,7 @@ def test_several_share_nodes_and_find_their_own(block: int) -> None:
         several += several[:2]
         for number, subscription in enumerate(several):
             nodes.add(number, subscription)
-        assert len(nodes.table.rows) < nodes.table.asked
+        assert len(nodes.table.rows) < nodes.table.requests
         found = Counter(_cut(nodes, events, corners, random))
         wanted = Counter(
             (number, match)

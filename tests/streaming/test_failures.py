@@ -46,7 +46,7 @@ def test_names_that_sinks_go_by_are_refused_where_they_are_written(source):
     assert source.match(f"{PAIRS} RETURN a.row AS end").isStreaming
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("returned", ["a AS end, b.row AS row", "max(b.row), a.row AS `x.y`", "a.type = 'A' AS end"])
 def test_a_table_takes_any_column_twice(session, tmp_path, kind, returned):
     """What is in the place of `end` may have no order, and names may have dots."""

@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 def random_hierarchy(random: Random, nature: Nature = PLAIN) -> tuple[str, tuple[HierarchyModule, ...]]:
     """The text of a flat query, and the modules that its parts come from.
 
-    >>> text, modules = random_tower(Random(86))
+    >>> text, modules = random_hierarchy(Random(86))
     >>> print(text)
     SEQ(B b1, SEQ(B b2, SEQ(C c3, A a4))) WHERE a4.x != b2.x and b1.x <= 2 WITHIN 12
     >>> [(m.box, m.variables, m.level) for m in modules]

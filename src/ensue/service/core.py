@@ -270,7 +270,7 @@ class ServiceCore:
         return self._notify(db, result.matches)
 
     def store_matches(self, db: Connection, matches: pa.Table, left_out: Mapping[str, tuple[int, str]]) -> int:
-        """Stores matches result on Spark and pauses `left_out`; returns the notification count."""
+        """Stores matches found on Spark and pauses `left_out`; returns the notification count."""
         count = self._notify(db, matches)
         self.budgets.pause_left_out(db, left_out)
         return count
