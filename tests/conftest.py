@@ -15,6 +15,7 @@ for those that are marked `in_process` with a reason.
 import gc
 import math
 import os
+import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[GAPS] = set()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background, as are its children
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "stateless: needs no run in key groups, which keep state")
     config.addinivalue_line("markers", "everywhere(slow): also runs on Spark")
     config.addinivalue_line("markers", "streams(slow): also on Spark, batch and streaming")

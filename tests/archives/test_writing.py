@@ -75,7 +75,7 @@ wanted = st.one_of(
 
 
 @pytest.mark.parametrize("key", [("k",), ("n",), ("k", "n")], ids="+".join)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(parts=st.lists(numbers, min_size=1, max_size=4), asked_for=wanted, compacted=st.booleans())
 def test_what_was_written_is_read(
     key: tuple[str, ...], parts: list[list[tuple[int, str | None, int | None]]], asked_for: ArchiveRead, compacted: bool

@@ -33,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "build" / "site"
 
 
+@pytest.mark.slow  # `make docs`; links and navigation are tested below and in test_docs
 def test_every_page_is_in_the_site(site: Path):
     assert [page.name for page in DOCS if not (site / f"{page.stem}.html").exists()] == []
 
@@ -42,16 +43,19 @@ def test_every_page_is_in_the_navigation():
     assert sorted(named) == sorted(page.name for page in DOCS)
 
 
+@pytest.mark.slow
 def test_what_pages_link_to_in_the_repository_is_in_the_site(site: Path):
     assert "market_alarm" in (site / "repository/examples/market_alarm.py.html").read_text()
     assert 'id="six-figures"' in (site / "repository/index.html").read_text()
     assert (site / "repository/benchmarks/results/papers_dense.svg").exists()
 
 
+@pytest.mark.slow
 def test_the_site_can_be_searched(site: Path):
     assert "skip-till-next-match" in (site / "search.json").read_text()
 
 
+@pytest.mark.slow
 def test_bars_in_the_code_of_tables_have_no_backslash(site: Path):
     bars = re.findall(r"<code>[^<]*\\\|[^<]*</code>", (site / "sql_migration.html").read_text())
     assert bars == []

@@ -75,7 +75,6 @@ print("failed" if failed else "done")
 @pytest.mark.parametrize(
     ("way", "times"),
     [
-        ("process", 1),
         pytest.param("process", 4, marks=pytest.mark.slow),
         pytest.param("fork", 8, marks=pytest.mark.slow),
         pytest.param("pool", 6, marks=pytest.mark.slow),

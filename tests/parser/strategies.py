@@ -138,15 +138,18 @@ def patterns(draw, taken=()):
     return Seq((atom(), *(entered() for _ in range(draw(st.integers(1, 3))))))
 
 
+# Not those that do not take any expression.
+CALLED = [f for f in FUNCTIONS.values() if f.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT)]
+
+
 def expressions(leaves):
     """Expressions of any shape over some leaves, without regard for kinds."""
 
     def around(inner):
-        calls = [
-            st.builds(FunctionCall, st.just(f.name), st.tuples(*[inner] * f.least))
-            for f in FUNCTIONS.values()
-            if f.name not in (CIRCLE, LOCATION, EARTH_LOCATION, WKT)  # not of any expression
-        ]
+        # Only the drawn function becomes a strategy: one for each of them takes seconds at every level.
+        calls = st.sampled_from(CALLED).flatmap(
+            lambda f: st.builds(FunctionCall, st.just(f.name), st.tuples(*[inner] * f.least))
+        )
         return st.one_of(
             # Two of them, because what binds tighter than what is the hard part of printing.
             st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "||"]), inner, inner),
@@ -161,7 +164,7 @@ def expressions(leaves):
             st.builds(Like, inner, texts, st.booleans()),
             st.builds(FunctionCall, st.just("case"), st.tuples(inner, inner, inner)),
             st.builds(FunctionCall, st.just("case"), st.tuples(*[inner] * 4)),
-            st.one_of(calls),
+            calls,
         )
 
     return st.recursive(leaves, around, max_leaves=10)

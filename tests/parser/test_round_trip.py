@@ -22,14 +22,14 @@ def survives(query: Query) -> None:
     assert repr(check_structure(query)) == repr(query)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_any_query_survives_printing(query):
     survives(query)
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_many_queries_survive_printing(query):
     survives(query)
