@@ -93,7 +93,7 @@ WHERE [symbol] and a.volume > 1800 and b.volume > 1800 and c.volume < 300""",
     ),
     Workload(
         "any, dense",
-        "SEQ(A, B, C), all combinations: several matches an event, two prices returned",
+        "SEQ(A, B, C), all combinations: several matches per event, two prices returned",
         """\
 PATTERN SEQ(A a, B b, C c)
 WHERE [symbol]""",

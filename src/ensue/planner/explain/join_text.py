@@ -142,7 +142,7 @@ def _explain_access(decision: AccessDecision, latency: str) -> Iterator[str]:
         if candidate.impossible:
             yield f"{name}impossible: {candidate.impossible}"
         else:
-            yield f"{name}{format_number(candidate.cost):>{digits}} µs an event, {candidate.words}"
+            yield f"{name}{format_number(candidate.cost):>{digits}} µs per event, {candidate.words}"
 
 
 def analyze_archive_join(

@@ -150,7 +150,7 @@ def _is_rule(note: str) -> bool:
 def _explain_scan(plan: PhysicalPlan) -> Iterator[str]:
     if not plan.roles:
         return
-    yield "scan: one bit an event and role, for whole batches"
+    yield "scan: one bit per event and variable, for whole batches"
     width = max(len(format_role(role)) for role in plan.roles)
     for role in plan.roles:
         for number, test in enumerate(list_scan_tests(role) or ["its type only"]):
@@ -466,9 +466,9 @@ def _explain_decisions(plan: PhysicalPlan) -> Iterator[str]:
         for candidate in decision.candidates:
             estimate = candidate.estimate
             yield (
-                f"    {candidate.name:{width}}  cost {format_number(estimate.cost)} an event, "
+                f"    {candidate.name:{width}}  cost {format_number(estimate.cost)} per event, "
                 f"{format_number(estimate.partial)} partial matches, "
-                f"{format_number(estimate.matches)} matches an event"
+                f"{format_number(estimate.matches)} matches per event"
             )
 
 
