@@ -74,7 +74,9 @@ WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None
 import ensue
+from ensue.backends.spark.session import get_or_create_session
 calls = (
+    get_or_create_session,
     lambda: ensue.start(None, "out", checkpoint="c"),
     lambda: ensue.parquet_table("out"),
     lambda: ensue.progress_of(None),
@@ -91,5 +93,5 @@ for call in calls:
 def test_streams_say_that_they_need_spark():
     ended = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=True)
     said = ended.stdout.splitlines()
-    assert len(said) == 4
+    assert len(said) == 5
     assert all(line.endswith("needs the package pyspark, which is not installed") for line in said)

@@ -135,7 +135,7 @@ def test_mypy_names_every_place_that_a_new_node_misses(tmp_path):
     toy += "    span: Span | None = None\n\n\n"
     nodes.write_text(text.replace(union, f"{toy}{union} | Gap"), encoding="utf-8")
     ended = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache")],
+        [sys.executable, "-m", "mypy", "-p", "ensue", "--cache-dir", str(tmp_path / "cache")],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     errors = [line for line in ended.stdout.splitlines() if ": error: " in line]

@@ -195,7 +195,7 @@ CLIENT = """
 import json
 from pyspark.sql import SparkSession
 from ensue.errors import QueryError
-from ensue.backends.sql_backend import sql
+from ensue.backends.sql_backend import run_sql as sql
 
 session = (
     SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
 from ensue.backends.spark.checkpoint_files import local_path
 from ensue.errors import EventError, StateError
 from ensue.runtime.query_spec import Name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _GLOB_CHARACTERS = re.compile(r"([\[\]{}*?\\])")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -66,7 +68,7 @@ class ReadableCheckpoint:
     place: str  # for Spark's state reader
 
 
-def make_readable(session: SparkSession, checkpoint: str | Path) -> ReadableCheckpoint:
+def make_readable(session: "SparkSession", checkpoint: str | Path) -> ReadableCheckpoint:
     """Return a checkpoint for Spark's state reader, through a symbolic link if necessary."""
     require_readable(session, checkpoint)
     path = normalize_path(checkpoint)
@@ -83,7 +85,7 @@ def make_readable(session: SparkSession, checkpoint: str | Path) -> ReadableChec
     return ReadableCheckpoint(str(checkpoint), _links[target])
 
 
-def require_readable(session: SparkSession, checkpoint: str | Path) -> None:
+def require_readable(session: "SparkSession", checkpoint: str | Path) -> None:
     """Raise StateError if the state of a checkpoint at that path could not be read."""
     path = normalize_path(checkpoint)
     odd = _URI_ESCAPED.search(path)
@@ -100,7 +102,7 @@ def require_readable(session: SparkSession, checkpoint: str | Path) -> None:
     )
 
 
-def get_local_folder(session: SparkSession, place: str) -> Path | None:
+def get_local_folder(session: "SparkSession", place: str) -> Path | None:
     """Return the local path of a folder; None if it is on another file system, or perhaps on
     another machine, with Spark Connect."""
     remote = type(session).__module__.startswith("pyspark.sql.connect")
@@ -168,8 +170,10 @@ def _unfit(name: str) -> str:
 # ------------------------------------------------------------------------- small text files
 
 
-def read_text_file(session: SparkSession, place: str) -> str | None:
+def read_text_file(session: "SparkSession", place: str) -> str | None:
     """Read a text file of `put_text`; None if there is none."""
+    from pyspark.errors import AnalysisException
+
     try:
         text = session.read.text(escape_path(place), wholetext=True).collect()[0][0]
         return str(text).removesuffix("\n")  # which Spark's text writer adds
@@ -181,7 +185,7 @@ def read_text_file(session: SparkSession, place: str) -> str | None:
         return None
 
 
-def write_text_file(session: SparkSession, place: str, text: str) -> None:
+def write_text_file(session: "SparkSession", place: str, text: str) -> None:
     """Write a text file, replacing an existing one."""
     table = session.createDataFrame(pa.table({"value": [text]})).coalesce(1)
     table.write.mode("overwrite").text(place)

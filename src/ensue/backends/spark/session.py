@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-
 from ensue.backends.spark import spark_text
 from ensue.backends.spark.paths import normalize_path
 from ensue.backends.spark.spark_errors import translate_errors
@@ -137,6 +135,8 @@ def freeze_loaded_code() -> None:
 
     Only Spark workers do so, not the user's process.
     """
+    from pyspark import TaskContext
+
     if TaskContext.get() is None or len(sys.modules) == _frozen["modules"]:
         return
     _frozen["modules"] = len(sys.modules)
@@ -159,6 +159,8 @@ _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 def get_micro_batch() -> MicroBatch | None:
     """Return the micro-batch of the current task; None if Spark does not tell."""
+    from pyspark import TaskContext
+
     context = TaskContext.get()
     if context is None:
         return None
