@@ -52,10 +52,10 @@ demo-archive: java $(USER_STAMP)  ## a stream from Kafka that looks back into th
 demo-service: $(DEV_STAMP)  ## the subscription service with its console, and a day of 200 trucks
 	@$(EXAMPLES) -m demos.service
 
-# Two at a time, the longest first: whoever is done takes the next. Nothing is compiled but where a
+# Three at a time, the longest first: some tests wait more than they compute. Nothing is compiled but where a
 # test asks for it (`compiled` in tests/conftest.py): machine code takes seconds for each query.
 test:  ## lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 test-kernels test-python test-spark lint
+	@$(MAKE) --no-print-directory -j3 test-python test-kernels test-spark lint
 
 QUIET := -q -p no:cacheprovider
 # The loops that all queries share run as plain Python here, also where tests ask for machine code.
