@@ -99,6 +99,7 @@ test-slow-kernels: java $(DEV_STAMP)
 test-slow-python: $(DEV_STAMP)
 	$(BIN)/python -m pytest $(QUIET) -s -m "slow and not spark and not kafka and not connect" \
 		--ignore $(CRASHES) $(addprefix --ignore ,$(UNCOMPILED)) tests
+	$(BIN)/python -m pytest $(QUIET) --all-runners -m "$(IN_PROCESS)" tests/behaviours
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow $(CRASHES)
