@@ -341,10 +341,13 @@ except KeyboardInterrupt:
 def test_ctrl_c_stops_a_kernel_that_would_run_for_hours(structure: str) -> None:
     code = LONG.replace("STRUCTURE", repr(structure))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    time.sleep(4)  # compiled by now; if not, the compiler is interrupted
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(4)  # compiled by now; if not, the compiler is interrupted
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()  # it would run for hours
     assert said == "stopped 3\n"
     assert process.returncode == 0
