@@ -74,8 +74,9 @@ test-spark: $(DEV_STAMP)
 	$(BIN)/python -m pytest $(QUIET) -m "(spark or kafka or connect) and not slow" \
 		$(filter-out $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
-# What finds most in the least time: the languages, the plans, every behaviour in this process.
-QUICK := $(addprefix tests/,behaviours parser analyzer planner architecture)
+# What finds most in the least time: every behaviour in this process, golden plans, errors, budgets.
+QUICK := $(addprefix tests/,behaviours planner/test_golden.py parser/test_errors.py architecture/test_budgets.py) \
+	$(patsubst %,--ignore tests/behaviours/test_%.py,limits timeouts zones compiled)
 check: $(DEV_STAMP)  ## lint, and the tests that find most: a minute and a half
 	@$(MAKE) --no-print-directory -j2 lint check-tests
 
