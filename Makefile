@@ -1,6 +1,7 @@
 # `make help` lists the targets. Everything runs in .venv, which the first target makes.
 
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE  # processes that tests start load bytecode instead of compiling again
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
@@ -83,24 +84,25 @@ check: $(DEV_STAMP)  ## lint, and the tests that find most: a minute and a half
 check-tests: $(DEV_STAMP)
 	$(BIN)/python -m pytest $(QUIET) -m "$(IN_PROCESS)" $(QUICK)
 
-# Kernels are compiled with checks of every index here, and behaviours on Spark run compiled.
+# All random cases, of which `make test` tries a third; kernels are compiled with checks of every index, and
+# behaviours on Spark run compiled.
+THOROUGH := ENSUE_TESTS=thorough
 CHECKED := ENSUE_COMPILE=always NUMBA_BOUNDSCHECK=1
 CRASHES := tests/streaming/test_crashes.py
-test-slow: java $(DEV_STAMP)  ## what `make test` leaves out: more random rounds, compiled kernels, Spark Connect
+test-slow: java $(DEV_STAMP)  ## all tests in this process with all random cases, compiled kernels, Spark Connect
 	@$(MAKE) --no-print-directory -j2 test-slow-spark test-slow-kernels test-slow-python
 
 test-slow-spark: java $(DEV_STAMP)
-	ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
+	$(THOROUGH) ENSUE_COMPILE=always $(BIN)/python -m pytest $(QUIET) -s -m "(spark or kafka or connect) and slow" \
 		$(filter-out $(CRASHES) $(addsuffix /%,$(UNCOMPILED)),$(ON_SPARK))
 
 test-slow-kernels: java $(DEV_STAMP)
 	$(CHECKED) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka" tests/kernels
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "slow or spark or kafka or connect" $(UNCOMPILED)
+	$(THOROUGH) NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(QUIET) -m "" $(UNCOMPILED)
 
 test-slow-python: $(DEV_STAMP)
-	$(BIN)/python -m pytest $(QUIET) -s -m "slow and not spark and not kafka and not connect" \
+	$(THOROUGH) $(BIN)/python -m pytest $(QUIET) -m "not spark and not kafka and not connect" \
 		--ignore $(CRASHES) $(addprefix --ignore ,$(UNCOMPILED)) tests
-	$(BIN)/python -m pytest $(QUIET) --all-runners -m "$(IN_PROCESS)" tests/behaviours
 
 crashes: java $(DEV_STAMP)  ## kill streams some 50 times, and compare their tables with the batch run
 	$(BIN)/python -m pytest -s -m slow $(CRASHES)

@@ -5,7 +5,7 @@ this process (event by event), and in this process as a stream (the key groups o
 delayed and forgotten), one after the other within one test. The kernels of its queries are
 generated and not compiled: that would take a second or two for each query. What keeps no state
 between events is marked `stateless` and does without the key groups; other tests run on them with
-their first parameters, with `--all-runners` (`make test-slow`) with all. Marked `@pytest.mark.everywhere`
+their first parameters, in `make test-slow` (ENSUE_TESTS=thorough) with all. Marked `@pytest.mark.everywhere`
 a test runs on Spark, too, marked `@pytest.mark.streams` also on a streaming DataFrame, which takes
 some seconds; with `slow=True` what takes longest is left to `make test-slow`: Spark for the one,
 the stream for the other. `pytest --everywhere` runs all of them on Spark, batch and streaming, but
@@ -32,8 +32,9 @@ import pytest
 
 import ensue
 from ensue.ir.row_pattern import RowPatternQuery
+from support.seeds import THOROUGH, scaled
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, max_examples=scaled(100))
 hypothesis.settings.load_profile("ci")
 
 # The same matches without seconds of compiling for each query. Tests of machine code take the
@@ -46,7 +47,6 @@ HERE = "here"  # all runners of this process, one after the other
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the golden files")
     parser.addoption("--everywhere", action="store_true", help="every behaviour on Spark too")
-    parser.addoption("--all-runners", action="store_true", help="key groups for all parameters")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -475,6 +475,12 @@ def spark(request: pytest.FixtureRequest) -> Any:
         "spark.python.daemon.module": "support.warm_workers",
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
     }
+    if not THOROUGH:  # jobs of a few rows take longer to compile and to plan again than to run
+        warm |= {
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+        }
     session = get_or_create_session(warm | _kafka_jars(request.session.items))
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
@@ -501,7 +507,7 @@ def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
         case _:
             # only what is generated: the loops that all queries share stay compiled
             monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-            wanted = request.node.stash[FIRST] or request.config.getoption("all_runners")
+            wanted = request.node.stash[FIRST] or THOROUGH
             kept = () if request.node.get_closest_marker("stateless") or not wanted else (KeyGroups(),)
             return InTurn(Semantics(), Local(), Live(), *kept)
 

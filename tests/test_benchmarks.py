@@ -16,6 +16,7 @@ from benchmarks.tables import local_sheet
 from benchmarks.workloads import WORKLOADS, Workload, events
 
 import ensue
+from support.seeds import scaled
 
 SYMBOLS = 50
 EVENTS = events(20_000, SYMBOLS)
@@ -47,12 +48,12 @@ def test_code_by_hand_finds_what_a_query_finds(
     question: by_hand.Question, ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-    plain = by_hand.events(20_000, SYMBOLS, seed=3)
+    plain = by_hand.events(scaled(20_000), SYMBOLS, seed=3)
     for coded in (False, True):
         some = by_hand.arranged(plain, ordered=ordered, coded=coded, seed=3)
         report = by_hand.compare(question, some, 1, ordered=ordered, coded=coded)
         assert report["same"]
-        assert report["matches"] > 100
+        assert report["matches"] > 30
 
 
 def _members(match: dict[str, object]) -> list[str]:
@@ -143,15 +144,15 @@ def test_shapes_of_subscriptions_find_what_their_queries_find() -> None:
     assert len(set(shapes.several_structures(1_000))) == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
         pytest.param(
             kind, name, id=f"{kind.name}-{name}",
-            marks=pytest.mark.slow if k or n else (),
         )
-        for k, kind in enumerate(subscriptions.KINDS)
-        for n, name in enumerate(subscriptions.STREAMS)
+        for kind in subscriptions.KINDS
+        for name in subscriptions.STREAMS
     ],
 )  # fmt: skip
 def test_subscriptions_and_fat_clients_find_what_is_planted(kind: subscriptions.Kind, name: str) -> None:
@@ -207,6 +208,7 @@ def _subscriptions(topic: Any, folder: Path) -> Any:
     return topic.Prepared(topic.KINDS[0], 20)
 
 
+LONG_STEPS = ("routing", "live_archive", "subscriptions")
 # small enough for every day; what needs Spark is run with the slow tests
 STEPS: dict[str, Step] = {
     "negation": lambda topic, _: topic.compared("middle", 20, topic.events(300), 1),
@@ -230,7 +232,7 @@ STEPS: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", [pytest.param(t, marks=pytest.mark.slow if t in LONG_STEPS else ()) for t in TOPICS])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
 def test_an_experiment_of_the_papers_takes_its_first_steps(
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

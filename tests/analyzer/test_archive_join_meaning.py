@@ -12,6 +12,7 @@ from ensue.parser.pattern_parser import parse_statement
 from ensue.reference import Event, join_matches
 from ensue.schema import ValueKind, build_table_schema
 from support.archive_joins import stories
+from support.seeds import scaled
 
 SCHEMA = build_table_schema(
     {"t": ValueKind.INTEGER, "type": ValueKind.STRING, "k": ValueKind.INTEGER, "x": ValueKind.INTEGER},
@@ -148,7 +149,7 @@ def test_limit_counts_the_rows_of_each_live_match():
     assert rows(text, "A8 A9 C10", old="B4 B5") == ["A8+C10 B4", "A9+C10 B4"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
 def test_the_kinds_of_a_join_divide_the_live_matches(story):
     schema, unit = story.shape.schema, story.shape.unit

@@ -26,6 +26,7 @@ from ensue.ir.subscription import (
     get_subexpressions,
 )
 from ensue.parser.opsl.opsl_parser import parse_subscription
+from support.seeds import scaled
 from support.subscriptions import LARGE, SMALL, USUAL, random_subscription, subscriptions
 
 AB = ", A = (ARITH:id = 1), B = (ARITH:id = 2)"
@@ -83,7 +84,7 @@ def disguised(subscription, random):
     return replace(subscription, root=of(subscription.root), variables=variables)
 
 
-@settings(max_examples=70)
+@settings(max_examples=scaled(70))
 @given(subscriptions(USUAL) | subscriptions(LARGE), st.randoms(use_true_random=False))
 def test_names_and_orders_do_not_count(subscription, random):
     other = disguised(subscription, random)
@@ -106,7 +107,7 @@ def test_variables_that_look_alike_are_told_apart(text):
     names = [name for name in "abcdef" if f"${name};" in text]
     defined = "".join(f", ${name}; = (ARITH:id = 1)" for name in names)
     subscription = parse_subscription(text + defined)
-    texts = {canonical_subscription(disguised(subscription, Random(seed))) for seed in range(60)}
+    texts = {canonical_subscription(disguised(subscription, Random(seed))) for seed in range(scaled(60))}
     assert len(texts) == 1
 
 
@@ -175,7 +176,7 @@ def test_different(one, other):
 def test_texts_of_random_ones_say_which_they_are():
     """Two of one text are made of the same nodes."""
     by_text = {}
-    for seed in range(4_000):
+    for seed in range(scaled(4_000)):
         made = random_subscription(Random(seed), SMALL)
         by_text.setdefault(canonical_subscription(made), []).append(made)
     for alike in by_text.values():
@@ -202,8 +203,8 @@ def said(value):
 
 
 def test_very_many_variables_that_look_alike_take_bounded_time():
-    pairs = [f"|($a{k};)$b{k}; && OVLP($a{k};)$b{k};" for k in range(16)]
-    defined = "".join(f", $a{k}; = (ARITH:id = 1), $b{k}; = (ARITH:id = 1)" for k in range(16))
+    pairs = [f"|($a{k};)$b{k}; && OVLP($a{k};)$b{k};" for k in range(scaled(16))]
+    defined = "".join(f", $a{k}; = (ARITH:id = 1), $b{k}; = (ARITH:id = 1)" for k in range(scaled(16)))
     made = parse_subscription(" && ".join(pairs) + defined)
     start = time.perf_counter()
     assert canonical_subscription(made) == canonical_subscription(disguised(made, Random(3)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ensue.errors import QueryError
 from ensue.functions import call_function
 from ensue.functions.string import compile_regexp
+from support.seeds import scaled
 
 letters = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", r"\D", r"\pL", "é", r"\."])
 pieces = letters | st.sampled_from([r"\b", "^", "$"])
@@ -27,7 +28,7 @@ expressions = st.recursive(pieces, around, max_leaves=6)
 texts = st.lists(st.text("abB1éÉ. \n", max_size=8), min_size=1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(expressions, texts, st.sampled_from(["", "(?i)", "(?s)"]))
 def test_columns_and_rows_agree(expression, texts, flag):
     column = pc.match_substring_regex(pa.array(texts), pattern=flag + expression)

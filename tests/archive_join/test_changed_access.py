@@ -46,7 +46,7 @@ def found(matcher, pieces):
         yield from table.to_pylist()
 
 
-@pytest.mark.parametrize("own", [None, "old"])
+@pytest.mark.parametrize("own", [pytest.param(None, marks=pytest.mark.slow), "old"])
 @pytest.mark.parametrize("before", ACCESSES)
 @pytest.mark.parametrize("after", ACCESSES)
 def test_another_access_goes_on_with_the_same_matches(before, after, own):

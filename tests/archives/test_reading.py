@@ -21,6 +21,7 @@ from ensue.archives.archive import Archive, ArchiveRead
 from ensue.archives.file_archive import FileArchive
 from ensue.archives.parquet_metadata import read_last_end
 from support.archives import asked, pieces
+from support.seeds import scaled
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")
@@ -99,7 +100,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead, tim
 
 
 @pytest.mark.parametrize("time", TIMES.values(), ids=TIMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(rows=events(), wanted=wishes())
 def test_a_table_is_read_as_rows_judged_one_by_one(time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
@@ -108,7 +109,7 @@ def test_a_table_is_read_as_rows_judged_one_by_one(time: Any, rows: list[dict[st
 
 
 @pytest.mark.parametrize("time", TIMES.values(), ids=TIMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(rows=events(), wanted=wishes(), cuts=st.lists(st.integers(0, 40), max_size=3))
 def test_a_folder_is_read_as_rows_judged_one_by_one(
     time: Any, rows: list[dict[str, Any]], wanted: ArchiveRead, cuts: list[int]

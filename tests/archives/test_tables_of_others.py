@@ -21,6 +21,7 @@ import ensue
 from ensue.archives.archive import Archive, ArchiveRead
 from support.archives import asked, pieces
 from support.iceberg import Catalogue
+from support.seeds import scaled
 
 INSTANT = pa.timestamp("us", "UTC")
 ENGINES = pytest.mark.parametrize("engine", ["duckdb", "pyarrow"])
@@ -66,7 +67,7 @@ def check(archive: Archive, rows: list[dict[str, Any]], wanted: ArchiveRead) -> 
         assert [r["t"] for r in found.to_pylist()] == [r["t"] for r in expected]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(rows=events, wanted=wishes(), cut=st.integers(0, 30), by=st.sampled_from([None, "k", "n"]))
 def test_a_delta_table_is_read_as_rows_judged_one_by_one(
     rows: list[dict[str, Any]], wanted: ArchiveRead, cut: int, by: str | None
@@ -79,7 +80,7 @@ def test_a_delta_table_is_read_as_rows_judged_one_by_one(
         check(ensue.archive(folder, time="t", key="k"), rows, wanted)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(rows=events, wanted=wishes(), cut=st.integers(0, 30))
 def test_an_iceberg_table_is_read_as_rows_judged_one_by_one(
     rows: list[dict[str, Any]], wanted: ArchiveRead, cut: int

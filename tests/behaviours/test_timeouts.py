@@ -19,6 +19,7 @@ from support.edges import random_edges
 from support.groups import random_groups
 from support.matching import match_in_order
 from support.queries import random_query, random_repeats
+from support.seeds import of_round, scaled
 from support.streams import random_events, random_nature, random_slices
 
 pytestmark = pytest.mark.filterwarnings("ignore:no event is of type")
@@ -432,7 +433,7 @@ def _rows(bound):
 @pytest.mark.parametrize("round", range(4))
 def test_the_rewritten_queries_find_what_the_definition_says(round):
     outcomes = Counter()
-    for seed in range(round * 400, (round + 1) * 400):
+    for seed in of_round(round, 400):
         random = Random(seed)
         nature = random_nature(random)
         text = random.choice((random_query, random_query, random_repeats))(random, nature)
@@ -450,7 +451,7 @@ def test_the_rewritten_queries_find_what_the_definition_says(round):
         found = sorted(b for q in queries for b in _bindings(semantics.find_matches(q, stream)))
         assert found == expected, f"{seed}: {text}"
         outcomes[bool(expected)] += 1
-    assert outcomes[True] > 20
+    assert outcomes[True] > scaled(20)
 
 
 @pytest.mark.first_rounds(1)
@@ -458,7 +459,7 @@ def test_the_rewritten_queries_find_what_the_definition_says(round):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_engines_find_what_the_definition_says(round, monkeypatch):
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
-    for seed in range(round * 300, (round + 1) * 300):
+    for seed in of_round(round, 300):
         random = Random(f"engines {seed}")
         nature = random_nature(random)
         text = random.choice((random_query, random_query, random_repeats))(random, nature)
@@ -487,7 +488,7 @@ def test_engines_find_what_the_definition_says(round, monkeypatch):
 def test_runs_that_time_out_however_a_stream_is_cut(round, monkeypatch):
     monkeypatch.setattr("ensue.codegen.kernel_cache.interpreted", True)
     outcomes = Counter()
-    for seed in range(round * 150, (round + 1) * 150):
+    for seed in of_round(round, 150):
         random = Random(f"runs {seed}")
         nature = random_nature(random)
         text = random.choice((random_edges, random_groups))(random, nature)

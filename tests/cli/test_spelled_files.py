@@ -123,6 +123,7 @@ def _rest(spelling):
     return spelling.nulls, spelling.time_format, spelling.times
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_the_same(spark, tmp_path):
     files = written(tmp_path)

@@ -18,7 +18,7 @@ SQL = [e for page in PAGES for e in examples(page, "sql")]
 ANSWERED = [e for e in (*QUERIES, *SQL) if e.expected is not None]
 UNANSWERED = [e for e in QUERIES if e.expected is None]
 # streams, which other tests start every day
-SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md")
+SLOW = ("streaming.md", "past.md", "history.md", "subscriptions_streams.md", "planning.md", "limits.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([\w-]+))?\)")
 
 

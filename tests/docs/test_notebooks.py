@@ -22,9 +22,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def _marked(notebook: Path) -> object:
-    marks = [pytest.mark.spark] if "pyspark" in notebook.read_text() else []
-    if notebook.stem != "first_steps":
-        marks.append(pytest.mark.slow)
+    marks = [pytest.mark.slow, *([pytest.mark.spark] if "pyspark" in notebook.read_text() else [])]
     return pytest.param(notebook, id=notebook.stem, marks=marks)
 
 

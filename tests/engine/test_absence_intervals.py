@@ -11,6 +11,7 @@ from ensue.codegen import kernel_cache as cache
 from ensue.engine import interval_negation as lapsing
 from ensue.errors import QueryError
 from support.chosen import expected, in_one, in_pieces, written
+from support.seeds import scaled
 from support.streams import Nature, random_events, random_nature
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,7 +78,7 @@ def random_case(random: Random) -> int:
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(40))
 def test_random_queries(block):
-    counts = [random_case(Random(40 * block + k)) for k in range(40)]
+    counts = [random_case(Random(40 * block + k)) for k in range(scaled(40))]
     assert sum(count > 0 for count in counts) > 4
     assert sum(count == 0 for count in counts) > 1
 
@@ -94,7 +95,7 @@ def test_random_queries(block):
 )
 def test_kernels_find_the_matches(text, structure):
     found = 0
-    for seed in range(12):
+    for seed in range(scaled(12)):
         random = Random(seed)
         nature = Nature(intervals=seed % 3 == 0, nulls_from=0 if seed % 4 == 0 else None)
         events = random_events(random, 14, nature)

@@ -12,6 +12,7 @@ from ensue.errors import QueryError
 from support.chosen import expected, in_one, in_pieces
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
+from support.seeds import scaled
 from support.streams import random_events, random_nature
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -45,7 +46,7 @@ def random_case(random: Random) -> int:
 @pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("block", range(40))
 def test_random_queries(block):
-    counts = [random_case(Random(25 * block + k)) for k in range(25)]
+    counts = [random_case(Random(25 * block + k)) for k in range(scaled(25))]
     assert sum(count > 0 for count in counts) > 1
 
 

@@ -21,6 +21,7 @@ from ensue.reference import TooManyBindings
 from ensue.runtime.compiled_query import compile_query
 from ensue.vector.event_table import create_schema
 from support.groups import random_groups
+from support.seeds import scaled
 from support.streams import random_events, random_nature, random_slices
 
 A, B, C = Atom("A", "a"), Atom("B", "b"), Atom("C", "c")
@@ -37,7 +38,7 @@ def found(query: Query, events: pa.Table) -> list[dict[str, list[int]]]:
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_group_of_one_event_is_a_kleene_variable(strategy, leave):
     random = Random(1)
-    for _ in range(60):
+    for _ in range(scaled(60)):
         events = random_events(random, random.randint(3, 7))
         least, most = random.choice([(1, None), (0, None), (2, 3), (2, 2)])
         where = random.choice([(), (RISING,)])
@@ -56,7 +57,7 @@ def test_a_group_of_one_event_is_a_kleene_variable(strategy, leave):
 def test_a_group_of_fixed_times_is_that_many_sequences(strategy):
     random = Random(2)
     first, second = (Atom("A", "a1"), Atom("B", "b1")), (Atom("A", "a2"), Atom("B", "b2"))
-    for _ in range(120):
+    for _ in range(scaled(120)):
         events = random_events(random, random.randint(4, 9))
         group = Query(Seq((Repeat(Seq((A, B)), 2, 2), C)), strategy=strategy)
         flat = Query(Seq((*first, *second, C)), strategy=strategy)
@@ -68,7 +69,7 @@ def test_a_group_of_fixed_times_is_that_many_sequences(strategy):
 @pytest.mark.first_rounds(1)
 def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
     random, outcomes = Random(seed), Counter()
-    for _ in range(150):
+    for _ in range(scaled(150)):
         nature = random_nature(random)
         text = random_groups(random, nature)
         events = random_events(random, random.randint(3, 8), nature)
@@ -92,7 +93,7 @@ def test_the_reference_engine_gives_the_same_piece_by_piece(seed):
         given.append(engine.finish())
         assert sum(m.count for m in given) == len(expected), text
         outcomes["matches" if expected else "nothing"] += 1
-    assert outcomes["matches"] > 15, outcomes
+    assert outcomes["matches"] > scaled(15), outcomes
 
 
 def test_there_is_a_bound_on_the_ways_to_repeat_a_group():

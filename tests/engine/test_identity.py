@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ensue.projection.match_ids import compute_match_ids
 from ensue.vector.match_rows import Matches
+from support.seeds import scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -106,7 +107,7 @@ def test_small_and_negative_decimals():
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=12), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_different_events_have_different_ids(events, data):
     events = sorted(events, key=lambda e: e[0])
     table = pa.table({"t": [e[0] for e in events], "x": [e[1] for e in events]})

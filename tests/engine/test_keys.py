@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ensue.errors import StateError
 from ensue.vector.key_codes import ColumnCodes, KeyCodes
+from support.seeds import scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -47,7 +48,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("type", VALUES, ids=str)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.data())
 def test_equal_values_get_equal_codes_in_any_slices(type, data):
     values = data.draw(st.lists(st.none() | VALUES[type], max_size=30))
@@ -65,7 +66,7 @@ def test_equal_values_get_equal_codes_in_any_slices(type, data):
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("ab"))))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_several_columns_are_one_key(rows):
     codes = KeyCodes()
     columns = [pa.array([r[k] for r in rows], t) for k, t in enumerate((pa.int32(), pa.string()))]
@@ -126,7 +127,7 @@ def test_chunks_and_changing_dictionaries():
 
 
 @pytest.mark.parametrize("type", VALUES, ids=str)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(st.data())
 def test_what_is_kept_has_the_codes_that_are_said(type, data):
     values = pa.array(data.draw(st.lists(st.none() | VALUES[type], max_size=20)), type)

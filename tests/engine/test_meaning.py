@@ -31,6 +31,7 @@ from ensue.vector.event_table import create_schema
 from support.joins import random_join
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
+from support.seeds import scaled
 from support.streams import random_events
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
@@ -87,14 +88,14 @@ def random_texts(seed: int) -> Iterator[str]:
 
 def test_forms_are_equal_where_the_nodes_are():
     by_form: dict[str, set[str]] = {}
-    for seed in range(150):
+    for seed in range(scaled(150)):
         for text in random_texts(seed):
             try:
                 found = ensue.parse(text)
             except QueryError:
                 continue
             by_form.setdefault(canonical_form(found), set()).add(repr(found))
-    assert len(by_form) > 400
+    assert len(by_form) > scaled(400)
     assert all(len(nodes) == 1 for nodes in by_form.values())
     assert len(set[str]().union(*by_form.values())) == len(by_form)
 

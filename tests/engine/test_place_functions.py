@@ -13,6 +13,7 @@ from ensue.functions import interpreter as plain
 from ensue.geo.geometry import ConvexHull
 from ensue.ir.expression import Expr, FieldRef, FunctionCall, Literal
 from ensue.vector import evaluation as vectors
+from support.seeds import scaled
 
 pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
@@ -93,7 +94,7 @@ def test_columns_of_places_mean_what_each_row_means(space, seed):
     numbers = (0.0, 1.0, 1.5, 2.0, 3.0, None, math.nan, math.inf)
     if space == "earth" and seed % 2:
         numbers = (*DEGREES, None)
-    for _ in range(60):
+    for _ in range(scaled(60)):
         events = table(random, random.randrange(6), numbers)
         expr = question(random, space)
         found, meant = at_once(expr, events), one_by_one(expr, events)
@@ -105,7 +106,7 @@ def test_columns_of_places_mean_what_each_row_means(space, seed):
 @pytest.mark.parametrize("space", ["plane", "earth"])
 def test_hulls_are_written_as_wkt(space):
     random = Random(space)
-    for _ in range(60):
+    for _ in range(scaled(60)):
         events = table(random, 5, (0.0, 1.0, 2.0, None) if space == "plane" else DEGREES)
         expr = place(random, space)
         for found, meant in zip(at_once(expr, events), one_by_one(expr, events), strict=True):
@@ -118,7 +119,7 @@ def test_hulls_are_written_as_wkt(space):
 
 def test_no_rows_and_constants_alone():
     events = table(Random(1), 0, (1.0,))
-    for seed in range(40):
+    for seed in range(scaled(40)):
         expr = question(Random(seed), "plane")
         assert at_once(expr, events) == []
     point = FunctionCall("point", (Literal(1), Literal(2)))

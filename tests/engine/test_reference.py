@@ -27,6 +27,7 @@ from ensue.vector.match_rows import Matches
 from support import streams
 from support.edges import random_edges
 from support.queries import random_query
+from support.seeds import of_round, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 Match = tuple[tuple[str, tuple[int, ...]], ...]
@@ -137,11 +138,11 @@ def told(random: Random, case: Case, engine: ReferenceEngine) -> float:
 ROUNDS, SEEDS_AT_ONCE = 16, 60
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_random_queries_are_exact(round):
     outcomes: Counter[str] = Counter()
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         random = Random(seed)
         nature = random_nature(random)
         text = random_query(random, nature)
@@ -155,7 +156,7 @@ def test_random_queries_are_exact(round):
             error.add_note(f"seed {seed}")
             raise
     # a generator that has lost its bite would make this test pass
-    assert outcomes["matches"] > SEEDS_AT_ONCE / 5, outcomes
+    assert outcomes["matches"] > scaled(SEEDS_AT_ONCE) / 5, outcomes
 
 
 # ------------------------------------------------------------------------------- chosen queries
@@ -206,12 +207,12 @@ CHOSEN = {
 def test_chosen_queries_are_exact(name, monkeypatch):
     random = Random(name)
     outcomes = Counter()
-    for number in range(40):
+    for number in range(scaled(40)):
         monkeypatch.setattr("ensue.engine.reference_engine.PIECE", random.choice((1, 2, 5, 64)))
         nature = Nature(intervals=number % 4 == 3, nulls_from=5 if number % 5 == 4 else None)
         events = random_events(random, random.randint(8, 16), nature)
         outcomes[assert_exact(Case(CHOSEN[name], events, nature), random)] += 1
-    assert outcomes["matches"] > 5
+    assert outcomes["matches"] > scaled(5)
 
 
 @pytest.mark.parametrize("time", streams.TIMES)
@@ -250,7 +251,7 @@ def decides_elsewhere(prepared: CompiledQuery) -> bool:
 def test_a_match_comes_with_the_event_with_which_a_kernel_delivers_it(round, monkeypatch):
     monkeypatch.setattr(cache, "interpreted", True)
     matches = 0
-    for seed in range(round * 60, (round + 1) * 60):
+    for seed in of_round(round, 60):
         random = Random(f"moments {seed}")
         text = random.choice((random_query, random_edges))(random, PLAIN)
         try:
@@ -264,7 +265,7 @@ def test_a_match_comes_with_the_event_with_which_a_kernel_delivers_it(round, mon
         for row, (found, wanted) in enumerate(steps):
             assert found == wanted, (seed, text, row)
             matches += len(found)
-    assert matches > 20
+    assert matches > scaled(20)
 
 
 # ------------------------------------------------------------------------------- what time does

@@ -19,6 +19,7 @@ from ensue.projection.match_table import MatchTableBuilder
 from ensue.schema import build_table_schema
 from ensue.vector.arrow_types import get_field_kinds
 from ensue.vector.match_rows import Matches
+from support.seeds import scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # with JIT off, scalars warn
 
@@ -181,7 +182,7 @@ def test_events_may_come_in_chunks():
     assert result(events=chunked).to_pylist() == result().to_pylist()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), tables())
 def test_aggregates_are_those_of_the_plain_meaning(data, table):
     rows = st.lists(st.integers(0, table.num_rows - 1), max_size=4, unique=True).map(sorted)

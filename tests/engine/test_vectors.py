@@ -21,6 +21,7 @@ from ensue.schema import ValueKind
 from ensue.vector.arrow_types import kind_of_arrow, time_unit
 from ensue.vector.column_values import Vector, from_arrow, to_arrow, truth
 from ensue.vector.evaluation import evaluate
+from support.seeds import scaled
 
 KINDS = (
     ValueKind.BOOLEAN,
@@ -54,7 +55,7 @@ def one_by_one(expr: Expr, table: pa.Table) -> list[object]:
     return [plain(expr, lambda f, row=row: row[f.name]) for row in table.to_pylist()]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), tables(), st.sampled_from(KINDS))
 def test_columns_give_what_single_values_give(data, table, kind):
     expr = data.draw(expressions(kind))
@@ -65,7 +66,7 @@ def test_columns_give_what_single_values_give(data, table, kind):
     assert [normal(v) for v in shown] == [normal(v) for v in one_by_one(expr, table)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), tables())
 def test_only_what_is_true_holds(data, table):
     expr = data.draw(expressions(ValueKind.BOOLEAN))

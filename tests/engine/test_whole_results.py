@@ -16,11 +16,12 @@ from ensue.ir.traversal import get_kleene_variables, iterate_bound_variables
 from ensue.runtime.compiled_query import compile_query
 from ensue.vector.event_table import create_schema, sort_events
 from support.queries import random_query, random_repeats
+from support.seeds import of_round
 from support.streams import random_events, random_nature
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # types that do not occur, queries that explode
-    pytest.mark.first_rounds(4),
+    pytest.mark.first_rounds(2),
 ]
 STRUCTURES = (None, None, "stacks", "runs", "tree", "compact", "reference")
 EACH = 25  # queries of a round
@@ -33,7 +34,7 @@ def _uncompiled(monkeypatch):
 
 def cases(start):
     """Random queries, their events and how they are matched, with the matches by definition."""
-    for seed in range(start, start + EACH):
+    for seed in of_round(start // EACH, EACH):
         random = Random(seed)
         nature = random_nature(random)
         query = random.choice((random_query, random_repeats))(random, nature)

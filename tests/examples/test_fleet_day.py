@@ -171,7 +171,7 @@ def test_the_day_has_its_near_misses(day):
 def test_what_happens_at_one_place_is_seen_at_no_other(day):
     """Roads pass far away from depots, and rest areas lie apart from roads and depots."""
     ways = [Way(road(a, b)) for a, b in ROADS]
-    roads = [one.at(k * 250.0) for one in ways for k in range(int(one.length / 250))]
+    roads = [one.at(k * 1000.0) for one in ways for k in range(int(one.length / 1000))]
     rows = [{"x": x, "y": y} for x, y in roads]
     for name in DEPOTS:
         assert min(away(row, boxes(day, name)) for row in rows) > 3_500

@@ -206,7 +206,7 @@ def agree(seed: int, planning: PlannerOptions) -> int:
 
 def rounds_of(round: int) -> range:
     """The seeds of a round; the first one is for every day. Some of them have matches."""
-    return range(round * 24, round * 24 + (6 if round == 0 else 24))
+    return range(round * 24, round * 24 + (3 if round == 0 else 24))
 
 
 def stream_of(nature):

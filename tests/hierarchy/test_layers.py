@@ -24,7 +24,7 @@ from ensue.vector.event_table import create_schema
 from support.edges import random_edges
 from support.hierarchies import Habits, by_rows, few_enough, given_events, random_crowd, random_hierarchy
 from support.lifted import random_lifted
-from support.seeds import of_round
+from support.seeds import of_round, scaled
 from support.streams import Nature, random_events, random_slices
 
 UP, DOWN = (PlannerOptions(off=frozenset({"top_down"})), PlannerOptions(off=frozenset({"bottom_up"})))
@@ -115,7 +115,7 @@ def test_layers_from_the_bottom_up(round):
 @pytest.mark.parametrize("round", range(30))
 def test_boxes_from_the_top_down(round):
     habits = Habits(flat=True)
-    counts = [agree(seed, habits, DOWN) for seed in of_round(round, 20)]
+    counts = [agree(seed, habits, DOWN) for seed in of_round(round, 30)]
     assert any(c > 0 for c in counts)
 
 
@@ -158,7 +158,7 @@ def test_any_query_over_complex_events(round, planning, writers):
 def test_boxes_are_open_in_random_hierarchies():
     """The tests above would show nothing if no box ever was."""
     opened = 0
-    for seed in range(60):
+    for seed in range(scaled(60)):
         random = Random(seed)
         nature = random_crowd(random)
         shape = create_schema(random_events(random, 1, nature).schema, **stream_of(nature))
@@ -169,7 +169,7 @@ def test_boxes_are_open_in_random_hierarchies():
         except QueryError:
             continue
         opened += sum(box.top_down for box in prepared.boxes)
-    assert opened > 30
+    assert opened > scaled(30)
 
 
 def test_a_negation_in_a_box_beside_a_negated_box():

@@ -21,6 +21,7 @@ from ensue.printing.expression_printer import format_expr
 from ensue.printing.pattern_printer import format_pattern
 from ensue.vector.event_table import create_schema
 from support.hierarchies import Habits, few_enough, flat_matches, given_events, random_crowd, random_hierarchy
+from support.seeds import of_round, scaled
 from support.streams import random_events
 
 
@@ -418,16 +419,16 @@ def assert_flat_is_equal(random: Random, habits: Habits) -> str:
 @pytest.mark.first_rounds(1)
 def test_a_hierarchy_means_its_flat_query(round):
     outcomes = Counter()
-    for seed in range(round * 100, (round + 1) * 100):
+    for seed in of_round(round, 100):
         try:
             outcomes[assert_flat_is_equal(Random(seed), Habits(flat=seed % 4 > 0))] += 1
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert outcomes["flat"] > 5, outcomes
+    assert outcomes["flat"] > scaled(5), outcomes
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_hierarchy_that_is_not_its_flat_query(random):
     assert_flat_is_equal(random, Habits(depth=2, flat=True))

@@ -21,6 +21,7 @@ from ensue.parser.definitions import parse_pattern_text
 from ensue.planner.planner_options import PlannerOptions
 from ensue.vector.event_table import create_schema, sort_events
 from support.hierarchies import Habits, random_hierarchy
+from support.seeds import scaled
 from support.stages import EVENTS, HIERARCHIES, readings
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled, scalars warn
@@ -137,13 +138,13 @@ def test_the_picture_is_the_same_each_time():
 
 def test_the_text_of_a_hierarchy_gives_it_back():
     read = 0
-    for seed in range(30):
+    for seed in range(scaled(30)):
         text = random_hierarchy(Random(seed), habits=Habits(intervals=True))
         with suppress(ensue.QueryError):
             hierarchy = ensue.parse(text)
             read += 1
             assert ensue.parse(ensue.show(hierarchy)) == hierarchy, text
-    assert read > 20
+    assert read > scaled(20)
 
 
 def test_a_hierarchy_is_shown_by_its_text():

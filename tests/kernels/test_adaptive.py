@@ -23,6 +23,7 @@ from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_qu
 from ensue.vector.event_table import create_schema
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
+from support.seeds import of_round
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -132,7 +133,7 @@ def assert_changes_do_not_matter(random: Random) -> str:
 def test_changes_at_random_points_change_no_match(block, monkeypatch):
     monkeypatch.setattr("ensue.engine.adaptive.PIECE", 2)
     monkeypatch.setattr("ensue.engine.adaptive.FEW", 0)
-    seeds = range(block * 30, block * 30 + (30 if UNCOMPILED else 4))
+    seeds = of_round(block, 30 if UNCOMPILED else 4)
     outcomes = Counter(assert_changes_do_not_matter(Random(seed)) for seed in seeds)
     if UNCOMPILED:
         assert outcomes["changed with matches"] > 1, outcomes

@@ -11,6 +11,7 @@ from ensue.geo import geometry as places
 from ensue.geo import geometry as plain
 from ensue.kernels import earth, geometry
 from ensue.kernels.geometry import EARTH
+from support.seeds import scaled
 
 pytestmark = pytest.mark.kernels
 
@@ -51,7 +52,7 @@ def densified(p, a, b, sign):
     return sign * float(found[k])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(points_near(3), st.sampled_from([1.0, -1.0]))
 @example([(0.0, 60.0), (-40.0, 50.0), (40.0, 50.0)], 1.0)  # the middle of a parallel
 @example([(0.0, 50.0), (-40.0, 50.0), (40.0, 50.0)], -1.0)
@@ -63,7 +64,7 @@ def test_the_distance_to_an_edge_is_that_to_its_nearest_point(points, sign):
     assert found == pytest.approx(plain.find_edge_extreme(p, (a, b), sign), abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(points_near(4))
 @example([(-40.0, 50.0), (40.0, 50.0), (-40.0, 55.0), (40.0, 61.0)])
 def test_two_edges_may_be_nearest_within_both(points):

@@ -16,6 +16,7 @@ from ensue.errors import QueryError
 from ensue.planner.physical_plan import ReferencePlan
 from support.edges import random_edges
 from support.judged import judged_at_random, judged_often
+from support.seeds import scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -79,7 +80,7 @@ def _survives(text: str, random: Random, nature: Nature) -> str:
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_saved_engine_goes_on_as_if_nothing_had_happened(name):
     random = Random(name)
-    outcomes = Counter(_survives(QUERIES[name], random, PLAIN) for _ in range(20))
+    outcomes = Counter(_survives(QUERIES[name], random, PLAIN) for _ in range(scaled(20)))
     assert outcomes["matches"]
     assert not outcomes["reference"]
 
@@ -90,7 +91,7 @@ def test_a_saved_engine_goes_on_as_if_nothing_had_happened(name):
 def test_random_words_in_engines_that_are_saved(seed, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"saved {seed}"), Counter()
-    for _ in range(60):
+    for _ in range(scaled(60)):
         nature = random_nature(random)
         text = random_edges(random, nature)
         try:

@@ -33,6 +33,7 @@ from ensue.vector.match_rows import Matches
 from samples.stocks import stocks
 from support import judged, streams
 from support.queries import random_query
+from support.seeds import of_round, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -149,7 +150,7 @@ SEEDS_AT_ONCE = 40
 @pytest.mark.parametrize("round", range(100))
 def test_random_queries_are_exact(round, monkeypatch):
     outcomes = Counter()
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
@@ -157,7 +158,7 @@ def test_random_queries_are_exact(round, monkeypatch):
             error.add_note(f"seed {seed}")
             raise
     # a generator that has lost its bite would make this test pass
-    assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
+    assert outcomes["matches"] > scaled(SEEDS_AT_ONCE) / 8, outcomes
 
 
 @pytest.mark.first_rounds(1)
@@ -168,7 +169,9 @@ def test_some_random_queries_are_exact_compiled(seed, monkeypatch):
 
 
 @pytest.mark.skipif(not UNCOMPILED, reason="shrinking would compile hundreds of queries")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_query_that_is_not_exact(random):
     """The same property, for the smallest example that breaks it."""
@@ -534,7 +537,7 @@ def assert_interrupted_case_is_exact(random: Random) -> str:
 @pytest.mark.parametrize("round", range(50))
 def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
     outcomes = Counter()
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
@@ -542,7 +545,7 @@ def test_interruptions_change_no_match_of_random_queries(round, monkeypatch):
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
+    assert outcomes["matches"] > scaled(SEEDS_AT_ONCE) / 8, outcomes
 
 
 @pytest.mark.parametrize("text", cases(CHOSEN, LIKE_OTHERS))

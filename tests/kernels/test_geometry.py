@@ -13,6 +13,7 @@ from ensue.geo import geometry as places
 from ensue.ir.subscription import SpatialRelation
 from ensue.kernels import geometry, orientation
 from ensue.kernels.geometry import EARTH, PLANE
+from support.seeds import scaled
 
 pytestmark = [
     pytest.mark.kernels,
@@ -47,7 +48,7 @@ def shaped(place):
     return shapely.LineString(corners) if len(corners) == 2 else shapely.Polygon(corners)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(anywhere, anywhere, st.floats(-1, 2), st.sampled_from([0.0, 1e-17, -1e-16, 1e-9]))
 def test_the_side_of_a_line_is_exact_next_to_it(a, b, part, off):
     c = (a[0] + part * (b[0] - a[0]) + off, a[1] + part * (b[1] - a[1]))
@@ -62,7 +63,7 @@ def test_the_side_of_a_line_is_exact_where_differences_round():
     assert geometry.orientation(1e-30, 0.0, 1e16, 1.0, 2e16, 2.0) == -1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(st.lists(st.tuples(ordinary, ordinary), min_size=3, max_size=3), *[st.tuples(ordinary, ordinary)] * 2)
 def test_the_side_of_a_mean_is_exact(three, a, b):
     (px, py), (qx, qy), (rx, ry) = three
@@ -73,7 +74,7 @@ def test_the_side_of_a_mean_is_exact(three, a, b):
     assert against == (mean[0] > Fraction(a[0])) - (mean[0] < Fraction(a[0]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(points_of(halves, 12) | points_of(tenths, 12) | points_of(ordinary, 12))
 @example([(0.0, 0.0)] * 3)
 @example([(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
@@ -85,7 +86,7 @@ def test_a_hull_is_that_of_plain_python(points):
     assert tuple(zip(out_x[:m], out_y[:m], strict=True)) == places.build_hull(points).corners
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=6))
 @example([(0, 2), (3, 2), (1, 0), (2, 3), (3, 0)])
 @example([(0, 0), (2, 0), (2, 2), (0, 2)] * 2)  # twice round
@@ -106,7 +107,7 @@ def test_a_hull_of_nothing_has_no_corner():
     assert geometry.hull(nothing, nothing, 0, nothing, nothing) == 0
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(points_of(halves), points_of(halves))
 @example([(0.0, 0.0), (2.0, 0.0)], [(1.0, 0.0), (3.0, 0.0)])  # on one line, one within the other
 @example([(0.0, 0.0), (1.0, 0.0)], [(2.0, 0.0), (3.0, 0.0)])
@@ -127,7 +128,7 @@ def test_places_lie_as_plain_python_and_shapely_say(first, second):
     assert shapely.dwithin(shapely.Point(centre), shapely.centroid(shaped(p)), 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(points_of(tenths) | points_of(ordinary), points_of(tenths) | points_of(ordinary))
 def test_places_off_the_grid_lie_as_plain_python_says(first, second):
     p, q = places.build_hull(first), places.build_hull([*second, first[0]])
@@ -137,7 +138,7 @@ def test_places_off_the_grid_lie_as_plain_python_says(first, second):
     assert geometry.convex_inside(*b, *a, PLANE) == places.is_inside(q, p)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(
     points_of(halves, 4),
     points_of(halves, 4),

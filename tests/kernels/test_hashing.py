@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.kernels import hashing
+from support.seeds import scaled
 
 pytestmark = [
     pytest.mark.kernels,
@@ -34,7 +35,7 @@ def hashed(words, **layout):
     return high, low
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=scaled(24), deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), max_size=40), st.data())
 def test_integers_get_lasting_codes(keys, data):
     known: dict[int, int] = {}
@@ -58,7 +59,7 @@ def test_integers_get_lasting_codes(keys, data):
         assert out.tolist() == wanted
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=scaled(24), deadline=None)
 @given(st.lists(st.text(max_size=20) | st.sampled_from("ab"), max_size=30), st.booleans())
 def test_strings_get_lasting_codes(words, wide):
     known: dict[str, int] = {}
@@ -116,7 +117,7 @@ def test_placed_entries_are_found_again():
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=10), st.binary(max_size=9))
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=scaled(24), deadline=None)
 def test_a_hash_depends_on_the_text_only(words, lead):
     assert np.array_equal(hashed(words), hashed(words, lead=lead, wide=True))
     alone = np.array([hashed([word]) for word in words])[:, :, 0].T

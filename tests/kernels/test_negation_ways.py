@@ -9,6 +9,7 @@ from tests.kernels.test_engine import UNCOMPILED, cases, given_by, interrupted, 
 from ensue.errors import QueryError
 from ensue.planner.physical_plan import InstanceStacks, ReferencePlan
 from support.negations import random_negations
+from support.seeds import of_round, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -49,7 +50,7 @@ def assert_every_way_is_exact(random: Random, *, simple: bool) -> str:
 @pytest.mark.parametrize("simple", [True, False], ids=["sequences", "every form"])
 def test_every_way_is_exact(simple, round, monkeypatch):
     outcomes: Counter[str] = Counter()
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         monkeypatch.setattr("ensue.engine.engine.FEW_CODES", (0, 4_096)[seed % 2])
         try:
@@ -57,7 +58,7 @@ def test_every_way_is_exact(simple, round, monkeypatch):
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert outcomes["matches"] > SEEDS_AT_ONCE / 8, outcomes
+    assert outcomes["matches"] > scaled(SEEDS_AT_ONCE) / 8, outcomes
 
 
 CHOSEN = {

@@ -20,6 +20,7 @@ from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.vector.event_table import create_schema, get_end_times
 from ensue.vector.match_rows import Matches
 from support.restless import Restless, restless
+from support.seeds import of_round, scaled
 from support.streams import FINE, PLAIN, STAMPS, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -251,14 +252,14 @@ SEEDS_AT_ONCE = 20
 @pytest.mark.parametrize("round", range(40))
 def test_random_operators_are_exact(round, monkeypatch):
     outcomes = Counter()
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
         try:
             outcomes[assert_random_case_is_exact(Random(seed))] += 1
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-    assert outcomes["matches"] + outcomes["reference"] > SEEDS_AT_ONCE / 8, outcomes
+    assert outcomes["matches"] + outcomes["reference"] > scaled(SEEDS_AT_ONCE) / 8, outcomes
     assert outcomes["refused"] < SEEDS_AT_ONCE / 8, outcomes
 
 
@@ -267,7 +268,7 @@ def test_random_operators_are_exact(round, monkeypatch):
 @pytest.mark.parametrize("round", range(40))
 def test_random_operators_are_exact_while_their_plans_change(round, monkeypatch):
     planning = restless(monkeypatch, 1 + round % 4)
-    for seed in range(round * SEEDS_AT_ONCE, (round + 1) * SEEDS_AT_ONCE):
+    for seed in of_round(round, SEEDS_AT_ONCE):
         try:
             assert_random_case_is_exact(Random(seed), planning)
         except Exception as error:
@@ -285,7 +286,7 @@ def test_the_plan_of_a_repeat_stays():
 def test_a_sequence_of_ones_own_is_the_built_in_one():
     """With the same order at equal times, also where it is nested."""
     random = Random(3)
-    for _ in range(100):
+    for _ in range(scaled(100)):
         events = random_events(random, random.randint(1, 9), random_nature(random))
         table = events.set_column(events.column_names.index("t"), "t", pa.array(np.arange(events.num_rows) // 3))
         for own, built_in in (

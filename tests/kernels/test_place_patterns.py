@@ -17,6 +17,7 @@ from ensue.parser.pattern_parser import parse
 from ensue.runtime.compiled_query import CompiledQuery, compile_query
 from ensue.vector.event_table import create_schema
 from ensue.vector.match_rows import Matches
+from support.seeds import scaled
 
 pytestmark = [
     pytest.mark.kernels,
@@ -92,7 +93,7 @@ def test_an_engine_finds_what_the_semantics_says(text, space):
     random, found = Random(text), 0
     types = "".join(sorted({c for c in text if c in "ABCD"}))
     for number in range(60):
-        if found and number >= 20:
+        if found and number >= scaled(20):
             break
         table = events(random, types, GRID if space == "plane" else DATE_LINE)
         prepared = prepared_for(text, table, space)

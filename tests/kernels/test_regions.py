@@ -13,6 +13,7 @@ from ensue.ir.subscription import Region, SpatialRelation
 from ensue.kernels import regions
 from ensue.kernels.geometry import EARTH, PLANE
 from ensue.vector.geo_regions import Regions, normalize_region
+from support.seeds import scaled
 
 pytestmark = [
     pytest.mark.kernels,
@@ -67,7 +68,7 @@ def shaped(place):
     return shapely.LineString(found) if len(found) == 2 else shapely.Polygon(found)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=scaled(120), deadline=None)
 @given(polygons(), place_points)
 @example(shapely.box(0, 0, 6, 6) - shapely.box(2, 2, 4, 4), [(2, 2), (4, 2), (4, 4), (2, 4)])
 @example(shapely.box(0, 0, 6, 6) - shapely.box(2, 2, 4, 4), [(1, 1), (5, 1), (5, 5), (1, 5)])
@@ -114,7 +115,7 @@ tests = (
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(polygons(), place_points, *tests, st.sampled_from(["plane", "earth"]))
 def test_one_test_of_a_polygon(region, points, where, comparison, number, space):
     text = normalize_region(region)
@@ -124,7 +125,7 @@ def test_one_test_of_a_polygon(region, points, where, comparison, number, space)
     assert found == places.evaluate_relation(where, shape, place, comparison, number, 0.5, space)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(
     st.tuples(halves, halves, st.sampled_from([0.5, 1.0, 2.5, 5.0])),
     place_points,
@@ -175,7 +176,7 @@ def earth_points(draw, most=3):
     return [(float(a), float(b)) for a, b in [(x, y), *found]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(
     earth_boxes(),
     earth_points(),
@@ -207,7 +208,7 @@ def near_ones(draw):
     return text, [((x + 180) % 360 - 180, y)], "earth"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(near_ones(), *tests)
 def test_all_that_passes_meets_the_box(near, where, comparison, number):
     text, points, space = near

@@ -7,6 +7,7 @@ import pytest
 from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.parser.row_pattern.clause import read_clause_text
 from support.row_patterns import COLUMNS, a_clause, found, meant, outcome, some_rows
+from support.seeds import of_round
 
 pytestmark = pytest.mark.kernels
 
@@ -26,7 +27,7 @@ JUDGED = (
 @pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("block", range(8))
 def test_rows_alone_decide(block):
-    for seed in range(block * 25, block * 25 + 25):
+    for seed in of_round(block, 25):
         rng = random.Random(seed)
         row_pattern, table = a_clause(rng, "alone"), some_rows(rng, 30)
         assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed
@@ -37,6 +38,6 @@ def test_rows_alone_decide(block):
 @pytest.mark.parametrize("block", range(4))
 def test_the_match_so_far_decides(text, block):
     row_pattern = check_row_pattern(read_clause_text(f"({text})"), COLUMNS)
-    for seed in range(block * 15, block * 15 + 15):
+    for seed in of_round(block, 15):
         table = some_rows(random.Random(seed), 25)
         assert outcome(found, row_pattern, table) == outcome(meant, row_pattern, table), seed

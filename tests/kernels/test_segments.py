@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ensue.functions.interpreter import compute_aggregate
 from ensue.kernels import segment_aggregates as segments
+from support.seeds import scaled
 
 pytestmark = [
     pytest.mark.kernels,
@@ -52,7 +53,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("function", ["sum", "avg", "stddev", "percentile"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 @given(st.data())
 def test_a_segment_has_the_aggregate_of_its_values(dtype, function, data):
     lists, offsets, values, valid = data.draw(columns(dtype))
@@ -69,7 +70,7 @@ def test_a_segment_has_the_aggregate_of_its_values(dtype, function, data):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 @given(st.data())
 def test_positions_and_counts(dtype, data):
     lists, offsets, values, valid = data.draw(columns(dtype))

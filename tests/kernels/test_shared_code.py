@@ -23,6 +23,7 @@ from support.groups import random_groups
 from support.judged import judged
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
+from support.seeds import scaled
 from support.streams import PLAIN, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -76,7 +77,7 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 def test_random_queries(sort, seed, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"{sort} {seed}"), Counter()
-    for _ in range(40):
+    for _ in range(scaled(40)):
         nature = random_nature(random)
         text, off = WRITTEN[sort](random, nature), random.choice(LEFT_OUT)
         events = random_events(random, random.randint(3, 9), nature)

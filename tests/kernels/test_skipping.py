@@ -17,6 +17,7 @@ from support.edges import random_edges
 from support.groups import random_groups
 from support.judged import judged, prepared_for
 from support.queries import random_query, random_repeats
+from support.seeds import scaled
 from support.streams import PLAIN, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -75,7 +76,7 @@ def skipping(random, nature):
 def test_random_queries_that_skip(seed, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(f"skipping {seed}"), Counter()
-    for _ in range(60):
+    for _ in range(scaled(60)):
         nature = random_nature(random)
         text, off = skipping(random, nature), random.choice((("stacks",), ("stacks", "window")))
         for _ in range(2):
@@ -134,7 +135,7 @@ def test_matches_that_begin_and_end_alike_are_never_overlooked():
 
 def test_the_order_by_members():
     random = Random(6)
-    for _ in range(60):
+    for _ in range(scaled(60)):
         count = random.randint(0, 50)
         groups = np.array(sorted(random.randint(0, 4) for _ in range(count)), int)
         members = [sorted(random.sample(range(9), random.randint(0, 4))) for _ in range(count)]

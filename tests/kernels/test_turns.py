@@ -28,6 +28,7 @@ from support.edges import random_edges
 from support.groups import random_groups
 from support.queries import random_query
 from support.saving import restored
+from support.seeds import scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 pytestmark = [
@@ -116,7 +117,7 @@ def test_the_matches_are_those_of_the_semantics(name, round):
 def test_random_queries_in_turn(seed, monkeypatch):
     monkeypatch.setattr("ensue.physical.state_tables.INITIAL_ROWS", (1, 2, 4, 1_024)[seed % 4])
     random, outcomes = Random(seed), Counter()
-    for _ in range(60):
+    for _ in range(scaled(60)):
         nature = random_nature(random)
         text = random_turns(random, nature)
         try:

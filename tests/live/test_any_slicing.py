@@ -16,6 +16,7 @@ from support.hierarchies import random_hierarchy
 from support.live import by_output, fed, rows
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
+from support.seeds import scaled
 from support.stages import EVENTS, HIERARCHIES, readings, shuffled
 from support.streams import Nature, random_events, random_nature
 
@@ -106,7 +107,7 @@ def queries(random: Random, nature: Nature, events: pa.Table, count: int, writer
     return found
 
 
-@pytest.mark.first_rounds(25)
+@pytest.mark.first_rounds(9)
 @pytest.mark.parametrize("seed", range(400))
 def test_one_query(seed):
     random = Random(seed)
@@ -116,7 +117,7 @@ def test_one_query(seed):
     check(random, events, query, nature, **options)
 
 
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(200))
 def test_one_query_whose_parts_say_how_they_follow(seed):
     random = Random(f"edges {seed}")
@@ -126,7 +127,7 @@ def test_one_query_whose_parts_say_how_they_follow(seed):
     check(random, events, query, nature, **options)
 
 
-@pytest.mark.first_rounds(8)
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(200))
 def test_an_event_delivers_all_that_its_time_decides(seed):
     random = Random(f"decided {seed}")
@@ -146,7 +147,7 @@ def test_an_event_delivers_all_that_its_time_decides(seed):
         assert found.equals(wanted)
 
 
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(100))
 def test_several_queries(seed):
     random = Random(seed)
@@ -156,7 +157,7 @@ def test_several_queries(seed):
     check(random, events, texts, nature, **options)
 
 
-@pytest.mark.first_rounds(10)
+@pytest.mark.first_rounds(4)
 @pytest.mark.parametrize("seed", range(200))
 def test_a_random_hierarchy(seed):
     random = Random(seed)
@@ -181,10 +182,10 @@ def test_a_hierarchy_of_many_keys(name, seed):
 
 def test_most_random_cases_have_matches():
     counts: list[int] = []
-    for seed in range(40):
+    for seed in range(scaled(40)):
         random = Random(5_000 + seed)
         nature, events, options = random_case(random, 12)
         (query,) = queries(random, nature, events, 1)
         counts.append(check(random, events, query, nature, **options))
-    assert sum(count > 0 for count in counts) > 35
+    assert sum(count > 0 for count in counts) > scaled(35)
     assert sum(counts) > 100

@@ -17,7 +17,7 @@ from ensue.analyzer.pattern_rules import iterate_trailing_negations
 from ensue.analyzer.query import check_structure
 from ensue.ir.traversal import iterate_atoms
 from ensue.printing.pattern_printer import format_pattern
-from support.seeds import some
+from support.seeds import scaled, some
 
 A = pattern("a", "A")
 GROUP = pattern("b", "B").followed_by("c", "C")
@@ -149,7 +149,7 @@ def test_a_condition_about_an_earlier_list_says_which_of_its_events():
 
 
 @given(texts)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(50), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_value_stays_a_value(text):
     (condition,) = A.where("x = value", value=text).query.where
     assert condition.right.value == text
@@ -243,7 +243,7 @@ def whole_queries(draw):
     return built
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(whole_queries())
 def test_any_calls_give_a_query_that_reads_back(built):
     made = check_structure(built._unchecked())

@@ -15,6 +15,7 @@ from ensue.ir.query import Query
 from ensue.parser import registry as table
 from ensue.parser.pattern_parser import parse, parse_statement
 from ensue.printing.pattern_printer import format_query
+from support.seeds import THOROUGH, scaled
 
 VALID = [
     SASE,
@@ -39,7 +40,7 @@ VOCABULARY = [
     *("BEFORE", "START", "END", "ON", "LIMIT", "JOIN ARCHIVE o B c RANGE 5 BEFORE START"),
 ]
 INSERTED = st.sampled_from(VOCABULARY) | st.text(max_size=2)
-MANY = settings(max_examples=120, deadline=None)
+MANY = settings(max_examples=scaled(120), deadline=None)
 PATIENCE = 10  # seconds of processor time; each of these texts takes a few at most
 
 
@@ -124,7 +125,7 @@ def test_any_slip_in_a_valid_query(text):
     answers(text)
 
 
-DEEP = 10_000
+DEEP = 3_000
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_deepest_query_that_is_taken_can_be_walked(shape, impatient):
     taken, answer = 0, None
-    for depth in (*range(2, 20), *range(20, 420, 9)):
+    for depth in (*range(2, 20, 3), *range(20, 420, 9 if THOROUGH else 25)):
         text = SHAPES[shape](depth)
         answer = under(250, lambda text=text: read(text))
         if isinstance(answer, QueryError):

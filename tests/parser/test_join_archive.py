@@ -12,6 +12,7 @@ from ensue.ir.canonical_form import canonical_form
 from ensue.ir.selection import ByTime, ByUnits
 from ensue.parser.pattern_parser import parse_statement
 from ensue.printing.pattern_printer import format_query
+from support.seeds import scaled
 
 DAY = 86_400_000_000_000
 
@@ -102,7 +103,7 @@ def test_events_without_a_variable_get_names_of_their_own():
     assert names == ["A2", "b"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(archive_joins())
 def test_any_archive_join_survives_printing(archive_join):
     text = format_query(archive_join)

@@ -9,6 +9,7 @@ from ensue.errors import QueryError
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.registry import claims_opsl
 from ensue.printing.opsl_printer import format_subscription
+from support.seeds import scaled
 from support.subscriptions import SMALL, subscriptions
 
 PIECES = [
@@ -41,7 +42,7 @@ def is_understood(text):
     build_alternatives(found)
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_pieces_in_any_order(text):
     is_understood(text)
@@ -52,7 +53,7 @@ def test_any_text(text):
     is_understood(text)
 
 
-@settings(max_examples=100)
+@settings(max_examples=scaled(100))
 @given(subscriptions(SMALL).map(format_subscription), st.data())
 def test_a_text_with_a_slip(text, data):
     start = data.draw(st.integers(0, len(text)))

@@ -15,6 +15,7 @@ from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.parser.opsl.pattern_translation import translate_subscription
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
+from support.seeds import scaled
 from support.subscriptions import Bounds, random_subscription
 
 A, B, C = (f"(STRING:type = '{letter}')" for letter in "abc")
@@ -162,7 +163,7 @@ def as_pattern(text, rows):
     return [tuple(sorted(value["n"] for value in row.values() if isinstance(value, dict))) for row in found.to_pylist()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_pattern_finds_what_the_subscription_does(random: Random):
     subscription, rows = random_subscription(random, SMALL), random_rows(random)

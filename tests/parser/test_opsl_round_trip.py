@@ -18,6 +18,7 @@ from ensue.ir.subscription import (
 )
 from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.printing.opsl_printer import format_subscription
+from support.seeds import scaled
 from support.subscriptions import LARGE, SMALL, USUAL, Bounds, subscriptions
 
 SECONDS = Bounds(units=False)
@@ -30,7 +31,7 @@ def back(subscription):
     assert format_subscription(read) == text
 
 
-@settings(max_examples=100)
+@settings(max_examples=scaled(100))
 @given(subscriptions(USUAL))
 def test_usual_ones(subscription):
     back(subscription)

@@ -13,6 +13,7 @@ from ensue.errors import QueryError, Span
 from ensue.parser.opsl import opsl_parser as opsl
 from ensue.parser.opsl.opsl_parser import MAX_CACHED_TREES, ParseTreeCache
 from ensue.printing.opsl_printer import format_subscription
+from support.seeds import scaled
 from support.subscriptions import USUAL, subscriptions
 
 CONSTANT = re.compile(r"(?P<circle>CIRCLE \([^)]*\))|(?P<text>'[^']*')|(?P<number>(?<![\w.])[0-9.]+)")
@@ -49,7 +50,7 @@ def _with_spans(value):
             return value, type(value).__name__
 
 
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 @given(subscriptions(USUAL), st.data())
 def test_other_constants(subscription, data):
     text = format_subscription(subscription)

@@ -11,6 +11,7 @@ from ensue.ir.query import Query
 from ensue.parser.pattern_parser import parse
 from ensue.printing.expression_printer import format_expr
 from ensue.printing.pattern_printer import format_query, get_default_name
+from support.seeds import scaled
 
 
 def survives(query: Query) -> None:
@@ -22,20 +23,20 @@ def survives(query: Query) -> None:
     assert repr(check_structure(query)) == repr(query)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_any_query_survives_printing(query):
     survives(query)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_many_queries_survive_printing(query):
     survives(query)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(expressions(literals | st.builds(FieldRef, st.just("a"), names)))
 def test_any_expression_survives_printing(expr):
     again = parse(f"A a HAVING {format_expr(expr)}").having

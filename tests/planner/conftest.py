@@ -24,6 +24,7 @@ from ensue.planner.planner import choose_plan
 from ensue.runtime.compiled_query import compile_query
 from ensue.vector.event_table import create_schema
 from support.matching import match_in_order
+from support.seeds import scaled
 
 ARROW = {"integer": pa.int64(), "float": pa.float64(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}
 FIELDS = {"b": "integer", "t": "integer", "x": "integer", "y": "float", "s": "string", "k": "integer"}
@@ -185,7 +186,7 @@ def keeps_matches(case):
         after = rule(before)
         assert after != before
         total = 0
-        for seed in range(60):
+        for seed in range(scaled(60)):
             events = told.events(seed, count=8)
             expected = told.expected(events, before)
             assert told.expected(events, after) == expected

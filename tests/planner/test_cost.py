@@ -47,7 +47,7 @@ def joins_of(text, statistics=None):
 # ----------------------------------------------------------------------------- predicate order
 
 
-@pytest.mark.first_rounds(25)
+@pytest.mark.first_rounds(9)
 @pytest.mark.parametrize("seed", range(200))
 def test_no_order_of_tests_costs_less(seed):
     random = Random(seed)
@@ -198,7 +198,7 @@ def random_joins(random, kind, count):
     return joins_of(f"{kind}({types}){where} WITHIN 20", known), list(names)
 
 
-@pytest.mark.first_rounds(8)
+@pytest.mark.first_rounds(3)
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("kind", ["SEQ", "AND"])
 def test_no_shape_costs_less_than_the_best(kind, seed):

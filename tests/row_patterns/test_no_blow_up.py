@@ -29,6 +29,7 @@ from ensue.parser.row_pattern.clause import read_clause_text
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.row_pattern_automaton import RowPatternAutomaton, _merge_repetitions
 from ensue.reference.row_pattern_matches import _Rows, _ways
+from support.seeds import scaled
 
 # Every row may be any variable, but for those of DEFINE.
 PATTERNS = {
@@ -134,7 +135,7 @@ repeated = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(repeated)
 def test_merged_repetitions_keep_the_order_of_preference(term: RowTerm) -> None:
     def ways(one: RowTerm) -> list[object]:

@@ -20,6 +20,7 @@ from ensue.runtime.workload import Workload
 from ensue.vector.event_table import sort_events
 from support.key_groups import Stream, delayed, workload_of
 from support.row_patterns import a_clause, some_rows, streamed_clause, tied_rows, written
+from support.seeds import of_round
 
 NO_WAY_ON = "no way on"
 
@@ -80,7 +81,7 @@ def streamed(
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(20))
 def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
-    for seed in range(block * 60, block * 60 + 60):
+    for seed in of_round(block, 60):
         rng = random.Random(seed)
         row_pattern = written(a_clause(rng, how, streaming=True))
         table = some_rows(rng, 16)
@@ -91,7 +92,7 @@ def test_pieces_of_a_stream_find_what_the_whole_does(how, block):
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(12))
 def test_rows_of_one_time_and_equal_rows_too(how, block):
-    for seed in range(block * 60, block * 60 + 60):
+    for seed in of_round(block, 60):
         rng = random.Random(seed)
         row_pattern, table, order = streamed_clause(rng, how), tied_rows(rng), ()
         if rng.random() < 0.5 and len(row_pattern.order) > 1:
@@ -118,7 +119,7 @@ def a_bounded_clause(rng: random.Random, how: str) -> RowPatternQuery:
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(10))
 def test_live_with_rows_out_of_order(how, block):
-    for seed in range(block * 30, block * 30 + 30):
+    for seed in of_round(block, 30):
         rng = random.Random(seed)
         row_pattern, table = written(a_clause(rng, how, streaming=True)), some_rows(rng, 16)
         delay = rng.randint(0, 5)
@@ -146,7 +147,7 @@ def test_live_with_rows_out_of_order(how, block):
 @pytest.mark.parametrize("how", ["alone", "matched"])
 @pytest.mark.parametrize("block", range(10))
 def test_key_groups_that_are_forgotten_and_built_anew(how, block):
-    for seed in range(block * 20, block * 20 + 20):
+    for seed in of_round(block, 20):
         rng = random.Random(seed)
         clauses = [a_bounded_clause(rng, how) for _ in range(rng.choice([1, 1, 2]))]
         table = some_rows(rng, 16)

@@ -431,6 +431,7 @@ def test_nats_keeps_every_note_once_in_order_with_what_is_known_of_it():
         run(lambda: story(broker))
 
 
+@pytest.mark.slow
 @needs_nats
 def test_nats_loses_and_doubles_nothing_when_the_broker_is_killed_while_notes_are_sent():
     async def story(broker):

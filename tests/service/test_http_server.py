@@ -334,6 +334,7 @@ def test_a_signal_ends_streams_finishes_requests_and_closes_the_service(tmp_path
     assert kinds == ["started", "match"]
 
 
+@pytest.mark.slow
 def test_the_second_signal_leaves_at_once_and_loses_nothing(tmp_path):
     path = tmp_path / "a.db"
     with process(path) as (running, address, headers):

@@ -294,6 +294,7 @@ async def small_scene(folder: Path, seed: int) -> AsyncIterator[Scene]:
         yield Scene(folder, chance, lives, ways, [target], {"webhook": hooks})
 
 
+@pytest.mark.slow
 def test_a_service_that_is_killed_tells_everybody_what_was_planted(tmp_path):
     async def story():
         async with small_scene(tmp_path, seed=1) as scene:

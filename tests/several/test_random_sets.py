@@ -69,7 +69,7 @@ def check(seed: int, size: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("dense", [0, 12])
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_sets_on_tables(seed, dense, monkeypatch):
     monkeypatch.setattr(watcher, "DENSE", dense)  # 0: rows that do not matter are taken out
@@ -97,7 +97,7 @@ def streamed(random: Random, texts: list[str], nature: Nature, events: pa.Table)
 
 
 @pytest.mark.parametrize("dense", [0, 12])
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_sets_on_streams(seed, dense, monkeypatch):
     check_stream(seed, dense, monkeypatch)

@@ -46,7 +46,7 @@ def evicted(random: Random, events: pa.Table, query: Any, **options: Any) -> dic
     return {name: pa.concat_tables([f[name] for f in found]) for name in found[0]}
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(1_000))
 def test_one_query(seed, few_keys):
     random = Random(seed)
@@ -66,7 +66,7 @@ def test_one_query(seed, few_keys):
     assert rows(found) == rows(wanted), (query, options)
 
 
-@pytest.mark.first_rounds(3)
+@pytest.mark.first_rounds(1)
 @pytest.mark.parametrize("seed", range(300))
 def test_several_queries(seed, few_keys):
     random = Random(seed)

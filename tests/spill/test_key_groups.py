@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(400))
 def test_any_cut_delay_and_crash(seed, few_keys, tmp_path, monkeypatch):
     random = Random(seed)

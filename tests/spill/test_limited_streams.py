@@ -8,6 +8,7 @@ import pytest
 
 import ensue
 from ensue.runtime.spill.spilling_matcher import SpillingMatcher
+from support.seeds import scaled
 
 QUERY = "SEQ(A a, B b, C c) WHERE [k] WITHIN 1000"
 ABSENT = "SEQ(A a, !B b) WHERE [k] WITHIN 50"
@@ -39,7 +40,7 @@ def ids(matches: pa.Table) -> list[str]:
 @pytest.mark.parametrize("evict", ["need", "tpm", "stpm"])
 @pytest.mark.parametrize("query", [QUERY, ABSENT])
 def test_memory_is_bounded_and_nothing_is_lost(query, evict, monkeypatch):
-    events, most = objects(3_000), []
+    events, most = objects(scaled(3_000)), []
     shrunk = SpillingMatcher._shrink
 
     def watched(self):

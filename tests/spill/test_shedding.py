@@ -84,7 +84,7 @@ def is_event(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and bool(value))
 
 
-@pytest.mark.first_rounds(15)
+@pytest.mark.first_rounds(5)
 @pytest.mark.parametrize("seed", range(400))
 def test_what_is_lost_is_listed_and_the_rest_is_found(seed, few_keys, tmp_path, monkeypatch):
     random = Random(seed)

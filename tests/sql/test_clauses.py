@@ -8,6 +8,7 @@ from ensue.errors import QueryError
 from ensue.parser.sql.clause_finder import claims_sql, parse_sql
 from ensue.parser.sql.sql_query import build_clause_input, replace_clauses
 from ensue.parser.sql.sql_tokens import Dialect
+from support.seeds import scaled
 
 
 def named(clause):
@@ -390,7 +391,7 @@ PARTS = [
 ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=scaled(500), deadline=None)
 @given(st.lists(st.sampled_from(PARTS)), st.sampled_from(Dialect))
 def test_whatever_is_written_is_read_or_refused(parts, dialect):
     text = "SELECT * FROM t " + " ".join(parts)

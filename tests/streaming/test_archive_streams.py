@@ -152,12 +152,14 @@ def archiving(source, tmp_path, query=TRAVEL, *, flush=False, **options):
     return ensue.start(matches, tmp_path / "out", checkpoint=tmp_path / "cp", once=True, flush=flush, **options)
 
 
-@pytest.mark.parametrize("query", [TRAVEL, pytest.param(FIRST, marks=pytest.mark.slow)])
-def test_a_stream_writes_its_own_archive(source, own, tmp_path, query):
+@pytest.mark.parametrize(
+    ("query", "starts"), [(TRAVEL, 1), *(pytest.param(q, 2, marks=pytest.mark.slow) for q in (TRAVEL, FIRST))]
+)
+def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     live, counted = events(90, 20), 0
-    for number, piece in enumerate(pieces(live, 2)):
+    for number, piece in enumerate(pieces(live, starts), 1):
         source.add(*pieces(piece, 2))
-        done = archiving(source, tmp_path, query, archive_rows=10, flush=number == 1)
+        done = archiving(source, tmp_path, query, archive_rows=10, flush=number == starts)
         counted += sum(p.archived for p in ensue.progress_of(done))
         compact(tmp_path / "old", fewest=2)
     assert rows(tmp_path / "out") == wanted(live, query, archive="old")

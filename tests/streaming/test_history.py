@@ -21,7 +21,7 @@ from ensue.vector.event_table import get_end_times
 from support.key_groups import Stream, workload_of
 from support.negations import random_negations
 from support.queries import random_query, random_repeats
-from support.seeds import in_blocks
+from support.seeds import in_blocks, scaled
 from support.stages import HIERARCHIES, job_of, readings
 from support.streams import random_events, random_nature, random_slices
 
@@ -110,7 +110,7 @@ def test_history_and_stream_give_the_matches_of_one_batch_run(seeds, monkeypatch
 
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_stages_one_behind_the_other_go_over_the_seam(name):
-    for seed in range(3):
+    for seed in range(scaled(3)):
         random = Random(seed)
         events = readings(random, 60)
         events = events.append_column("row", pa.array(range(60)))

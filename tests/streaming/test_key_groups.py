@@ -30,7 +30,7 @@ from support.edges import random_edges
 from support.groups import random_groups
 from support.key_groups import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
-from support.seeds import in_blocks
+from support.seeds import in_blocks, scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 from support.task_caches import forget_live
 
@@ -90,7 +90,7 @@ def test_any_cut_any_delay_any_crash_gives_the_matches_of_the_batch_run(seeds, w
     assert streams > len(seeds) / 2
 
 
-@pytest.mark.first_rounds(4)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_plan_that_changes_in_a_key_group_changes_no_match(seed, tmp_path, monkeypatch):
     """Every key group plans anew after a few events, and takes what is not dearer."""
@@ -114,7 +114,7 @@ def test_a_plan_that_changes_in_a_key_group_changes_no_match(seed, tmp_path, mon
     assert ids(found) == ids(wanted)
 
 
-@pytest.mark.first_rounds(5)
+@pytest.mark.first_rounds(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_timed_out_partial_matches_come_with_the_watermark(seed):
     random = Random(seed)
@@ -252,7 +252,7 @@ def test_a_large_key_group_writes_what_came_in_and_a_small_one_itself(monkeypatc
 def test_what_a_key_group_keeps_does_not_grow_with_the_stream():
     stream = Stream(stock_job(), delay_ms=1_000, forget=lambda: True)
     sizes = []
-    for seed in range(24):
+    for seed in range(scaled(24)):
         events = stocks(1_000, symbols=1_000, seed=seed)  # 10 seconds
         shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
@@ -260,8 +260,9 @@ def test_what_a_key_group_keeps_does_not_grow_with_the_stream():
         outcome = run(stream.stores[0, 0, 0], stream.workload, stream.watermark_ms)
         stored = sum(len(v) for v in stream.stores[0, 0, 0].values.values() if isinstance(v, bytes))
         sizes.append((outcome.counters.state_bytes, stored))
-    assert max(s for s, _ in sizes[12:]) < 1.5 * max(s for s, _ in sizes[:12])
-    assert max(s for _, s in sizes[12:]) < 1.5 * max(s for _, s in sizes[:12])
+    early, later = sizes[: len(sizes) // 2], sizes[len(sizes) // 2 :]
+    assert max(s for s, _ in later) < 1.5 * max(s for s, _ in early)
+    assert max(s for _, s in later) < 1.5 * max(s for _, s in early)
 
 
 def test_another_process_finds_the_key_group_on_the_shelf(tmp_path, monkeypatch):

@@ -28,6 +28,7 @@ def test_matches_are_told_apart_by_their_ids(spark):
     assert get_identity_columns(matches) == ("match_id",)
 
 
+@pytest.mark.slow
 def test_a_row_that_is_in_the_table_already_is_left_out(spark, found, tmp_path):
     sink, folder = ParquetTable(str(tmp_path / "rows")), str(tmp_path / "rows")
     some = found.filter("position = 1")  # what a killed writer may leave behind

@@ -40,7 +40,8 @@ def ids(table: Any) -> Counter:
     return Counter(found["match_id"].to_pylist())
 
 
-@pytest.mark.parametrize("names", [pytest.param(ODD, marks=pytest.mark.slow), ("a?b", ALL)], ids=["each", "all"])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [ODD, ("a?b", ALL)], ids=["each", "all"])
 def test_a_table_of_any_name_gets_each_match_once(session, tmp_path, names):
     """Its path is not a pattern: neither is it missed, nor are others taken for it."""
     found = ensue.match(EVENTS, QUERY, **COLUMNS)

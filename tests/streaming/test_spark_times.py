@@ -288,13 +288,10 @@ def test_a_concern_is_said_once():
 # ------------------------------------------------------------------------------ idle sources
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "policy", "expected"),
-    [
-        (False, "min", [(0, 1)]),
-        pytest.param(True, "min", [], marks=pytest.mark.slow),
-        pytest.param(True, "max", [(0, 1)], marks=pytest.mark.slow),
-    ],
+    [(False, "min", [(0, 1)]), (True, "min", []), (True, "max", [(0, 1)])],
     ids=["one watermark", "the slowest of several", "the fastest of several"],
 )
 def test_a_source_without_events(streams, own, policy, expected):

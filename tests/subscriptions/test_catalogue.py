@@ -15,6 +15,7 @@ from ensue.operators.subscriptions.catalog import catalog_snapshots as snapshots
 from ensue.operators.subscriptions.catalog import change as change_file
 from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind, SubscriptionChange
+from support.seeds import scaled
 
 DEPOT = "POLYGON ((0 0, 10 0, 10 10, 0 0))"
 
@@ -64,7 +65,7 @@ def histories(draw):
     return versions
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(histories(), st.sets(st.integers(1, 6)))
 def test_reading_at_any_version_is_replaying_the_list(tmp_path_factory, versions, kept):
     log = CatalogLog(tmp_path_factory.mktemp("log"))

@@ -25,6 +25,7 @@ from ensue.parser.opsl.opsl_parser import parse_subscription
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, find_subscription_matches
 from ensue.vector.event_table import StreamSchema, add_location, create_schema
+from support.seeds import scaled
 
 TRUCK = "(ARITH:id = 17, STRING:type = 'truck')"
 LEFT = f"=|(@(Depot)(A); 25 minutes)(DIST(Depot; >; 20)(A)), A = {TRUCK}"
@@ -497,7 +498,7 @@ def test_what_the_box_of_a_region_tells_is_so(space: str) -> None:
         "CIRCLE (5 5, 3)",
     )
     told_at_once = 0
-    for seed in range(600):
+    for seed in range(scaled(600)):
         random = Random(f"{space} {seed}")
         text = random.choice(regions)
         region = build_region_box(text, space)
@@ -516,7 +517,7 @@ def test_what_the_box_of_a_region_tells_is_so(space: str) -> None:
             told_at_once += 1
             asked = comparison, number, scale, space
             assert places.evaluate_relation(where, region.shape, place, *asked) == settled, (seed, test)
-    assert told_at_once > 100
+    assert told_at_once > scaled(600) / 6
 
 
 def case(seed: int) -> tuple[Any, ReferenceStream]:
@@ -564,7 +565,7 @@ def test_it_finds_matches_again_in_the_tables_of_the_paper() -> None:
 
 
 def test_every_pair_matches_or_is_stopped_by_one_demand() -> None:
-    for seed in range(40):
+    for seed in range(scaled(40)):
         random = Random(f"pairs {seed}")
         text = random.choice(("=|(A; 3)B", "|=(A; 3)B", "|(A; 2)B", "A && B WITH within = 4", "DIST(A; <; 4)B"))
         names = [f"{random.choice('ab')}{n}" for n in range(random.randint(2, 12))]

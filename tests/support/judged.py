@@ -15,6 +15,7 @@ from ensue.errors import QueryError
 from ensue.parser.pattern_parser import parse
 from ensue.runtime.compiled_query import CompiledQuery, build_result, compile_query
 from ensue.vector.event_table import create_schema
+from support.seeds import scaled
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 
 
@@ -76,7 +77,7 @@ def judged_often(text: str, random: Random, rounds: int, sizes: tuple[int, int])
 def judged_at_random(seed: int, write: Callable[[Random, Nature], str], left_out: tuple[tuple[str, ...], ...]) -> None:
     """Compares random queries with the semantics, each without some rules of the planner."""
     random, outcomes = Random(seed), Counter[str]()
-    for _ in range(30):
+    for _ in range(scaled(30)):
         nature = random_nature(random)
         text, off = write(random, nature), random.choice(left_out)
         for _ in range(2):

@@ -1,8 +1,16 @@
-"""Seeds of random tests: a few for every run, more for the slow ones."""
+"""How many random cases tests try: a few in `make test`, all of them in `make test-slow`, which sets ENSUE_TESTS."""
 
+import os
 from typing import Any
 
 import pytest
+
+THOROUGH = os.environ.get("ENSUE_TESTS") == "thorough"
+
+
+def scaled(count: int) -> int:
+    """A third of a number of random cases, or all of them if the run is thorough."""
+    return count if THOROUGH else -(-count // 3)
 
 
 def some(few: int, all_: int) -> list[Any]:
@@ -18,5 +26,5 @@ def in_blocks(few: int, size: int, all_: int) -> list[Any]:
 
 
 def of_round(round: int, size: int) -> range:
-    """The seeds of a round; the first one is for every day and has half of them."""
-    return range(round * size, round * size + (size if round else size // 2))
+    """The seeds of a round; the first one is for every day and has a third of them."""
+    return range(round * size, round * size + (size if round else scaled(size)))

@@ -18,6 +18,7 @@ from ensue.runtime.source_schema import SourceOptions, SourceSchema
 from ensue.vector.event_table import add_location, create_schema
 from ensue.vector.geo_columns import compute_match_hulls, format_match_hulls, read_places
 from ensue.vector.match_rows import Matches
+from support.seeds import scaled
 
 
 def schema_of(events, location, space="plane"):
@@ -104,7 +105,7 @@ numbers = st.integers(-4, 4).map(lambda k: k * 100.0) | st.integers(-90, 90).map
 shapes = st.lists(st.tuples(numbers, numbers), min_size=2, max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(st.lists(st.none() | shapes, min_size=1, max_size=5), st.sampled_from(["plane", "earth"]))
 def test_texts_are_read_as_plain_python_reads_them(lists, space):
     texts = [None if p is None else shapely.LineString(p).wkt for p in lists]
