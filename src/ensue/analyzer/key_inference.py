@@ -11,7 +11,7 @@ from ensue.ir.pattern import Pattern
 from ensue.ir.query import Equivalence, Query
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.subscription import EventTest
-from ensue.ir.traits import NodeForm, get_form, get_parts, is_event, is_operator_call, is_plain, is_sequence
+from ensue.ir.traits import NodeForm, cache_fact, get_form, get_parts, is_event, is_operator_call, is_plain, is_sequence
 from ensue.ir.traversal import (
     get_first_field,
     iterate_atoms,
@@ -70,6 +70,7 @@ def add_equivalence(query: Query, field: str) -> Query:
     return replace(query, where=where, equivalence=(*query.equivalence, Equivalence(field)))
 
 
+@cache_fact
 def binds_each_once(pattern: Pattern) -> bool:
     """Whether every match, and every match of a negation, binds every variable to one event."""
     if is_operator_call(pattern):
