@@ -113,7 +113,7 @@ def compile_archive_join(
 
 def _refuse_names(query: ArchiveJoinQuery) -> None:
     """Raises a QueryError for variables with the name of a standard column."""
-    for side in (query.live, *(join.query for join in query.joins)):
+    for side in query.sides:
         for atom in iterate_atoms(side.pattern):
             if atom.variable in (*MATCH_COLUMNS, LOCATION):
                 raise QueryError(
