@@ -10,6 +10,9 @@ from ensue.ir.traversal import iterate_atoms
 from ensue.notebook_repr import TextRepr
 from ensue.schema import ANY, get_type_names
 
+LAST_POSITION = "__at"  # the column with the position of an event's last member in the stream
+FIRST_POSITION = "__from"  # the position of its first member
+
 
 @dataclass(frozen=True, slots=True)
 class Definition(TextRepr):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ensue.analyzer.join_checks import check_archive_join
-from ensue.analyzer.key_inference import JoinKey, add_join_keys, find_join_keys, is_single_event
+from ensue.analyzer.join_keys import JoinKey, add_join_keys, find_join_keys, is_single_event
 from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.archives.archive import Archive
 from ensue.engine.memory_budget import get_machine_memory

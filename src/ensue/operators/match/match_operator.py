@@ -21,7 +21,6 @@ from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
-from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
 from ensue.runtime.stage import (
     SLICE_ROWS,
     FinalStage,
@@ -52,12 +51,15 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 spec.query, call.source.shape, options.planning,
                 emit_timeouts=options.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
-    for spec, bundle in bundles.items():
-        with name_query_in_errors(spec.name):
-            if limits.evict is not None and (why := why_not_evictable(bundle.queries)) is not None:
-                raise build_eviction_error(why)
-            if limits.shed_ms is not None:
-                require_sheddable(bundle.queries)
+    if limits.evict is not None or limits.shed_ms is not None:
+        from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
+
+        for spec, bundle in bundles.items():
+            with name_query_in_errors(spec.name):
+                if limits.evict is not None and (why := why_not_evictable(bundle.queries)) is not None:
+                    raise build_eviction_error(why)
+                if limits.shed_ms is not None:
+                    require_sheddable(bundle.queries)
 
     def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[MatchOperator]:
         selected = tuple(outputs[spec][0] for spec in bundles)
@@ -214,6 +216,8 @@ def create_matcher(
         return SharedMatcher(queries) if shared else CompositeLiveMatcher(queries)
 
     if limits.can_evict:
+        from ensue.runtime.spill.key_store import build_eviction_error, why_not_evictable
+
         why = why_not_evictable(queries)
         if why is None:
             from ensue.runtime.spill.spilling_matcher import create_spilling_matcher
