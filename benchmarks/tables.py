@@ -246,7 +246,7 @@ def first_answer_sheet(reports: Sequence[Report]) -> Sheet:
 def readme_example_sheet(reports: Sequence[Report]) -> Sheet:
     """The first example of README.md in a new process."""
     return Sheet(
-        "The first example of README.md in a new process, seconds of processor time",
+        "The first example of README.md, or a first query after pandas, in a new process, seconds of processor time",
         ("cache", "Python starts", "imports", "answer", "whole process", "processes beside it"),
         tuple(
             (

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import hypothesis
@@ -32,6 +33,7 @@ import pytest
 
 import ensue
 from ensue.ir.row_pattern import RowPatternQuery
+from ensue.runtime.query_kinds import find_kind
 from support.seeds import THOROUGH, scaled
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, max_examples=scaled(100))
@@ -198,6 +200,7 @@ class Semantics:
     """The reference semantics in the place of the engine; all around it is the same."""
 
     name = "semantics"
+    TABLES = {"archive join": "support.past:judged", "row pattern": "support.row_patterns:recognized"}  # noqa: RUF012
 
     def match(self, events: Any, query: str, **options: Any) -> pa.Table:
         from ensue.analyzer.aggregation import split_result_modifiers
@@ -210,14 +213,12 @@ class Semantics:
         from ensue.runtime.timeout_rewrite import compile_with_timeouts
         from ensue.vector.event_table import add_location, sort_events
         from support.matching import match_in_order
-        from support.past import judged
-        from support.row_patterns import recognized
 
-        if isinstance(ensue.parse(query), RowPatternQuery):
-            return recognized(events, ensue.parse(query))
-        if isinstance(ensue.parse(query), ensue.ArchiveJoinQuery):
-            return judged(events, query, **options)
-        inner, finishing = split_result_modifiers(ensue.parse(query))
+        parsed = ensue.parse(query)
+        kind = find_kind(parsed)
+        if kind.name in self.TABLES:  # what it means, as a table
+            return resolve_name(self.TABLES[kind.name])(events, parsed, kind, **options)
+        inner, finishing = split_result_modifiers(parsed)
         plain_columns = options.pop("flat", False)
         bad_events = options.pop("bad_events", "raise")
         location = options.pop("location", None)

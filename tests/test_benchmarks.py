@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import arrow, kernel, loops, readme, spark
+from benchmarks import arrow, first_answer, kernel, loops, readme, spark
 from benchmarks.papers import subscriptions
 from benchmarks.peers import by_hand
 from benchmarks.tables import local_sheet
@@ -20,6 +20,13 @@ from support.seeds import scaled
 
 SYMBOLS = 50
 EVENTS = events(20_000, SYMBOLS)
+
+
+@pytest.mark.slow
+def test_a_first_answer_is_measured_with_an_empty_and_a_filled_cache_and_after_pandas() -> None:
+    empty, filled, warm = first_answer.readme_example(1)
+    assert [empty["cache"], filled["cache"]] == ["empty", "filled"]
+    assert warm["modules"]
 
 
 @pytest.mark.slow

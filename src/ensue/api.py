@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, get_args
 
 from ensue.analyzer.output_mode import is_summarized
@@ -53,15 +54,12 @@ if TYPE_CHECKING:
     from ensue.backends.spark.stream_progress import BatchProgress
     from ensue.backends.sql_backend import SqlArchives
     from ensue.lineage.trace import Trace
-    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
-    from ensue.operators.row_match.row_explain import RowPatternExplainer
     from ensue.parser.sql.sql_query import ClauseText
     from ensue.planner.planner_options import PlannerOptions
-    from ensue.runtime.explain import QueryExplainer
     from ensue.runtime.options import RunOptions
     from ensue.runtime.query_spec import QuerySpec
     from ensue.runtime.source_schema import SourceOptions
-    from ensue.runtime.stage import Progress
+    from ensue.runtime.stage import Explainer, Progress
 
 ParsedQuery = Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery
 OneQuery = str | Path | PatternBuilder | ParsedQuery
@@ -1297,9 +1295,13 @@ def explain(
     """
 
     limits = MatcherLimits.given(memory=memory, evict=evict)
-    if isinstance(query, Subscriptions):
-        return PlanText(_explain_set(query, events, limits))
     planning = _planning(statistics, off, structure, limits=limits)
+    if isinstance(query, Subscriptions):
+        from ensue.runtime.source_schema import SourceOptions
+
+        unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
+        own_columns = SourceOptions(**_columns_of(query, (), False, order=(), **unset))
+        return PlanText(_explain_query(query.subscribed(), events, own_columns, planning).told())
     query = _read_with(query, params)
     columns = _columns(query, time=time, type=type, order=order, location=location, space=space)
     past = archives, archive, access, latency
@@ -1432,55 +1434,31 @@ def plot(
     return Picture(draw_plot(data))
 
 
-def _explain_set(subscriptions: Subscriptions, events: Any, limits: "MatcherLimits") -> str:
-    from ensue.operators.subscriptions.subscription_explain import explain_subscriptions
-    from ensue.runtime.source_schema import SourceOptions
-
-    source = None
-    if events is not None:
-        unset: dict[str, Any] = dict.fromkeys(("time", "type", "location", "space"))
-        columns = SourceOptions(**_columns_of(subscriptions, (), False, order=(), **unset))
-        _, source = _runner(events).read(events, columns)
-    return explain_subscriptions(subscriptions.subscribed(), source, limits)
-
-
 def _explain_query(
-    query: ParsedQuery,
+    query: object,
     events: Any,
     columns: "SourceOptions | None",
     planning: "PlannerOptions",
-    archives: object,
-    own: object,
-    access: str | None,
-    latency: str | int | float | None,
-) -> "QueryExplainer | ArchiveJoinExplainer | RowPatternExplainer":
-    from ensue.operators.archive_join.join_explain import ArchiveJoinExplainer
-    from ensue.operators.row_match.row_explain import RowPatternExplainer
-    from ensue.runtime.explain import QueryExplainer
-    from ensue.runtime.options import AccessOptions, describe_input, open_archives
+    archives: object = None,
+    own: object = None,
+    access: str | None = None,
+    latency: str | int | float | None = None,
+) -> "Explainer":
+    from ensue.runtime.options import NO_ARCHIVES, AccessOptions, RunOptions, describe_input, open_archives
+    from ensue.runtime.query_kinds import find_kind
 
-    source, frame = None, None
+    source, frame, streaming = None, None, False
     if events is not None:
         if columns is None:
             raise EventError("the time column of the events is missing: pass time=")
-        frame, source = _runner(events).read(events, columns)
-    if isinstance(query, RowPatternQuery):
-        return RowPatternExplainer(query, source)
-    if not isinstance(query, ArchiveJoinQuery):
-        return QueryExplainer(query, None if source is None else source.shape, planning)
-    if source is None or archives is None:
-        name = query.joins[0].archive
-        raise QueryError(
-            "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
-            hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
-            span=query.joins[0].span,
-            text=query.text,
-        )
-    streaming = _runner(events).STREAMING
-    return ArchiveJoinExplainer(
-        query, source, planning, open_archives(archives, own, streaming=streaming),
-        AccessOptions(access, latency), describe_input(frame, streaming=streaming), streaming,
-    )  # fmt: skip
+        runner = _runner(events)
+        frame, source = runner.read(events, columns)
+        streaming = runner.STREAMING
+    pasts = NO_ARCHIVES if archives is None else open_archives(archives, own, streaming=streaming)
+    coming = describe_input(frame, streaming=streaming)
+    options = RunOptions(streaming=streaming, planning=planning, access=AccessOptions(access, latency), coming=coming)
+    explainer: Explainer = resolve_name(find_kind(query).explain)(query, source, options, pasts)
+    return explainer
 
 
 def _columns_of(

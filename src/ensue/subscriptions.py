@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ensue.analyzer.normal_form import build_alternatives
 from ensue.brief_tracebacks import shorten_class_tracebacks
 from ensue.errors import EventError, QueryError, SubscriptionWarning, did_you_mean
 from ensue.ir.subscription import EventTest, Region, SpatialCondition, Subscription, get_subexpressions, is_selective
@@ -174,6 +173,7 @@ class Subscriptions:
         return self._regions | _texts(regions)
 
     def _read(self, name: str, text: str, regions: Mapping[str, str], said: list[str] | None) -> Subscription:
+        from ensue.analyzer.normal_form import build_alternatives
         from ensue.parser.opsl import opsl_parser as opsl
 
         with _name_subscription(name, text):

@@ -8,10 +8,12 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import get_args
 
 import pytest
 
 import ensue
+from ensue.api import ParsedQuery
 from ensue.runtime.query_kinds import KINDS
 
 SOURCE = Path(ensue.__file__).parent
@@ -61,8 +63,15 @@ def test_the_first_match_loads_few_modules():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_kind_of_query_names_a_node_and_functions_that_exist(kind):
-    assert isinstance(resolve_name(kind.node), type)
-    assert callable(resolve_name(kind.plan))
+    assert all(isinstance(resolve_name(node), type) for node in (kind.node, kind.operator, kind.explain))
+    functions = (kind.analyze, kind.plan, kind.describe, kind.parse, kind.reference)
+    assert all(callable(resolve_name(function)) for function in functions)
+    assert kind.reference.startswith("ensue.reference")
+
+
+def test_every_runnable_query_has_a_kind():
+    runnable = {f"{node.__module__}:{node.__qualname__}" for node in get_args(ParsedQuery)}
+    assert runnable <= {kind.node for kind in KINDS}
 
 
 EXTRAS = ("sqlglot", "duckdb", "polars", "pyspark", "deltalake", "fastapi")

@@ -1,35 +1,35 @@
 """What a query over a stream and its past means, as a table."""
 
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import ensue
-from ensue.analyzer.join_checks import check_archive_join
 from ensue.archives.archive import ArchiveRead
 from ensue.backends.input_tables import read_event_table
 from ensue.engine.reference_events import read_events
 from ensue.operators.archive_join.archive_ranges import convert_bounds
-from ensue.reference import join_matches
+from ensue.runtime.query_kinds import QueryKind
 from ensue.vector.event_table import sort_events
 
 
 def judged(
-    events: Any, query: str, *, time: Any, type: str, archives: Any, archive: str | None = None, **_: Any
+    events: Any, query: Any, kind: QueryKind, *, time: Any, type: str, archives: Any, archive: Any = None, **_: Any
 ) -> pa.Table:
     """The rows by the reference semantics: a struct for each event, a list for Kleene."""
     table, shape = read_event_table(events, time=time, type=type)
     live = sort_events(table, shape)
     shapes = {name: one.shape for name, one in archives.items()}
     schemas = {name: one.schema for name, one in shapes.items()}
-    checked = check_archive_join(ensue.parse(query), shape.schema, schemas)
+    checked = resolve_name(kind.analyze)(query, shape.schema, schemas)
     past = {name: whole(one) for name, one in archives.items()}
     if archive is not None:
         both = [past[archive], live.cast(past[archive].schema)]
         past[archive] = sort_events(pa.concat_tables(both), shapes[archive])
 
-    rows = join_matches(
+    rows = resolve_name(kind.reference)(
         checked,
         read_events(live, shape.schema, shape.unit),
         {n: read_events(t, shapes[n].schema, shapes[n].unit) for n, t in past.items()},

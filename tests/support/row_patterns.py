@@ -3,11 +3,11 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any
 
 import pyarrow as pa
 
-from ensue.analyzer.row_pattern_checks import check_row_pattern
 from ensue.engine.row_match.row_partitions import partition_rows
 from ensue.engine.row_match.search import RowMatchFinder, SearchState
 from ensue.errors import SkipError
@@ -46,6 +46,7 @@ from ensue.ir.traversal import iterate_nodes
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.projection.row_pattern_output import RowPatternProjection
 from ensue.reference.row_pattern_matches import build_output_rows
+from ensue.runtime.query_kinds import QueryKind
 from ensue.schema import ValueKind
 from ensue.vector.arrow_types import get_field_kinds
 
@@ -240,12 +241,12 @@ def tied_rows(rng: random.Random) -> pa.Table:
     return table
 
 
-def recognized(table: pa.Table, row_pattern: RowPatternQuery) -> pa.Table:
+def recognized(table: pa.Table, row_pattern: RowPatternQuery, kind: QueryKind, **_: Any) -> pa.Table:
     """The table that a clause gives by its meaning: keys, row, measures, under their own names.
 
     Of ids, which have no meaning, there are none.
     """
-    clause = check_row_pattern(row_pattern, get_field_kinds(table.schema))
+    clause = resolve_name(kind.analyze)(row_pattern, get_field_kinds(table.schema))
     order = [by.expr.name for by in clause.order]
     keys = [key.column for key in clause.partition]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -253,7 +254,7 @@ def recognized(table: pa.Table, row_pattern: RowPatternQuery) -> pa.Table:
         partitions.setdefault(tuple(row[k] for k in keys), []).append(row)
     found = []
     for key, rows in partitions.items():
-        for place, measures in build_output_rows(clause, rows):
+        for place, measures in resolve_name(kind.reference)(clause, rows):
             own = dict(zip((k.name for k in clause.partition), key, strict=True))
             named = dict(zip((m.name for m in clause.measures), measures, strict=True))
             found.append((own if clause.rows is RowsPerMatch.ONE else rows[place]) | own | named)

@@ -17,6 +17,7 @@ from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
 from ensue.operators.subscriptions.catalog.change import ChangeKind
 from ensue.operators.subscriptions.catalog.version_pins import find_version_start, pin_version
 from ensue.planner.limits import MatcherLimits
+from ensue.runtime.job_fingerprint import FORMAT
 from ensue.runtime.pipeline import Pipeline
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import BATCH, ROW, InputFilter, OutputTable, RoutedEvents, SubscriptionVersion
@@ -147,7 +148,7 @@ def counting(folder, *, key_groups=2, version=None, deliver_late=False):
     """The workload of one such stage, as far as runners ask for it."""
     source = SourceSchema(EVENTS, "at")
     stage = CountingStage(str(folder), version)
-    text = json.dumps({"format": 2, "asked": [{"name": None, "number": 0, "query": "counting"}]})
+    text = json.dumps({"format": FORMAT, "asked": [{"name": None, "number": 0, "query": "counting"}]})
     chain = Pipeline((), source, (stage,), key_groups, text, deliver_late)
     return SimpleNamespace(
         chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,

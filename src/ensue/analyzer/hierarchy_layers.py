@@ -17,7 +17,7 @@ from ensue.analyzer.output_mode import is_summarized
 from ensue.analyzer.query import reject_column
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.expression import Aggregate, Binary, EventPosition, Expr, FieldRef
-from ensue.ir.hierarchy import Definition, Hierarchy, get_pattern_types
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Definition, Hierarchy, get_pattern_types
 from ensue.ir.pattern import Atom, OperatorCall, Pattern, Repeat
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.traits import get_parts, is_event, is_input, is_list, is_loop, is_operator_call, is_sequence
@@ -364,8 +364,6 @@ def _build_error(problem: str, hint: str | None, definition: Definition, expr: E
 
 # --- order of complex events: an event precedes a complex event if it precedes all its members
 
-LAST_POSITION = "__at"  # the column with the position of an event's last member in the stream
-FIRST_POSITION = "__from"  # the position of its first member
 START_TIME, END_TIME = "__start", "__end"  # the columns with its times
 
 SequenceItem = Atom | OperatorCall

@@ -48,6 +48,8 @@ def get_interval_ends(pattern: Pattern) -> tuple[Expr, ...]:
 
 def rewrite_interval_ends(pattern: Pattern, change: Callable[[Expr], Expr]) -> Pattern:
     """Applies `change` to the ends of all intervals."""
+    if not any(iterate_interval_negations(pattern)):
+        return pattern
 
     def change_node(node: Pattern) -> Pattern:
         if not is_interval_negation(node):

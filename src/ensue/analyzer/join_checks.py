@@ -192,11 +192,7 @@ def _check_side(query: JoinSide, archive_join: ArchiveJoinQuery) -> JoinSide:
         check_row_pattern_side(query)
         return query
     own = {name for name, _ in _list_variables(query)}
-    others = {
-        name
-        for side in (archive_join.live, *(join.query for join in archive_join.joins))
-        for name, _ in _list_variables(side)
-    } - own
+    others = {name for side in archive_join.sides for name, _ in _list_variables(side)} - own
     for expr in query.where:
         for reference in iterate_references(expr):
             if reference.variable in others:

@@ -375,3 +375,22 @@ def _record(way: SubscriptionAlternative, group: Group) -> tuple[SubscriptionAlt
 
 def _get_events(way: SubscriptionAlternative) -> Group:
     return frozenset(n for n, part in enumerate(way.parts) if isinstance(part, EventTest))
+
+
+PartField = tuple[int, str]  # a part, and its field that has the key's value
+
+
+def find_common_key(way: SubscriptionAlternative) -> PartField | None:
+    """Returns a part and its field that is equal to a field of every other part, or None."""
+    events = {n for n, part in enumerate(way.parts) if isinstance(part, EventTest)}
+    if len(events) < 2:
+        return None
+    classes: dict[PartField, set[PartField]] = {}
+    for condition in way.conditions:
+        if isinstance(condition, FieldComparison) and condition.operator == "=":
+            left = condition.part, condition.name
+            right = condition.other, condition.other_name
+            merged = classes.get(left, {left}) | classes.get(right, {right})
+            classes |= dict.fromkeys(merged, merged)
+    keys = [fields for fields in classes.values() if {part for part, _ in fields} == events]
+    return min(map(min, keys), default=None)

@@ -8,6 +8,7 @@ from ensue.ir.pattern import Atom, Kleene, Not, OperatorCall, Pattern, Repeat, T
 from ensue.ir.selection import Strategy
 from ensue.ir.traits import (
     NodeForm,
+    cache_fact,
     forbids_next_event,
     get_form,
     get_parts,
@@ -37,6 +38,7 @@ from ensue.ir.user_operator import OperatorInputs
 from ensue.printing.pattern_printer import format_separator, format_types
 
 
+@cache_fact
 def check_pattern(pattern: Pattern) -> None:
     """Raises a QueryError for a pattern that is contradictory, empty or unsupported."""
     _check_variables(pattern)

@@ -8,6 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.analyzer.time_zones import apply_time_zones, get_time_zone
 from ensue.analyzer.types import add_implicit_casts, infer_kind
 from ensue.errors import QueryError, Span, did_you_mean
@@ -37,8 +38,10 @@ from ensue.ir.row_pattern import (
     RowTerm,
     RowVariable,
     is_nullable,
+    iterate_terms,
     reads_match_columns,
 )
+from ensue.ir.selection import ByTime, ByUnits
 from ensue.ir.traversal import iterate_nodes, rewrite_expr
 from ensue.schema import ValueKind
 
@@ -485,3 +488,41 @@ def _find_edges(term: RowTerm, *, forward: bool) -> frozenset[str]:
             return frozenset().union(*(_find_edges(part, forward=forward) for part in parts))
         case Repetition(part=part) | Exclusion(part=part):
             return _find_edges(part, forward=forward)
+
+
+def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
+    """Computes how far a checked clause reads beyond the range of its matches.
+
+    The search starts at the first row of a partition, so a match depends on all rows before it,
+    and on later rows until no longer match is preferred.
+
+    >>> from ensue.parser.row_pattern.clause import read_clause_text
+    >>> clause = read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
+    >>> print(compute_row_pattern_read_range(clause))
+    from the first event of the key, 5 after
+    """
+    if is_single_row(clause):
+        return ReadRange()
+    operands = [operand for value in clause.values for operand in value.operands]
+    ahead = any(isinstance(operand, Navigation) and operand.shift > 0 for operand in operands)
+    ahead |= PartitionAnchor("end") in iterate_terms(clause.pattern)
+    after = UnboundedRead.OBJECT if ahead else _convert_within(clause.within)
+    return ReadRange(UnboundedRead.OBJECT, after)
+
+
+def _convert_within(within: timedelta | int | float | None) -> ReadDistance:
+    match within:
+        case None:
+            return UnboundedRead.OBJECT
+        case timedelta():
+            return ByTime(within // timedelta(microseconds=1) * 1_000)
+        case _:
+            return ByUnits(within)
+
+
+def get_max_length(clause: RowPatternQuery) -> ByTime | ByUnits | None:
+    """Returns the maximum length of a match of a clause, or None if it is unlimited."""
+    if is_single_row(clause):
+        return ByUnits(0)
+    length = _convert_within(clause.within)
+    return None if isinstance(length, UnboundedRead) else length

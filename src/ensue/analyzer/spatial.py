@@ -6,7 +6,6 @@ from dataclasses import replace
 from ensue.errors import QueryError
 from ensue.functions import CIRCLE, EARTH_LOCATION, FUNCTIONS, LOCATION, WKT
 from ensue.functions.record import ArgumentType
-from ensue.geo.wkt import Circle, check_geometry, read_wkt
 from ensue.ir.expression import EventPosition, Expr, FieldRef, FunctionCall, Literal
 from ensue.schema import EventType, Schema
 
@@ -15,6 +14,10 @@ LOCATION_FIELD = "location"  # the field a.location
 
 def check_constant_location(call: FunctionCall) -> None:
     """Raises a QueryError for an invalid constant location or region."""
+    if call.function not in (WKT, CIRCLE):
+        return
+    from ensue.geo.wkt import Circle, check_geometry, read_wkt
+
     match call:
         case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
             try:
@@ -71,6 +74,8 @@ def check_spatial_call(call: FunctionCall) -> None:
 def _is_circle(expr: Expr) -> bool:
     match expr:
         case FunctionCall(function=function, arguments=(Literal(value=str(text)),)) if function == WKT:
+            from ensue.geo.wkt import Circle, read_wkt
+
             return isinstance(read_wkt(text), Circle)
         case FunctionCall(function=function):
             return function == CIRCLE

@@ -14,11 +14,9 @@ from itertools import islice, pairwise, product
 from math import inf, nextafter
 
 from ensue.analyzer.pattern_rules import iterate_trailing_negations
-from ensue.analyzer.row_pattern_checks import is_single_row
 from ensue.ir.expression import Aggregate, Between, Binary, EventPosition, Expr, FieldRef, FunctionCall, Literal, Unary
 from ensue.ir.pattern import Interval, Not, Pattern
 from ensue.ir.query import Query
-from ensue.ir.row_pattern import Navigation, PartitionAnchor, RowPatternQuery, iterate_terms
 from ensue.ir.selection import ByEvents, ByTime, ByUnits, Strategy
 from ensue.ir.traits import (
     NodeForm,
@@ -455,44 +453,6 @@ def compute_read_range(query: Query, *, intervals: bool = False) -> ReadRange:
     ):
         before = UnboundedRead.OBJECT
     return ReadRange(before, UnboundedRead.OBJECT if moved else after)
-
-
-def compute_row_pattern_read_range(clause: RowPatternQuery) -> ReadRange:
-    """Computes how far a checked clause reads beyond the range of its matches.
-
-    The search starts at the first row of a partition, so a match depends on all rows before it,
-    and on later rows until no longer match is preferred.
-
-    >>> from ensue.parser.row_pattern.clause import read_clause_text
-    >>> clause = read_clause_text("(PATTERN (A B+) WITHIN 5 DEFINE B AS B.x > 1)")
-    >>> print(compute_row_pattern_read_range(clause))
-    from the first event of the key, 5 after
-    """
-    if is_single_row(clause):
-        return ReadRange()
-    operands = [operand for value in clause.values for operand in value.operands]
-    ahead = any(isinstance(operand, Navigation) and operand.shift > 0 for operand in operands)
-    ahead |= PartitionAnchor("end") in iterate_terms(clause.pattern)
-    after = UnboundedRead.OBJECT if ahead else _convert_within(clause.within)
-    return ReadRange(UnboundedRead.OBJECT, after)
-
-
-def _convert_within(within: timedelta | int | float | None) -> ReadDistance:
-    match within:
-        case None:
-            return UnboundedRead.OBJECT
-        case timedelta():
-            return ByTime(within // timedelta(microseconds=1) * 1_000)
-        case _:
-            return ByUnits(within)
-
-
-def get_max_length(clause: RowPatternQuery) -> ByTime | ByUnits | None:
-    """Returns the maximum length of a match of a clause, or None if it is unlimited."""
-    if is_single_row(clause):
-        return ByUnits(0)
-    length = _convert_within(clause.within)
-    return None if isinstance(length, UnboundedRead) else length
 
 
 def _get_window(within: ByTime | ByUnits | ByEvents | None) -> ReadDistance:

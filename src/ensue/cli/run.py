@@ -227,7 +227,7 @@ def _name_queries(arguments: list[str], parameters: Parameters) -> dict[str, Que
     parsed = [read_pattern(argument, parameters) for argument in arguments]
     for query in parsed:
         levels.check_levels(query)
-    own = [(query.query if isinstance(query, Hierarchy) else query).name for query in parsed]
+    own = [query.name for query in parsed]
     files = [Path(a).stem if is_file(a) else None for a in arguments]
     for names in (own, files):
         if None not in names and len(set(names)) == len(names):

@@ -102,10 +102,18 @@ class ArchiveJoinQuery(TextRepr):
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property
+    def sides(self) -> tuple[JoinSide, ...]:
+        return (self.live, *(join.query for join in self.joins))
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The sides that are pattern queries."""
+        return tuple(side for side in self.sides if isinstance(side, Query))
+
+    @property
     def has_row_pattern_sides(self) -> bool:
         """Whether a side is a MATCH_RECOGNIZE clause."""
-        sides = (self.live, *(join.query for join in self.joins))
-        return any(isinstance(side, RowPatternSide) for side in sides)
+        return any(isinstance(side, RowPatternSide) for side in self.sides)
 
     @property
     def name(self) -> str | None:

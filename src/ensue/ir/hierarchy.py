@@ -4,11 +4,14 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from ensue.errors import QueryError, Span, did_you_mean
-from ensue.ir.query import Query
+from ensue.ir.query import Query, ResultModifiers
 from ensue.ir.traits import is_interval_negation
 from ensue.ir.traversal import iterate_atoms
 from ensue.notebook_repr import TextRepr
 from ensue.schema import ANY, get_type_names
+
+LAST_POSITION = "__at"  # the column with the position of an event's last member in the stream
+FIRST_POSITION = "__from"  # the position of its first member
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,20 @@ class Hierarchy(TextRepr):
     def queries(self) -> tuple[Query, ...]:
         """All queries, starting with the definitions."""
         return (*(d.query for d in self.definitions), *self.top_queries.values())
+
+    @property
+    def name(self) -> str | None:
+        return self.query.name
+
+    @property
+    def text(self) -> str | None:
+        """The text of its query."""
+        return self.query.text
+
+    @property
+    def whole(self) -> ResultModifiers | None:
+        """GROUP BY, ORDER BY and FETCH FIRST of its query."""
+        return self.query.whole
 
     def alone(self, label: str) -> "Hierarchy":
         """Returns the hierarchy of one top query."""

@@ -17,7 +17,7 @@ RESOLVED = {"resolved": True}
 
 
 class PatternNode:
-    """A node of a pattern. `traversal.cache_on_node` stores derived facts in its `__dict__`."""
+    """A node of a pattern. Derived facts are cached in its `__dict__` (`traits.cache_fact`)."""
 
 
 @dataclass(frozen=True, slots=True)

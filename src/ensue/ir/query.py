@@ -94,6 +94,11 @@ class Query(TextRepr):
     text: str | None = field(default=None, compare=False, repr=False)
 
     @property
+    def queries(self) -> "tuple[Query, ...]":
+        """The pattern queries that it is made of: itself."""
+        return (self,)
+
+    @property
     def strategies(self) -> frozenset[Strategy]:
         """Its strategy, and those of parts of its pattern."""
         return frozenset((self.strategy, *iterate_strategies(self.pattern)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from itertools import permutations
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ensue.errors import Span
 from ensue.ir.expression import Expr, FieldRef
@@ -330,6 +330,9 @@ class RowPatternQuery(TextRepr):
     within: timedelta | int | float | None = None  # last row - first row < within
     text: str | None = field(default=None, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
+    name: ClassVar[None] = None
+    whole: ClassVar[None] = None
+    queries: ClassVar[tuple[()]] = ()  # it has no pattern queries
 
     @property
     def variables(self) -> tuple[str, ...]:

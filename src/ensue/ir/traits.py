@@ -3,10 +3,11 @@
 Checks, rewrites, pictures and planners use these traits; a new node type defines them here only.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
 
 from ensue.errors import Span
 from ensue.ir.pattern import And, Atom, Kleene, Maybe, Not, OperatorCall, Or, Pattern, Repeat, Seq, Then
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from typing_extensions import TypeIs
+
+Fact = TypeVar("Fact")
 
 
 class NodeForm(Enum):
@@ -56,6 +59,21 @@ def get_form(pattern: Pattern) -> NodeForm:
             return NodeForm.OPTION
         case OperatorCall():
             return NodeForm.RESULT
+
+
+def cache_fact(find: Callable[[Pattern], Fact]) -> Callable[[Pattern], Fact]:
+    """Caches a fact about a pattern on the node; it is neither compared nor pickled."""
+    name = find.__name__
+
+    @wraps(find)
+    def get(pattern: Pattern) -> Fact:
+        cached = pattern.__dict__
+        if name not in cached:
+            cached[name] = find(pattern)
+        fact: Fact = cached[name]
+        return fact
+
+    return get
 
 
 def is_plain(pattern: Pattern) -> bool:
@@ -188,6 +206,7 @@ def get_positive_parts(pattern: Pattern) -> list[Pattern]:
     return [part for part in get_parts(pattern) if not is_negation(part)]
 
 
+@cache_fact
 def is_optional(pattern: Pattern) -> bool:
     """Whether a match may bind nothing of this part.
 

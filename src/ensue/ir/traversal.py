@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 
 
 def cache_on_node(find: Callable[[Pattern], Iterable[Item]]) -> Callable[[Pattern], Iterator[Item]]:
-    """Caches the result of a traversal on the node; it is neither compared nor pickled."""
+    """Caches the items of a traversal on the node; they are neither compared nor pickled."""
     name = find.__name__
 
     @wraps(find)
@@ -55,13 +55,16 @@ def cache_on_node(find: Callable[[Pattern], Iterable[Item]]) -> Callable[[Patter
 
 
 def rewrite_pattern(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
-    """Applies `change` to every node, the inner ones first."""
-    changed = replace_parts(pattern, tuple(rewrite_pattern(p, change) for p in get_parts(pattern)))
-    if is_repetition(changed) and changed.until is not None:
-        until = rewrite_pattern(changed.until, change)
+    """Applies `change` to every node, the inner ones first. Unchanged nodes keep their cached facts."""
+    parts = get_parts(pattern)
+    changed = tuple(rewrite_pattern(part, change) for part in parts)
+    if any(new is not old for new, old in zip(changed, parts, strict=True)):
+        pattern = replace_parts(pattern, changed)
+    if is_repetition(pattern) and pattern.until is not None:
+        until = rewrite_pattern(pattern.until, change)
         assert is_negation(until)
-        changed = replace(changed, until=until)
-    return change(changed)
+        pattern = pattern if until is pattern.until else replace(pattern, until=until)
+    return change(pattern)
 
 
 @cache_on_node
@@ -154,6 +157,7 @@ def iterate_loop_exits(pattern: Pattern) -> Iterator[LoopExit]:
     return (node.leave for node in iterate_subpatterns(pattern) if is_repetition(node))
 
 
+@cache_on_node
 def iterate_loops(pattern: Pattern) -> Iterator[Repeat]:
     """Yields the repeated groups, outer ones first."""
     return filter(is_loop, iterate_subpatterns(pattern))
@@ -193,6 +197,7 @@ def ends_greedily(pattern: Pattern, bound: Collection[str] | None = None) -> boo
     return False
 
 
+@cache_on_node
 def iterate_strategies(pattern: Pattern) -> Iterator[Strategy]:
     """Yields the strategies that parts of a pattern declare themselves."""
     for node in iterate_subpatterns(pattern):
@@ -220,6 +225,7 @@ def find_subset_variables(pattern: Pattern, strategy: Strategy) -> tuple[str, ..
     return tuple(v for part in get_parts(pattern) for v in find_subset_variables(part, strategy))
 
 
+@cache_on_node
 def iterate_untils(pattern: Pattern) -> Iterator[Not]:
     """Yields the UNTIL negations of loops."""
     loops = filter(is_repetition, iterate_subpatterns(pattern))

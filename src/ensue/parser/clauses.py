@@ -6,7 +6,6 @@ from typing import Any
 
 from lark import Token
 
-from ensue.analyzer.join_checks import check_last
 from ensue.errors import QueryError, Span, did_you_mean
 from ensue.ir.archive_join import ArchiveJoin, JoinKind, LookbackRange, RangeAnchor
 from ensue.ir.expression import MATCHES, Expr, FieldRef
@@ -225,6 +224,8 @@ def build_archive_join(node: Node, shape: Pattern, text: str, inline: Sequence[E
     conjuncts, equivalence = build_conjuncts(get_children(on)[0]) if on else ((), ())
     last = build_limit(latest) if latest else None
     if last is not None:
+        from ensue.analyzer.join_checks import check_last
+
         check_last(last.count, last.span)
     return ArchiveJoin(
         archive=archive,

@@ -112,7 +112,7 @@ def add_definitions(query: Query, definitions: Iterable[Definition] = ()) -> Que
 
 
 def _require_no_definitions(archive_join: ArchiveJoinQuery, external: Mapping[str, Definition]) -> None:
-    for query in (archive_join.live, *(join.query for join in archive_join.joins)):
+    for query in archive_join.sides:
         for atom in iterate_atoms(query.pattern):
             if atom.type in external and atom.type != archive_join.name:
                 raise _refuse_definitions(archive_join, atom.span, f"'{atom.type}' is a defined event, and ")

@@ -16,7 +16,6 @@ from ensue.parser.expressions import Node, build_conjuncts, build_expression, ge
 from ensue.parser.grammar import parse_tree
 from ensue.parser.parameters import Parameters, to_constant
 from ensue.parser.pattern_parser import check_depth, load_pattern_grammar
-from ensue.parser.syntax_errors import explain_syntax_error
 from ensue.printing.expression_printer import format_expr
 
 _OPTIONS = 2  # of `x in (...)`: x and NOT precede the options
@@ -89,6 +88,8 @@ def _read(text: str, rule: str, names: FragmentNames) -> Node:
         tree = parse_tree(_grammar(), text, rule, parameters)
         check_depth(tree)
     except UnexpectedInput as error:
+        from ensue.parser.syntax_errors import explain_syntax_error
+
         raise explain_syntax_error(error, text, parameters) from None
     except QueryError as error:
         raise error.at(None, text) from None

@@ -26,7 +26,6 @@ from ensue.parser.expressions import Node, build_expression, get_children, span_
 from ensue.parser.grammar import ParameterPostLex, load_grammar, parse_tree
 from ensue.parser.parameters import NO_PARAMETERS, Parameters
 from ensue.parser.pattern_transformer import collect_variables, name_variables, resolve_until_types, transform_pattern
-from ensue.parser.syntax_errors import explain_syntax_error
 
 _DEEPEST = 200  # levels of syntax, since later passes recurse
 _WIDEST = 32  # most levels that a chain of and/or adds
@@ -84,6 +83,8 @@ def _read(text: str, operators: tuple[UserOperator, ...], parameters: Parameters
         check_depth(tree)
         return _statement(tree, text, operators)
     except UnexpectedInput as error:
+        from ensue.parser.syntax_errors import explain_syntax_error
+
         raise explain_syntax_error(error, text, parameters) from None
     except QueryError as error:
         raise error.at(None, text) from None

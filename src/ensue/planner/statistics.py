@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ensue.analyzer.hierarchy_layers import LAST_POSITION
 from ensue.errors import EventError
 from ensue.ir.expression import (
     COMPARISONS,
@@ -22,6 +21,7 @@ from ensue.ir.expression import (
     Literal,
     Unary,
 )
+from ensue.ir.hierarchy import LAST_POSITION
 from ensue.printing.expression_printer import format_condition
 
 # Selectivities and sizes assumed without statistics.

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ensue.analyzer.key_inference import find_common_key
 from ensue.analyzer.normal_form import (
     AbsentPart,
     Condition,
@@ -19,6 +18,7 @@ from ensue.analyzer.normal_form import (
     TimeAnchor,
     TimeConstraint,
     build_alternatives,
+    find_common_key,
 )
 from ensue.ir.subscription import EventTest, Length, Region, Select, Subscription, TimePoint
 from ensue.planner.subscription_network import (

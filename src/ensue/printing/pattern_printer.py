@@ -14,7 +14,6 @@ from ensue.ir.traits import is_input, is_then
 from ensue.ir.traversal import get_kleene_variables, iterate_positive_atoms
 from ensue.ir.values import format_duration, is_unit
 from ensue.printing.expression_printer import SUM, format_condition, format_expr, format_name, format_quantifier
-from ensue.printing.sql_printer import format_archive_join
 from ensue.schema import Types, TypeUnion
 
 # Words that the parser does not accept as types after THEN.
@@ -26,6 +25,8 @@ _READ_WITH_THEN = re.compile(
 def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> str:
     """Prints a query, one clause per line; for a hierarchy all statements."""
     if isinstance(query, ArchiveJoinQuery) and query.has_row_pattern_sides:
+        from ensue.printing.sql_printer import format_archive_join
+
         return format_archive_join(query)
     match query:
         case Definition(name=name, query=defined):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from ensue.analyzer.hierarchy_layers import FIRST_POSITION, LAST_POSITION
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
 from ensue.kernels import hashing
 from ensue.schema import ValueKind
 from ensue.vector.arrow_numpy import (

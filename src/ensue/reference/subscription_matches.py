@@ -12,8 +12,7 @@ from decimal import Decimal
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-from ensue.analyzer.key_inference import find_common_key
-from ensue.analyzer.normal_form import build_alternatives
+from ensue.analyzer.normal_form import build_alternatives, find_common_key
 from ensue.geo import geometry as places
 from ensue.ir.selection import ByTime
 from ensue.ir.subscription import (

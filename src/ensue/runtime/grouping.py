@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ensue.errors import QueryError
-from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import Hierarchy
-from ensue.ir.query import Query, ResultModifiers
 from ensue.printing.expression_printer import format_name
 from ensue.printing.pattern_printer import format_result_modifiers
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
@@ -37,7 +35,7 @@ def split_result_modifiers(
 
 def strip_result_modifiers(query: Any) -> "tuple[Any, ResultAggregation | None]":
     """A query without result modifiers, and the modifiers."""
-    if _get_modifiers(query) is None:
+    if query.whole is None:
         return query, None
     from ensue.analyzer.aggregation import split_result_modifiers
 
@@ -71,23 +69,13 @@ def _told(column: "ResultColumn") -> str:
 def require_finite_result(asked: Iterable[QuerySpec]) -> None:
     """Raises a QueryError for result modifiers in a stream."""
     for one in asked:
-        whole = _get_modifiers(one.query)
-        if whole is not None:
-            query = one.query.query if isinstance(one.query, Hierarchy) else one.query
+        if one.query.whole is not None:
             with name_query_in_errors(one.name):
                 raise QueryError(
                     "GROUP BY, ORDER BY, TOTAL and FETCH FIRST are about a whole result, and that "
                     "of a stream never ends",
                     hint="write the matches to a table (ensue.start), and ask that table: "
                     "spark.read, DuckDB, or ensue.sql",
-                    span=whole.span,
-                    text=getattr(query, "text", ""),
+                    span=one.query.whole.span,
+                    text=one.query.text,
                 )
-
-
-def _get_modifiers(query: Any) -> ResultModifiers | None:
-    match query:
-        case Query(whole=whole) | ArchiveJoinQuery(whole=whole) | Hierarchy(query=Query(whole=whole)):
-            return whole
-        case _:
-            return None

@@ -5,26 +5,20 @@ Every stage of a pipeline has a text. It contains the queries, not their plans o
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from ensue.archives.archive import Archive
 from ensue.errors import QueryError, StateError
 from ensue.ir.archive_join import ArchiveJoinQuery
-from ensue.ir.hierarchy import Definition, Hierarchy
-from ensue.ir.query import Query
-from ensue.ir.row_pattern import RowPatternQuery
 from ensue.ir.user_operator import UserOperator, find_operator
-from ensue.operators.subscriptions.catalog.catalog_log import CatalogLog
-from ensue.parser.pattern_parser import parse, parse_statement
-from ensue.parser.registry import claims_match_recognize
 from ensue.planner.planner_options import DEFAULT_OPTIONS, PlannerOptions
-from ensue.printing.pattern_printer import format_query
-from ensue.printing.sql_printer import format_clause
 from ensue.runtime.options import NO_ARCHIVES, AccessOptions, ArchiveSet, RunOptions
+from ensue.runtime.query_kinds import find_kind, get_kind
 from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 
-FORMAT = 2
+FORMAT = 3
 _BEGUN: dict[tuple[str, str], UserOperator] = {}  # of streams that this process started
 _SETS: dict[str, SubscriptionsSpec] = {}  # subscriptions in memory of these streams
 _TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by digest
@@ -79,19 +73,9 @@ def format_stage(chain: str, number: int) -> str:
 
 
 def _described(one: QuerySpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": one.name, "number": one.number}
-    match one.query:
-        case ArchiveJoinQuery(has_row_pattern_sides=True):
-            return found | {"joined": format_query(one.query)}
-        case Query() | ArchiveJoinQuery():
-            return found | {"query": format_query(one.query)}
-        case Hierarchy(definitions=definitions, query=top, emit=emit):
-            below = {d.name: format_query(d.query) for d in definitions}
-            return found | {"query": format_query(top), "definitions": below, "emit": list(emit)}
-        case SubscriptionsSpec(log=log):
-            return found | {"subscriptions": log.identity}
-        case RowPatternQuery():
-            return found | {"query": format_clause(one.query)}
+    kind = find_kind(one.query)
+    described: dict[str, Any] = resolve_name(kind.describe)(one.query)
+    return {"name": one.name, "number": one.number, "kind": kind.name, **described}
 
 
 def parse_stage(text: str) -> dict[str, Any]:
@@ -112,8 +96,9 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
     operators = tuple(operators)
     asked: dict[int, QuerySpec] = {}
     for stage in stages:
+        known = restore_operators(stage["operators"], operators)
         for one in stage["asked"]:
-            query = _again(one, stage["operators"], operators)
+            query = resolve_name(get_kind(one["kind"]).parse)(one, known)
             asked[one["number"]] = QuerySpec(query, one["name"], one["number"])
     first, levels = stages[0], stages[0]["levels"]
     return {
@@ -144,34 +129,8 @@ def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
     return ArchiveSet(archives, first.get("archive"), first.get("cut"))
 
 
-def _again(
-    one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[UserOperator]
-) -> Query | Hierarchy | ArchiveJoinQuery | SubscriptionsSpec | RowPatternQuery:
-    def query(text: str) -> Query:
-        return parse(text, restore_operators(used, operators))
-
-    if "subscriptions" in one:
-        return _subscribed(one["subscriptions"])
-    if "joined" in one:
-        from ensue.parser.sql.clause_join import parse_archive_join_text
-
-        return parse_archive_join_text(one["joined"])
-    if claims_match_recognize(one["query"]):
-        from ensue.parser.row_pattern.clause import read_clause_text
-
-        return read_clause_text(one["query"])
-    if "definitions" not in one:
-        return parse_statement(one["query"], restore_operators(used, operators))
-    definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
-    return Hierarchy(definitions, query(one["query"]), tuple(one["emit"]))
-
-
-def _subscribed(identity: str) -> SubscriptionsSpec:
-    """The subscriptions with an identity of a checkpoint."""
-    kind, _, rest = identity.partition(" ")
-    if kind == "folder":
-        log = CatalogLog(rest)
-        return SubscriptionsSpec(log, log.latest())
+def find_started_set(identity: str) -> SubscriptionsSpec:
+    """The subscriptions in memory of a stream that this process started."""
     if identity not in _SETS:
         raise StateError(
             "the stream's subscriptions were in the memory of the process that began it\n"

@@ -1,84 +1,98 @@
-"""The registry of query kinds; their modules are loaded on demand."""
+"""The registry of query kinds; the modules of a kind are loaded when a query of it appears."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from ensue.ir.query import Query
-from ensue.runtime.options import NO_ARCHIVES, ArchiveSet, RunOptions
-from ensue.runtime.query_spec import QuerySpec
-from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import OutputTable
-
-if TYPE_CHECKING:
-    from ensue.runtime.stage import QueryOperator
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """All queries of a call, with their source and options."""
-
-    asked: Sequence[QuerySpec]
-    source: SourceSchema
-    options: RunOptions
-    pasts: ArchiveSet = NO_ARCHIVES
-
-    @property
-    def alone(self) -> bool:
-        """Whether it is a single query, not a list."""
-        return len(self.asked) == 1 and self.asked[0].name is None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedQueries:
-    """The queries of one kind in a call, planned."""
-
-    delivered: Mapping[QuerySpec, Sequence[OutputTable]]  # not numbered yet
-    works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], "Iterable[QueryOperator]"]  # for numbered outputs
-
-
-def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
-    """The only output of a query, not numbered yet."""
-    return OutputTable(0, "" if one.name is None else one.name, schema, one.number, meaning)
+OPERATORS = "ensue.operators"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryKind:
-    """A kind of query: its node, and the functions for it, each as "module:name"."""
+    """A kind of query: its node, and what handles it, each as "module:name".
+
+    `pkgutil.resolve_name` imports it on use, so no package imports all kinds.
+    """
 
     name: str
     node: str
-    plan: str  # (the call's queries of this kind, call) -> PlannedQueries
-
-    def is_of(self, query: object) -> bool:
-        """Checks the type of a query without importing its module."""
-        return f"{type(query).__module__}:{type(query).__qualname__}" == self.node
-
-    def planned(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
-        """Plans the call's queries of this kind."""
-        planned: PlannedQueries = resolve_name(self.plan)(asked, call)
-        return planned
+    analyze: str  # (query, columns) -> checked query
+    plan: str  # (queries of a call, call) -> PlannedQueries
+    operator: str  # what the plan builds
+    explain: str  # (query, source, options, archives) -> Explainer
+    describe: str  # (query) -> its JSON in a checkpoint
+    parse: str  # (that JSON, user operators) -> query
+    reference: str  # (checked query, events) -> what it means
 
 
 KINDS = (
-    QueryKind("pattern", "ensue.ir.query:Query", "ensue.operators.match.match_operator:plan_queries"),
+    QueryKind(
+        "pattern",
+        node="ensue.ir.query:Query",
+        analyze="ensue.analyzer.query:check_query",
+        plan=f"{OPERATORS}.match.match_operator:plan_queries",
+        operator=f"{OPERATORS}.match.match_operator:MatchOperator",
+        explain=f"{OPERATORS}.match.match_explain:PatternExplainer",
+        describe=f"{OPERATORS}.match.match_operator:describe_query",
+        parse=f"{OPERATORS}.match.match_operator:parse_query",
+        reference="ensue.reference:find_matches",
+    ),
     QueryKind(
         "archive join",
-        "ensue.ir.archive_join:ArchiveJoinQuery",
-        "ensue.operators.archive_join.join_operator:plan_archive_joins",
+        node="ensue.ir.archive_join:ArchiveJoinQuery",
+        analyze="ensue.analyzer.join_checks:check_archive_join",
+        plan=f"{OPERATORS}.archive_join.join_operator:plan_archive_joins",
+        operator=f"{OPERATORS}.archive_join.join_operator:ArchiveJoinOperator",
+        explain=f"{OPERATORS}.archive_join.join_explain:ArchiveJoinExplainer",
+        describe=f"{OPERATORS}.match.match_operator:describe_query",
+        parse=f"{OPERATORS}.archive_join.join_operator:parse_archive_join",
+        reference="ensue.reference:join_matches",
     ),
     QueryKind(
         "row pattern",
-        "ensue.ir.row_pattern:RowPatternQuery",
-        "ensue.operators.row_match.row_operator:plan_row_patterns",
+        node="ensue.ir.row_pattern:RowPatternQuery",
+        analyze="ensue.analyzer.row_pattern_checks:check_row_pattern",
+        plan=f"{OPERATORS}.row_match.row_operator:plan_row_patterns",
+        operator=f"{OPERATORS}.row_match.row_operator:RowPatternOperator",
+        explain=f"{OPERATORS}.row_match.row_explain:RowPatternExplainer",
+        describe=f"{OPERATORS}.row_match.row_operator:describe_clause",
+        parse=f"{OPERATORS}.row_match.row_operator:parse_clause",
+        reference="ensue.reference.row_pattern_matches:build_output_rows",
     ),
-    QueryKind("hierarchy", "ensue.ir.hierarchy:Hierarchy", "ensue.operators.hierarchy.hierarchy_plan:plan_hierarchies"),
+    QueryKind(
+        "hierarchy",
+        node="ensue.ir.hierarchy:Hierarchy",
+        analyze="ensue.analyzer.hierarchy_layers:build_layers",
+        plan=f"{OPERATORS}.hierarchy.hierarchy_plan:plan_hierarchies",
+        operator=f"{OPERATORS}.hierarchy.hierarchy_operator:HierarchyOperator",
+        explain=f"{OPERATORS}.hierarchy.hierarchy_explain:HierarchyExplainer",
+        describe=f"{OPERATORS}.hierarchy.hierarchy_plan:describe_hierarchy",
+        parse=f"{OPERATORS}.hierarchy.hierarchy_plan:parse_hierarchy",
+        reference="ensue.reference:match_hierarchy",
+    ),
     QueryKind(
         "subscriptions",
-        "ensue.runtime.query_spec:SubscriptionsSpec",
-        "ensue.operators.subscriptions.subscription_operator:plan_subscriptions",
+        node="ensue.runtime.query_spec:SubscriptionsSpec",
+        analyze="ensue.analyzer.subscription:check_subscription_fields",
+        plan=f"{OPERATORS}.subscriptions.subscription_operator:plan_subscriptions",
+        operator=f"{OPERATORS}.subscriptions.subscription_operator:SubscriptionOperator",
+        explain=f"{OPERATORS}.subscriptions.subscription_explain:SubscriptionsExplainer",
+        describe=f"{OPERATORS}.subscriptions.subscription_operator:describe_subscriptions",
+        parse=f"{OPERATORS}.subscriptions.subscription_operator:parse_subscriptions",
+        reference="ensue.reference.subscription_matches:find_subscription_matches",
     ),
 )
+_BY_NODE = {kind.node: kind for kind in KINDS}
+
+
+def find_kind(query: object) -> QueryKind:
+    """Returns the kind of a query, without importing the others.
+
+    >>> import ensue
+    >>> find_kind(ensue.parse("SEQ(A a, B b)")).name
+    'pattern'
+    """
+    return _BY_NODE[f"{type(query).__module__}:{type(query).__qualname__}"]
+
+
+def get_kind(name: str) -> QueryKind:
+    """Returns a kind by its name."""
+    return next(kind for kind in KINDS if kind.name == name)

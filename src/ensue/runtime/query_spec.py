@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ensue.errors import EventError, QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
@@ -41,20 +41,10 @@ def name_queries(
     for name, query in named:
         with name_query_in_errors(name):
             parsed[name] = parse(query)
-    own = {name: _own_name(query) for name, query in parsed.items()}
+    own = {name: query.name for name, query in parsed.items()}
     if isinstance(queries, Mapping) or len(set(own.values()) - {None}) < len(own):
         return parsed
     return {own[name] or name: query for name, query in parsed.items()}
-
-
-def _own_name(query: "Query | Hierarchy | ArchiveJoinQuery | RowPatternQuery") -> str | None:
-    match query:
-        case Hierarchy(query=top):
-            return top.name
-        case Query() | ArchiveJoinQuery():
-            return query.name
-        case _:  # a clause of SQL has none
-            return None
 
 
 @contextmanager
@@ -83,16 +73,7 @@ class QuerySpec:
     @property
     def queries(self) -> tuple[Query, ...]:
         """All patterns: its definitions and itself, or itself and the sides it is joined with."""
-        match self.query:
-            case Hierarchy(definitions=definitions, query=top):
-                return (*(definition.query for definition in definitions), top)
-            case ArchiveJoinQuery(live=live, joins=joins):
-                sides = (live, *(join.query for join in joins))
-                return tuple(side for side in sides if isinstance(side, Query))
-            case Query():
-                return (self.query,)
-            case _:  # subscriptions and clauses of SQL have none
-                return ()
+        return self.query.queries
 
     @property
     def operators(self) -> Iterator[UserOperator]:
@@ -129,6 +110,9 @@ class SubscriptionsSpec:
 
     log: "CatalogLog | MemoryLog"
     version: int
+    name: ClassVar[None] = None
+    whole: ClassVar[None] = None
+    queries: ClassVar[tuple[()]] = ()
 
     @property
     def folder(self) -> str | None:

@@ -14,7 +14,8 @@ from ensue.ir.query import Query
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.match_table import flatten_schema, flatten_table
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.query_spec import Name
+from ensue.runtime.options import NO_ARCHIVES, ArchiveSet, RunOptions
+from ensue.runtime.query_spec import Name, QuerySpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.vector.column_values import from_arrow
 from ensue.vector.event_table import Rows, StreamSchema
@@ -419,3 +420,51 @@ class QueryOperator(Protocol):
 
     def whole(self) -> PipelineStage:
         """The operator as one unpartitioned stage."""
+
+
+class Explainer(Protocol):
+    """Explains the plan of a query."""
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that matter. None: all of them."""
+
+    def told(self) -> str:
+        """The plan as text."""
+
+    def analysed(self, ordered: pa.Table, /) -> str:
+        """The plan as text with actual counts; the events are in stream order."""
+
+    def kernels(self) -> str:
+        """The source of its kernels."""
+
+    def picture(self) -> str:
+        """The plan as a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """All queries of a call, with their source and options."""
+
+    asked: Sequence[QuerySpec]
+    source: SourceSchema
+    options: RunOptions
+    pasts: ArchiveSet = NO_ARCHIVES
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a single query, not a list."""
+        return len(self.asked) == 1 and self.asked[0].name is None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQueries:
+    """The queries of one kind in a call, planned."""
+
+    delivered: Mapping[QuerySpec, Sequence[OutputTable]]  # not numbered yet
+    works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], Iterable[QueryOperator]]  # for numbered outputs
+
+
+def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
+    """The only output of a query, not numbered yet."""
+    return OutputTable(0, "" if one.name is None else one.name, schema, one.number, meaning)

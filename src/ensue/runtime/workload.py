@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import count
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ensue.cached import cached_property
@@ -18,10 +19,18 @@ from ensue.ir.user_operator import UserOperator
 from ensue.runtime.grouping import require_finite_result, split_result_modifiers
 from ensue.runtime.options import NO_ARCHIVES, STREAM_INPUT, ArchiveSet, RunOptions
 from ensue.runtime.pipeline import Pipeline
-from ensue.runtime.query_kinds import KINDS, PlanRequest
+from ensue.runtime.query_kinds import KINDS, find_kind
 from ensue.runtime.query_spec import QuerySpec
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import InputFilter, OutputTable, QueryOperator, is_partitioned, union_types
+from ensue.runtime.stage import (
+    InputFilter,
+    OutputTable,
+    PlannedQueries,
+    PlanRequest,
+    QueryOperator,
+    is_partitioned,
+    union_types,
+)
 
 if TYPE_CHECKING:
     from ensue.archives.archive import Archive
@@ -41,8 +50,8 @@ def plan_operators(
 
         require_columns(pasts, source.shape)
     call = PlanRequest(asked, source, options, pasts)
-    by_kind = [(kind, [one for one in asked if kind.is_of(one.query)]) for kind in KINDS]
-    planned = [kind.planned(queries, call) for kind, queries in by_kind if queries]
+    by_kind = [(kind, [one for one in asked if find_kind(one.query) is kind]) for kind in KINDS]
+    planned: list[PlannedQueries] = [resolve_name(kind.plan)(queries, call) for kind, queries in by_kind if queries]
     delivered = {one: found for kind in planned for one, found in kind.delivered.items()}
     numbers = count()
     outputs: dict[QuerySpec, list[OutputTable]] = {

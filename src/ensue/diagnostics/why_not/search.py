@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from ensue.analyzer.key_inference import find_common_key
 from ensue.analyzer.normal_form import (
     AbsentPart,
     FieldComparison,
@@ -13,6 +12,7 @@ from ensue.analyzer.normal_form import (
     SubscriptionAlternative,
     TimeConstraint,
     build_alternatives,
+    find_common_key,
 )
 from ensue.diagnostics.why_not.assignment import Assignment, PartLevel, derive_window
 from ensue.diagnostics.why_not.blockers import Attempts, Blocker, BlockerStats, TopCandidates, report_part

@@ -1,6 +1,5 @@
 """Explains queries with JOIN ARCHIVE: as text, with the figures of a run, and as a picture."""
 
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import pyarrow as pa
@@ -8,6 +7,7 @@ import pyarrow as pa
 from ensue.archives.archive import ArchiveLayout
 from ensue.cached import cached_property
 from ensue.engine.program import format_kernel
+from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.values import format_duration
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
@@ -23,31 +23,35 @@ from ensue.planner.explain.join_text import (
     explain_archive_join,
 )
 from ensue.planner.physical_plan import PhysicalPlan
-from ensue.planner.planner_options import PlannerOptions
 from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
-from ensue.runtime.options import AccessOptions, ArchiveSet, InputEvents
+from ensue.runtime.options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import SLICE_ROWS, OutputTable, StageInput
 from ensue.vector.event_table import split_table
 
 
-@dataclass(frozen=True)
 class ArchiveJoinExplainer:
     """Explains a query with JOIN ARCHIVE."""
 
-    asked: ArchiveJoinQuery
-    source: SourceSchema
-    planning: PlannerOptions
-    pasts: ArchiveSet
-    wanted: AccessOptions = field(default_factory=AccessOptions)
-    coming: InputEvents = field(default_factory=InputEvents)
-    streaming: bool = False
+    def __init__(
+        self, query: ArchiveJoinQuery, source: SourceSchema | None, options: RunOptions, pasts: ArchiveSet
+    ) -> None:
+        if source is None or not pasts.archives:
+            name = query.joins[0].archive
+            raise QueryError(
+                "the plan for JOIN ARCHIVE depends on the archive: pass events, time= and archives=",
+                hint=f'archives={{"{name}": ensue.archive(place, time=..., key=...)}}',
+                span=query.joins[0].span,
+                text=query.text,
+            )
+        self.asked, self.source, self.options, self.pasts = query, source, options, pasts
 
     @cached_property
     def prepared(self) -> CompiledArchiveJoin:
+        options = self.options
         return compile_archive_join(
-            strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, self.planning, self.wanted,
-            streaming=self.streaming, coming=self.coming, explain=True,
+            strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, options.planning, options.access,
+            streaming=options.streaming, coming=options.coming, explain=True,
         )  # fmt: skip
 
     @property

@@ -1,7 +1,8 @@
 """The operator of queries with JOIN ARCHIVE, and stages that write their events to an archive."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,18 +12,19 @@ from ensue.engine.state_format import pack_state, unpack_state
 from ensue.errors import QueryError
 from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.hierarchy import get_pattern_types
+from ensue.ir.query import Query
+from ensue.ir.user_operator import UserOperator
 from ensue.operators.archive_join.archived_events import ArchivedEvents, convert_time_unit
 from ensue.operators.archive_join.compiled_join import CompiledArchiveJoin, CompiledJoin
 from ensue.operators.archive_join.join_matcher import ArchiveJoinMatcher
 from ensue.operators.archive_join.join_planner import compile_archive_join
 from ensue.operators.archive_join.join_sides import select_patterns
-from ensue.operators.match.match_operator import create_matcher
+from ensue.operators.match.match_operator import create_matcher, parse_query
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.options import ArchiveSet
-from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error, why_not_evictable
@@ -37,11 +39,14 @@ from ensue.runtime.stage import (
     LookupCounters,
     OutputTable,
     PipelineStage,
+    PlannedQueries,
+    PlanRequest,
     Progress,
     StageInput,
     StageMatcher,
     TableResult,
     UnseenTypes,
+    build_output,
     union_types,
 )
 from ensue.vector.arrow_types import Unit
@@ -82,6 +87,15 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
 
     delivered = {spec: (build_output(spec, query.joining.result, query.meaning),) for spec, query in compiled.items()}
     return PlannedQueries(delivered, build_operators)
+
+
+def parse_archive_join(described: Mapping[str, Any], operators: Iterable[UserOperator]) -> Query | ArchiveJoinQuery:
+    """Parses a query that a checkpoint describes; joined clauses are written in SQL."""
+    if not described["query"].startswith("SELECT"):
+        return parse_query(described, operators)
+    from ensue.parser.sql.clause_join import parse_archive_join_text
+
+    return parse_archive_join_text(described["query"])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ensue.analyzer.join_checks import check_archive_join
-from ensue.analyzer.key_inference import JoinKey, add_join_keys, find_join_keys, is_single_event
+from ensue.analyzer.join_keys import JoinKey, add_join_keys, find_join_keys, is_single_event
 from ensue.analyzer.time_bounds import ReadDistance, ReadRange, UnboundedRead
 from ensue.archives.archive import Archive
 from ensue.engine.memory_budget import get_machine_memory
@@ -113,7 +113,7 @@ def compile_archive_join(
 
 def _refuse_names(query: ArchiveJoinQuery) -> None:
     """Raises a QueryError for variables with the name of a standard column."""
-    for side in (query.live, *(join.query for join in query.joins)):
+    for side in query.sides:
         for atom in iterate_atoms(side.pattern):
             if atom.variable in (*MATCH_COLUMNS, LOCATION):
                 raise QueryError(

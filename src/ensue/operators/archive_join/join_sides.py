@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.analyzer.row_pattern_checks import is_single_row
-from ensue.analyzer.time_bounds import ReadRange, compute_read_range, compute_row_pattern_read_range, get_max_length
+from ensue.analyzer.row_pattern_checks import compute_row_pattern_read_range, get_max_length, is_single_row
+from ensue.analyzer.time_bounds import ReadRange, compute_read_range
 from ensue.cached import cached_property
 from ensue.ir.archive_join import JoinSide, RowPatternSide
 from ensue.ir.canonical_form import compute_fingerprint

@@ -9,16 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ensue.analyzer.hierarchy_inlining import InlinedEvent, InlinedQuery, Path
-from ensue.analyzer.hierarchy_layers import (
-    FIRST_POSITION,
-    LAST_POSITION,
-    MEMBERS,
-    STANDARD_FIELDS,
-    Layer,
-    get_layer_column,
-)
+from ensue.analyzer.hierarchy_layers import MEMBERS, STANDARD_FIELDS, Layer, get_layer_column
 from ensue.analyzer.output_mode import returns_matches
-from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Hierarchy
 from ensue.ir.query import TIMED_OUT
 from ensue.ir.traversal import iterate_atoms
 from ensue.operators.hierarchy.layer_stream import MEMBER, LayerEventStream, fold_members

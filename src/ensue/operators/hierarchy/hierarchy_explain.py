@@ -9,12 +9,19 @@ import pyarrow as pa
 
 from ensue.analyzer.hierarchy_layers import build_layers
 from ensue.engine.engine import Engine
+from ensue.engine.program import format_kernel
 from ensue.ir.hierarchy import Hierarchy
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy, compile_stages
 from ensue.operators.hierarchy.hierarchy_matcher import BufferedLayer, HierarchyMatcher, Step, slices_by_time
+from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator
+from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy
 from ensue.planner.explain.hierarchy_text import LayerPlan, draw_hierarchy, explain_hierarchy, name_layer
+from ensue.planner.explain.plan_text import explain_memory
 from ensue.planner.explain_analyze import RunCounts, format_analysis
 from ensue.planner.schema_inference import infer_schema
+from ensue.runtime.grouping import describe_result_modifiers, strip_result_modifiers
+from ensue.runtime.options import ArchiveSet, RunOptions
+from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import StageInput
 from ensue.schema import ValueKind
 from ensue.vector.column_values import arrow_type
@@ -54,6 +61,44 @@ def _describe_stages(compiled: CompiledHierarchy) -> Iterator[str]:
         shown = (n if n and not hierarchy.tops else name_layer(n, hierarchy) for n in names)
         takes = f", takes {', '.join(stage.takes)}" if stage.takes else ""
         yield f"  {stage.stage.number + 1}. {key}: {', '.join(shown)}{takes}"
+
+
+class HierarchyExplainer:
+    """Explains a hierarchy, with the schema of its events if it is known."""
+
+    def __init__(self, query: Hierarchy, source: SourceSchema | None, options: RunOptions, _pasts: ArchiveSet) -> None:
+        query, self.finishing = strip_result_modifiers(query)
+        self.limits = options.planning.limits
+        self.compiled = compile_hierarchy(
+            query, infer_shape(query) if source is None else source.shape, options.planning
+        )
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that matter. None: all of them."""
+        return HierarchyOperator(self.compiled, ()).reads.types
+
+    def told(self) -> str:
+        """The plan as text."""
+        sections = [explain_compiled_hierarchy(self.compiled)]
+        if self.finishing is not None:
+            sections.append(describe_result_modifiers(self.finishing))
+        if self.limits.can_evict:
+            sections.append(explain_memory(None, self.limits))
+        return "\n\n".join(sections)
+
+    def analysed(self, ordered: pa.Table) -> str:
+        """The plan as text with actual counts; the events are in stream order."""
+        return analyze_hierarchy(self.compiled, ordered)
+
+    def kernels(self) -> str:
+        """The source of the kernel of each layer."""
+        flat = [p.prepared if p.opened is None else p.opened.flat for p in self.compiled.layers]
+        return "\n\n\n".join(format_kernel(q.plan, q.physical[1], q.shape.unit) for q in flat)
+
+    def picture(self) -> str:
+        """The plan as a picture."""
+        return draw_compiled_hierarchy(self.compiled)
 
 
 def infer_shape(hierarchy: Hierarchy) -> StreamSchema:

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ensue.errors import QueryError, did_you_mean
-from ensue.ir.hierarchy import Hierarchy
+from ensue.ir.hierarchy import Definition, Hierarchy
+from ensue.ir.user_operator import UserOperator
 from ensue.operators.hierarchy.compiled_hierarchy import CompiledHierarchy
 from ensue.operators.hierarchy.hierarchy_operator import HierarchyOperator, LevelOutput, plan_merged_hierarchies
 from ensue.operators.hierarchy.hierarchy_planner import compile_hierarchy, compile_layers
+from ensue.parser.pattern_parser import parse
 from ensue.planner.evictability import HIERARCHY_REASON
+from ensue.printing.pattern_printer import format_query
 from ensue.runtime.options import RunOptions
-from ensue.runtime.query_kinds import PlannedQueries, PlanRequest
 from ensue.runtime.query_spec import Name, QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.spill.key_store import build_eviction_error, build_shedding_error
-from ensue.runtime.stage import OutputTable
+from ensue.runtime.stage import OutputTable, PlannedQueries, PlanRequest
 
 Levels = tuple[str, ...] | str | None  # requested levels
 
@@ -47,6 +50,18 @@ def plan_hierarchies(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQu
 
     delivered = {spec: tuple(_list_outputs(h, spec)) for h in merged for spec in h.levels}
     return PlannedQueries(delivered, build_operators)
+
+
+def describe_hierarchy(hierarchy: Hierarchy) -> dict[str, Any]:
+    """Describes a query and its definitions in the text of a checkpoint."""
+    definitions = {definition.name: format_query(definition.query) for definition in hierarchy.definitions}
+    return {"query": format_query(hierarchy.query), "definitions": definitions, "emit": list(hierarchy.emit)}
+
+
+def parse_hierarchy(described: Mapping[str, Any], operators: Iterable[UserOperator]) -> Hierarchy:
+    """Parses a query and its definitions that a checkpoint describes."""
+    definitions = (Definition(name, parse(text, operators)) for name, text in described["definitions"].items())
+    return Hierarchy(tuple(definitions), parse(described["query"], operators), tuple(described["emit"]))
 
 
 def _list_outputs(hierarchy: _MergedHierarchy, spec: QuerySpec) -> Iterator[OutputTable]:

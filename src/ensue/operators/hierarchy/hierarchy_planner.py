@@ -9,15 +9,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from ensue.analyzer.hierarchy_layers import (
-    FIRST_POSITION,
-    LAST_POSITION,
-    MEMBERS,
-    STANDARD_FIELDS,
-    Layer,
-    build_layers,
-    build_order_conditions,
-)
+from ensue.analyzer.hierarchy_layers import MEMBERS, STANDARD_FIELDS, Layer, build_layers, build_order_conditions
 from ensue.analyzer.hierarchy_merge import expand_stars
 from ensue.analyzer.interval_negation import iterate_interval_negations
 from ensue.analyzer.output_mode import returns_matches
@@ -28,7 +20,7 @@ from ensue.codegen.user_functions import find_uncompilable
 from ensue.errors import QueryError, did_you_mean
 from ensue.ir.canonical_form import compute_fingerprint
 from ensue.ir.expression import Aggregate, EventPosition, Expr, FieldRef, FunctionCall
-from ensue.ir.hierarchy import Hierarchy, get_pattern_types
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, Hierarchy, get_pattern_types
 from ensue.ir.query import Query, ReturnItem
 from ensue.ir.selection import ByEvents, Strategy
 from ensue.ir.traversal import (

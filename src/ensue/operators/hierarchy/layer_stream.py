@@ -11,19 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ensue.analyzer.hierarchy_layers import (
-    END_TIME,
-    FIRST_POSITION,
-    LAST_POSITION,
-    MEMBERS,
-    STANDARD_FIELDS,
-    START_TIME,
-    Layer,
-    get_layer_column,
-)
+from ensue.analyzer.hierarchy_layers import END_TIME, MEMBERS, STANDARD_FIELDS, START_TIME, Layer, get_layer_column
 from ensue.analyzer.key_inference import add_equivalence
 from ensue.analyzer.timeouts import build_timeout_queries
-from ensue.ir.hierarchy import get_pattern_types
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION, get_pattern_types
 from ensue.ir.query import TIMED_OUT, Query
 from ensue.ir.selection import CONTIGUOUS, ByEvents
 from ensue.projection.trigger_limits import RANK

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ensue.analyzer.hierarchy_layers import FIRST_POSITION, LAST_POSITION
+from ensue.ir.hierarchy import FIRST_POSITION, LAST_POSITION
 from ensue.operators.hierarchy.compiled_hierarchy import FIRST, LAST, CompiledStage
 from ensue.operators.hierarchy.hierarchy_matcher import Arrays, BufferedLayer, LayeredMatcher
 from ensue.runtime.stage import StageInput, get_complex_end_times

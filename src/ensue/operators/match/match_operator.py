@@ -1,33 +1,39 @@
 """The operator of pattern queries: queries with the same partition key share tasks and a scan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from ensue.analyzer.output_mode import is_summarized
 from ensue.cached import cached_property
 from ensue.errors import QueryError
+from ensue.ir.archive_join import ArchiveJoinQuery
 from ensue.ir.query import Query
 from ensue.ir.traits import is_interval_negation
+from ensue.ir.user_operator import UserOperator
+from ensue.parser.pattern_parser import parse_statement
 from ensue.planner.limits import MatcherLimits
+from ensue.printing.pattern_printer import format_query
 from ensue.projection.time_order import sort_result
 from ensue.runtime.compiled_query import CompiledQuery, build_result, concat_deliveries, find_unseen_types, sort_by_time
 from ensue.runtime.event_pruning import can_prune_events, find_relevant_rows, get_relevant_types
-from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
-from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
 from ensue.runtime.stage import (
     SLICE_ROWS,
     FinalStage,
     InputFilter,
     OutputTable,
+    PlannedQueries,
+    PlanRequest,
     Progress,
     StageInput,
     StageMatcher,
     TableResult,
     UnseenTypes,
+    build_output,
 )
 from ensue.runtime.timeout_rewrite import TimeoutQueries, compile_with_timeouts
 from ensue.vector.event_table import Rows, split_table
@@ -45,12 +51,15 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
                 spec.query, call.source.shape, options.planning,
                 emit_timeouts=options.emit_timeouts, streaming=options.streaming,
             )  # fmt: skip
-    for spec, bundle in bundles.items():
-        with name_query_in_errors(spec.name):
-            if limits.evict is not None and (why := why_not_evictable(bundle.queries)) is not None:
-                raise build_eviction_error(why)
-            if limits.shed_ms is not None:
-                require_sheddable(bundle.queries)
+    if limits.evict is not None or limits.shed_ms is not None:
+        from ensue.runtime.spill.key_store import build_eviction_error, require_sheddable, why_not_evictable
+
+        for spec, bundle in bundles.items():
+            with name_query_in_errors(spec.name):
+                if limits.evict is not None and (why := why_not_evictable(bundle.queries)) is not None:
+                    raise build_eviction_error(why)
+                if limits.shed_ms is not None:
+                    require_sheddable(bundle.queries)
 
     def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[MatchOperator]:
         selected = tuple(outputs[spec][0] for spec in bundles)
@@ -58,6 +67,16 @@ def plan_queries(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQuerie
 
     delivered = {spec: (build_output(spec, bundle.result, bundle.main.query),) for spec, bundle in bundles.items()}
     return PlannedQueries(delivered, build_operators)
+
+
+def describe_query(query: Query | ArchiveJoinQuery) -> dict[str, Any]:
+    """Describes a query in the text of a checkpoint."""
+    return {"query": format_query(query)}
+
+
+def parse_query(described: Mapping[str, Any], operators: Iterable[UserOperator]) -> Query | ArchiveJoinQuery:
+    """Parses a query that a checkpoint describes."""
+    return parse_statement(described["query"], operators)
 
 
 @dataclass(frozen=True)
@@ -197,6 +216,8 @@ def create_matcher(
         return SharedMatcher(queries) if shared else CompositeLiveMatcher(queries)
 
     if limits.can_evict:
+        from ensue.runtime.spill.key_store import build_eviction_error, why_not_evictable
+
         why = why_not_evictable(queries)
         if why is None:
             from ensue.runtime.spill.spilling_matcher import create_spilling_matcher

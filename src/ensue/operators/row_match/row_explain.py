@@ -16,6 +16,7 @@ from ensue.planner.limits import MatcherLimits
 from ensue.planner.row_pattern_plan import RowPatternPlan
 from ensue.printing.expression_printer import format_scalar, format_sql_name
 from ensue.printing.sql_printer import format_row_expression, format_row_pattern
+from ensue.runtime.options import ArchiveSet, RunOptions
 from ensue.runtime.source_schema import SourceSchema
 
 
@@ -24,7 +25,9 @@ class RowPatternExplainer:
 
     types = None  # rows of every type matter
 
-    def __init__(self, query: RowPatternQuery, source: SourceSchema | None) -> None:
+    def __init__(
+        self, query: RowPatternQuery, source: SourceSchema | None, _options: RunOptions, _pasts: ArchiveSet
+    ) -> None:
         self._source = source
         self._query = query
         if source is None:

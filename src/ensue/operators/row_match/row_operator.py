@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,15 +16,26 @@ from ensue.operators.row_match.compiled_clause import (
     require_open_end,
 )
 from ensue.operators.row_match.row_matcher import RowPatternMatcher
+from ensue.parser.row_pattern.clause import read_clause_text
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.planner_options import DEFAULT_OPTIONS
+from ensue.printing.sql_printer import format_clause
 from ensue.runtime.compiled_query import CompiledQuery
 from ensue.runtime.composite import CompositeMatcher
 from ensue.runtime.options import AccessOptions
-from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
 from ensue.runtime.query_spec import QuerySpec, name_query_in_errors
 from ensue.runtime.source_schema import SourceSchema
-from ensue.runtime.stage import FinalStage, InputFilter, OutputTable, Progress, StageInput, TableResult
+from ensue.runtime.stage import (
+    FinalStage,
+    InputFilter,
+    OutputTable,
+    PlannedQueries,
+    PlanRequest,
+    Progress,
+    StageInput,
+    TableResult,
+    build_output,
+)
 
 _ALL_ROWS = InputFilter(None)
 
@@ -106,6 +118,16 @@ def _require_clause_options(call: PlanRequest) -> None:
     for argument, is_set in refused.items():
         if is_set:
             raise QueryError(f"{argument} cannot be combined with MATCH_RECOGNIZE", hint=f"leave {argument} out")
+
+
+def describe_clause(query: RowPatternQuery) -> dict[str, Any]:
+    """Describes a clause in the text of a checkpoint."""
+    return {"query": format_clause(query)}
+
+
+def parse_clause(described: Mapping[str, Any], _operators: object) -> RowPatternQuery:
+    """Parses a clause that a checkpoint describes."""
+    return read_clause_text(described["query"])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ensue.planner.explain.plan_text import explain_plan
 from ensue.planner.limits import MatcherLimits
 from ensue.planner.subscription_joins import plan_network
 from ensue.planner.subscription_network import NetworkAbsence, NetworkFilter, NetworkJoin, NetworkLeaf, NetworkNode
+from ensue.runtime.options import ArchiveSet, RunOptions
 from ensue.runtime.query_spec import SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.schema import ValueKind
@@ -24,26 +25,35 @@ MOST_SHAPES = 8  # templates whose plans are shown
 MOST_NAMES = 5  # in a list
 
 
-def explain_subscriptions(subscribed: SubscriptionsSpec, source: SourceSchema | None, limits: MatcherLimits) -> str:
+class SubscriptionsExplainer:
     """Explains which subscriptions of a set share what, and how each runs on known events."""
-    changes = [change for _, change in subscribed.log.alive(subscribed.version)]
-    if source is None:
-        patterns = sum(map(is_pattern, changes))
-        return (
-            f"subscriptions  {len(changes)}, at version {subscribed.version}: "
-            f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language\n"
-            "  how they are run depends on the events: ensue.explain(subscriptions, events)"
-        )
-    subscriptions = compile_subscription_set(subscribed, source)
-    sections = [list(_summarize(subscriptions, subscribed, limits))]
-    if len(changes) <= FEW:
-        sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
-    templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
-    sections += [list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]]
-    if len(templates) > MOST_SHAPES:
-        sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
-    sections.append(list(_explain_separate(subscriptions)))
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+    def __init__(
+        self, subscribed: SubscriptionsSpec, source: SourceSchema | None, options: RunOptions, _pasts: ArchiveSet
+    ) -> None:
+        self.subscribed, self.source, self.limits = subscribed, source, options.planning.limits
+
+    def told(self) -> str:
+        """The plan as text."""
+        subscribed, source = self.subscribed, self.source
+        changes = [change for _, change in subscribed.log.alive(subscribed.version)]
+        if source is None:
+            patterns = sum(map(is_pattern, changes))
+            return (
+                f"subscriptions  {len(changes)}, at version {subscribed.version}: "
+                f"{len(changes) - patterns} in OPSL, {patterns} in the pattern language\n"
+                "  how they are run depends on the events: ensue.explain(subscriptions, events)"
+            )
+        subscriptions = compile_subscription_set(subscribed, source)
+        sections = [list(_summarize(subscriptions, subscribed, self.limits))]
+        if len(changes) <= FEW:
+            sections += [list(_explain_nodes(c, subscriptions)) for c in changes if not is_pattern(c)]
+        templates = [s for s in subscriptions.patterns.shapes.values() if s.mode.alone is None]
+        sections += [list(_explain_template(shape, subscriptions)) for shape in templates[:MOST_SHAPES]]
+        if len(templates) > MOST_SHAPES:
+            sections.append([f"... and {len(templates) - MOST_SHAPES} templates more"])
+        sections.append(list(_explain_separate(subscriptions)))
+        return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
 def _summarize(subscriptions: SubscriptionSet, subscribed: SubscriptionsSpec, limits: MatcherLimits) -> Iterator[str]:

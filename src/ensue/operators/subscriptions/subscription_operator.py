@@ -29,7 +29,7 @@ from ensue.operators.subscriptions.templates.template_table import decode_patter
 from ensue.planner.limits import MatcherLimits
 from ensue.projection.notification_rows import build_notification_schema
 from ensue.runtime.compiled_query import CompiledQuery
-from ensue.runtime.query_kinds import PlannedQueries, PlanRequest, build_output
+from ensue.runtime.job_fingerprint import find_started_set
 from ensue.runtime.query_spec import QuerySpec, SubscriptionsSpec
 from ensue.runtime.source_schema import SourceSchema
 from ensue.runtime.stage import (
@@ -39,12 +39,15 @@ from ensue.runtime.stage import (
     InputFilter,
     MicroBatch,
     OutputTable,
+    PlannedQueries,
+    PlanRequest,
     Progress,
     RoutedEvents,
     StageInput,
     StageMatcher,
     SubscriptionVersion,
     TableResult,
+    build_output,
 )
 from ensue.vector.event_table import split_table
 from ensue.vector.take import create_empty_table
@@ -288,6 +291,20 @@ def plan_subscriptions(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
         yield SubscriptionOperator(subscribed, source, output, limits, options.streaming)
 
     return PlannedQueries({spec: (build_output(spec, build_notification_schema(source.shape), None),)}, build_operators)
+
+
+def describe_subscriptions(subscribed: SubscriptionsSpec) -> dict[str, Any]:
+    """Describes a set of subscriptions in the text of a checkpoint."""
+    return {"subscriptions": subscribed.log.identity}
+
+
+def parse_subscriptions(described: Mapping[str, Any], _operators: object) -> SubscriptionsSpec:
+    """Opens the set of subscriptions that a checkpoint describes."""
+    place, _, folder = described["subscriptions"].partition(" ")
+    if place != "folder":
+        return find_started_set(described["subscriptions"])
+    log = CatalogLog(folder)
+    return SubscriptionsSpec(log, log.latest())
 
 
 @dataclass(frozen=True)

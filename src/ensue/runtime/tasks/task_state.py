@@ -347,7 +347,7 @@ def _split_job(job: Mapping[str, Any]) -> dict[str, Any]:
     parts = {"definitions": definitions, "emit": emit} if definitions else {}
     if "subscriptions" in queries[0]:
         return {"subscriptions": queries[0]["subscriptions"], **rest}
-    texts = [query.get("query", query.get("joined")) for query in queries]
+    texts = [query["query"] for query in queries]
     if queries[0]["name"] is None:
         return {**parts, "query": texts[0], **rest}
     return {
