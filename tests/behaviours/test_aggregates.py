@@ -144,6 +144,12 @@ def test_nan_spreads_through_sums(matched):
     assert matched(query, "AAB", x=[2.0, float("nan"), 0.0]) == []
 
 
+@pytest.mark.parametrize("condition", ["min(a[].x) < b.x", "max(a[].x) < b.x"])
+def test_a_number_replaces_nan_in_min_and_max(matched, condition):
+    query = f"SEQ(A{{2}} a[], B b) WHERE {condition}"
+    assert matched(query, "AAB", x=[float("nan"), 1.0, 2.0]) == [((0, 1), 2)]
+
+
 LATE = "SEQ(A+ a[], B b) WHERE %s RETURN count(a) AS n, a[1].at AS first"
 
 

@@ -83,6 +83,13 @@ def test_a_point_and_a_segment_are_places_too(runner):
     assert times(runner, table, "A a WHERE distance(a.location, point(2, a.t)) < 1") == [(2,), (3,)]
 
 
+def test_a_place_beyond_the_earth_is_null(runner):
+    events = pa.table({"t": [1, 2], "type": ["A", "A"], "lon": [0.0, 0.0], "lat": [95.0, 45.0]})
+    options = {"time": "t", "type": "type", "location": ("lon", "lat"), "space": "earth"}
+    found = runner.match(events, "A a WHERE a.location IS NULL RETURN a.t AS t", **options)
+    assert found.column("t").to_pylist() == [1]
+
+
 # ---------------------------------------------------------------------------- several events
 
 

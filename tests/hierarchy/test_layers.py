@@ -176,6 +176,10 @@ def test_a_negation_in_a_box_beside_a_negated_box():
     assert agree(5049, Habits(), DOWN) >= 0
 
 
+def test_waiting_events_keep_their_order_when_they_are_restored():
+    assert agree(116, Habits(), UP, "all") >= 0
+
+
 def test_an_open_box_beside_events_that_are_known_at_the_end_only():
     text = (
         "EVENT Late AS SEQ(A a, !B b) WITHIN 2 EVENTS; EVENT Pair AS SEQ(A a, B b) WITHIN 9; "

@@ -18,6 +18,7 @@ CASES: list[Case] = [
     matching("a quantified element first", "AAB", "PERMUTE(A+, B)", "A1 A2 B3"),
     matching("a quantified element last", "BAA", "PERMUTE(A+, B)", "B1 A2 A3"),
     matching("a quantified element on both sides", "AABAA", "PERMUTE(A+, B)", "A1 A2 B3"),
+    matching("the order of the list before the length of an element", "A AB C B", "PERMUTE(A+, B, C)", "A1 B2 C3"),
     matching("reluctant elements", "AABB", "PERMUTE(A+?, B+?)", "A1 A2 B3"),
     matching("an optional element is left out", "BA", "PERMUTE(A?, B)", "B1"),
     matching("an optional element is needed", "BAC", "PERMUTE(A?, B) C", "B1 A2 C3"),
