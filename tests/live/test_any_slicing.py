@@ -188,4 +188,4 @@ def test_most_random_cases_have_matches():
         (query,) = queries(random, nature, events, 1)
         counts.append(check(random, events, query, nature, **options))
     assert sum(count > 0 for count in counts) > scaled(35)
-    assert sum(counts) > 100
+    assert sum(counts) > scaled(100)

@@ -168,7 +168,7 @@ def test_a_stream_writes_its_own_archive(source, own, tmp_path, query, starts):
     fresh = set(there) - set(events(60, 0, 7).column("row").to_pylist())
     assert fresh <= {r["row"] for r in live.to_pylist() if r["type"] in "AB"}
     assert len(fresh) == counted > 10
-    assert ensue.progress_of(done)[-1].recent > 0
+    assert any(p.recent > 0 for p in ensue.progress_of(done))
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from support.edges import random_edges
 from support.groups import random_groups
 from support.key_groups import DictStore, Stream, delayed, tables_of, workload_of
 from support.queries import random_query, random_repeats
-from support.seeds import in_blocks, scaled
+from support.seeds import in_blocks
 from support.streams import PLAIN, Nature, random_events, random_nature, random_slices
 from support.task_caches import forget_live
 
@@ -252,7 +252,7 @@ def test_a_large_key_group_writes_what_came_in_and_a_small_one_itself(monkeypatc
 def test_what_a_key_group_keeps_does_not_grow_with_the_stream():
     stream = Stream(stock_job(), delay_ms=1_000, forget=lambda: True)
     sizes = []
-    for seed in range(scaled(24)):
+    for seed in range(24):
         events = stocks(1_000, symbols=1_000, seed=seed)  # 10 seconds
         shifted = pa.array(np.asarray(events["ts"]) + np.timedelta64(30 * seed, "s"))
         events = events.set_column(0, "ts", shifted.cast(events.schema.field("ts").type))
