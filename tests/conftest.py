@@ -233,9 +233,9 @@ class Semantics:
         prepared = CompiledQuery(checked, PhysicalPlan(physical, ReferencePlan("it is the judge")), shape)
         ordered = sort_events(table, shape, bad_events, get_relevant_types(queries.queries))
         found = [match_in_order(prepared, ordered)]
-        table = queries.merged([*found, *self.timeouts(queries, ordered)])
+        table = queries.merge([*found, *self.timeouts(queries, ordered)])
         if finishing is not None:
-            table = ResultFinisher(finishing, table.schema).of(table)
+            table = ResultFinisher(finishing, table.schema).finish(table)
         return flatten_table(table) if plain_columns else table
 
     def timeouts(self, queries: Any, events: pa.Table) -> list[pa.Table]:

@@ -42,7 +42,9 @@ def judged(story: Story) -> Counter:
     returns = story.archive_join.returns
     if not returns:
         return Counter(map(_plain, story.written()))
-    return Counter(_plain({r.name: [semantics.value_of(r.expr, row.binding)] for r in returns}) for row in story.rows)
+    return Counter(
+        _plain({r.name: [semantics.compute_value(r.expr, row.binding)] for r in returns}) for row in story.rows
+    )
 
 
 def told(story: Story, found: pa.Table) -> Counter:

@@ -228,7 +228,7 @@ class Stream:
             if blobs:
                 found += key_group.take(slice, blobs)
         found += key_group.end()
-        saved = key_group.saved()
+        saved = key_group.save_state()
         for k, part in enumerate(saved.parts):
             of = (k, len(saved.parts))
             import_part(self.stores[place], chain, number, of, part, saved.timer)

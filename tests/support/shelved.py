@@ -30,10 +30,10 @@ class Shelved:
     def key(self) -> tuple[str, ...]:
         return ()
 
-    def pinned(self) -> "Shelved":
+    def pin(self) -> "Shelved":
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {"kind": "shelved", "version": "7"}
 
     def layout(self) -> ArchiveLayout:

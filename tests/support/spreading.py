@@ -81,10 +81,10 @@ class CountingStage:
     def matches(self, found):
         return found[0].num_rows
 
-    def delivered(self, found):
+    def iterate_outputs(self, found):
         yield 0, found[0]
 
-    def sent(self, found):  # noqa: ARG002
+    def iterate_forwarded(self, found):  # noqa: ARG002
         return iter(())
 
 

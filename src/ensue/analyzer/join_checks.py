@@ -20,8 +20,7 @@ from ensue.analyzer.query import (
     resolve_event_types,
     resolve_time_field,
 )
-from ensue.analyzer.row_pattern_checks import check_row_pattern as checked_clause
-from ensue.analyzer.row_pattern_checks import get_output_kinds
+from ensue.analyzer.row_pattern_checks import check_row_pattern, get_output_kinds
 from ensue.analyzer.scopes import VariableRoles, collect_roles, normalize_clause, normalize_return, normalize_returns
 from ensue.analyzer.spatial import reject_location_list, resolve_location
 from ensue.analyzer.time_zones import apply_time_zones
@@ -147,7 +146,7 @@ class _Types:
 
     def kind(self, field: FieldRef) -> ValueKind:
         assert field.name is not None
-        return self.of[field.variable].kind_of(field.name, field.span, field.variable)
+        return self.of[field.variable].get_kind(field.name, field.span, field.variable)
 
     def resolve(self, expr: Expr) -> Expr:
         """Resolves `a.start`, `a.end` and `a.location` to the columns of the side of `a`."""
@@ -264,7 +263,7 @@ def _resolve_side(side: JoinSide, schema: Schema, *, streaming: bool = False) ->
     if not isinstance(side, RowPatternSide):
         return check_query(side, schema, streaming=streaming)
     zones = {name: schema.session or zone for name, zone in schema.zones.items()}
-    clause = checked_clause(side.row_pattern, get_clause_columns(schema), zones)
+    clause = check_row_pattern(side.row_pattern, get_clause_columns(schema), zones)
     first = clause.order[0].expr
     assert isinstance(first, FieldRef)
     if schema.intervals or first.name != schema.end:

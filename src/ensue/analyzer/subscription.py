@@ -148,7 +148,7 @@ class _Readings:
 
     def visit(self, expression: Expression, names: frozenset[str] = frozenset(), below: int = 0) -> None:
         """Visits an expression; `names` are the bound variables, `below` the negations around."""
-        names |= self.bound(expression)
+        names |= self.find_bound(expression)
         match expression:
             case EventAtom():
                 for value in _iterate_reads(expression):
@@ -167,22 +167,22 @@ class _Readings:
                 for part in get_subexpressions(expression):
                     self.visit(part, names, below)
 
-    def bound(self, expression: Expression) -> frozenset[str]:
+    def find_bound(self, expression: Expression) -> frozenset[str]:
         """Returns the variables that every match of an expression binds."""
         match expression:
             case EventAtom():
                 return frozenset()
             case VariableUse(name):
                 if name not in self._bound:
-                    self._bound[name] = self.bound(self.variables[name]) | {name}
+                    self._bound[name] = self.find_bound(self.variables[name]) | {name}
                 return self._bound[name]
             case Disjunction(parts):
-                return frozenset.intersection(*(self.bound(part) for part in parts))
+                return frozenset.intersection(*(self.find_bound(part) for part in parts))
             case TemporalCondition(TemporalRelation.ABSENT, _, _):
                 *bases, _ = get_subexpressions(expression)
-                return frozenset[str]().union(*(self.bound(base) for base in bases))
+                return frozenset[str]().union(*(self.find_bound(base) for base in bases))
             case TemporalCondition() | Concurrent() | SpatialCondition() | Conjunction():
-                return frozenset[str]().union(*(self.bound(p) for p in get_subexpressions(expression)))
+                return frozenset[str]().union(*(self.find_bound(p) for p in get_subexpressions(expression)))
 
     def _require(self, value: VariableField, reader: EventAtom, names: frozenset[str]) -> None:
         name = value.variable

@@ -102,10 +102,10 @@ class Archive(Protocol):
     def key(self) -> tuple[str, ...]:
         """The columns that identify the object of an event."""
 
-    def pinned(self) -> "Archive":
+    def pin(self) -> "Archive":
         """The archive fixed to its current version: later writes are not visible."""
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Plain values, including the pinned version, by which a checkpoint identifies it."""
 
     def layout(self) -> ArchiveLayout:

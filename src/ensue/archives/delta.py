@@ -55,23 +55,23 @@ class DeltaTableFiles:
     def version(self) -> str | None:
         return None if self.number is None else str(self.number)
 
-    def pinned(self) -> "DeltaTableFiles":
+    def pin(self) -> "DeltaTableFiles":
         """The table fixed to its newest version."""
         if self.number is not None:
             return self
         with _lock:
             return replace(self, number=int(self._newest().version()))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {"identity": self.identity}
 
-    def partitioned_by(self) -> tuple[str, ...]:
+    def get_partition_columns(self) -> tuple[str, ...]:
         with _lock:
             return tuple(self._newest().metadata().partition_columns)
 
     def files(self) -> FileList:
         """The files of the version."""
-        pinned = self.pinned()
+        pinned = self.pin()
         key = (self.place, self.identity, pinned.number)
         with _lock:
             return _versions.get(key, lambda: _list_files(pinned._open()))

@@ -77,16 +77,16 @@ class FileSource(Protocol):
     def version(self) -> str | None:
         """The pinned version."""
 
-    def pinned(self) -> "FileSource":
+    def pin(self) -> "FileSource":
         """The source fixed to its current version."""
 
     def files(self) -> FileList:
         """The files of the pinned or the current version."""
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """What identifies it besides kind, place and version."""
 
-    def partitioned_by(self) -> tuple[str, ...]: ...
+    def get_partition_columns(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,10 @@ class FileArchive:
     def place(self) -> str:
         return self.source.place
 
-    def pinned(self) -> "FileArchive":
-        return replace(self, source=self.source.pinned())
+    def pin(self) -> "FileArchive":
+        return replace(self, source=self.source.pin())
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         schema = self.shape.schema
         return {
             "kind": self.source.kind,
@@ -118,11 +118,11 @@ class FileArchive:
             "key": list(self.key),
             "order": list(schema.order),
             "buckets": self.stored.buckets,
-            **self.source.described(),
+            **self.source.describe(),
         }
 
     def layout(self) -> ArchiveLayout:
-        pinned = self.source.pinned()
+        pinned = self.source.pin()
         files = pinned.files()
         schema = self.shape.schema
         own = self.stored.buckets is not None
@@ -135,7 +135,7 @@ class FileArchive:
             bytes=files.total_bytes,
             since=_find_bound(files, schema.start, first=True),
             until=_find_bound(files, schema.end, first=False),
-            partitioned_by=self.source.partitioned_by(),
+            partitioned_by=self.source.get_partition_columns(),
             sorted_by=(*self.key, schema.end) if own else (),
             buckets=self.stored.buckets,
             clustered=own or is_clustered(files, self.key),
@@ -144,7 +144,7 @@ class FileArchive:
     def read(self, wanted: ArchiveRead) -> ArchiveRows:
         source = self.source
         if source.kind == "delta":
-            source = source.pinned()  # so that an error can name the version
+            source = source.pin()  # so that an error can name the version
         try:
             return read_files(source.files(), wanted, self.shape, self.stored, self.engine)
         except MissingFileError as error:

@@ -92,17 +92,17 @@ class TableArchive:
     complete: object | None = None
 
     @staticmethod
-    def of(table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object) -> "TableArchive":
+    def from_table(table: pa.Table, shape: StreamSchema, key: tuple[str, ...], complete: object) -> "TableArchive":
         """Sorts a table of events, and drops events without a usable time."""
         usable, _ = drop_bad_times(table, shape, "drop")
         places = find_stream_order(usable, shape)
         events = usable if places is None else take_rows(usable, places)
         return TableArchive(events, shape, key, complete)
 
-    def pinned(self) -> "TableArchive":
+    def pin(self) -> "TableArchive":
         return self
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         return {
             "kind": "table",
             "place": "memory",

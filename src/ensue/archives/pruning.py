@@ -14,7 +14,7 @@ from ensue.archives.parquet_metadata import read_footer
 from ensue.archives.row_selection import RowSelector
 from ensue.errors import EventError
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import kind_of_arrow, plain_type
 from ensue.vector.key_groups import assign_key_groups
 
@@ -62,7 +62,7 @@ def convert_time_bounds(bounds: ColumnBounds, pieces: RowSelector) -> tuple[npt.
     slack = bounds.slack if pieces.unit == "ns" else -(-bounds.slack // 1_000)
     converted = []
     for column, open_end, sign in ((bounds.least, pieces.lowest, -1), (bounds.greatest, pieces.highest, 1)):
-        vector = vectors.from_arrow(column, pieces.unit)
+        vector = evaluation.from_arrow(column, pieces.unit)
         try:
             values = np.asarray(vector.values).astype(np.float64 if pieces.floats else np.int64)
         except EventError:  # too far away for 64 bits

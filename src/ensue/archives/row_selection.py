@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ensue.archives.archive import KEY, SINCE, UNTIL, ArchiveRead
 from ensue.errors import EventError, did_you_mean
 from ensue.schema import ValueKind
-from ensue.vector import evaluation as vectors
+from ensue.vector import evaluation
 from ensue.vector.arrow_types import Unit, kind_of_arrow, time_unit
 from ensue.vector.event_table import StreamSchema
 from ensue.vector.key_codes import ColumnCodes
@@ -55,7 +55,7 @@ class RowSelector:
         column, schema = table.column(name), self.shape.schema
         if schema.time_kind in _INSTANTS and pa.types.is_null(column.type):
             column = column.cast(self.shape.arrow.field(schema.end).type)
-        vector = vectors.from_arrow(column, self.unit, name)
+        vector = evaluation.from_arrow(column, self.unit, name)
         values = np.asarray(vector.values).astype(np.float64 if self.floats else np.int64)
         if vector.valid is not None:
             values[~vector.valid] = self.lowest if low else self.highest
@@ -75,7 +75,7 @@ class RowSelector:
         schema = self.shape.schema
         times, valid = [], np.ones(table.num_rows, np.bool_)
         for name in dict.fromkeys((schema.start, schema.end)):
-            vector = vectors.from_arrow(table.column(name), self.unit, name)
+            vector = evaluation.from_arrow(table.column(name), self.unit, name)
             times.append(np.asarray(vector.values))
             if vector.valid is not None:
                 valid &= vector.valid

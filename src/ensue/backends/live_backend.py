@@ -124,7 +124,7 @@ def build_source(reader: LiveEventReader, given: SourceOptions) -> SourceSchema:
     """Build the source schema from the reader."""
     if reader.arranged is not None:
         given = replace(given, time=reader.arranged.time, order=reader.arranged.order)
-    return SourceSchema.of(reader.shape, given)
+    return SourceSchema.from_options(reader.shape, given)
 
 
 def _has_rows(matches: LiveResult) -> bool:

@@ -32,10 +32,10 @@ def read(events: Any, given: SourceOptions) -> tuple[pa.Table, SourceSchema]:
         events, arranged = arrange_rows(events, given.arranging)
         given = replace(given, time=arranged.time, order=arranged.order)
         shape = create_schema(events.schema, time=given.time, type=given.type, order=given.order)
-        return events, SourceSchema.of(shape, given)
+        return events, SourceSchema.from_options(shape, given)
     drop = given.bad_events == "drop"
     table, shape = read_event_table(events, time=given.time, type=given.type, order=given.order, drop=drop)
-    return table, SourceSchema.of(shape, given)
+    return table, SourceSchema.from_options(shape, given)
 
 
 def key_groups(frame: pa.Table, given: SourceOptions) -> int:  # noqa: ARG001
@@ -56,10 +56,10 @@ def run(workload: Workload, events: pa.Table, given: SourceOptions) -> Mapping[N
     with allow_interrupts(), mark_waiting():
         for number, work in enumerate(workload.works):
             share = _share(given.progress, number, len(workload.works), seen.num_rows)
-            result = work.matched(events, share)
+            result = work.match_table(events, share)
             for output, table in zip(work.outputs, result.tables, strict=True):
-                table, finished = output.given(table), output.finished
-                results[output.number] = table if finished is None else finished.of(table)
+                table, finished = output.convert(table), output.finished
+                results[output.number] = table if finished is None else finished.finish(table)
             unseen.append(result.unseen)
     if given.progress is not None and seen.num_rows and not events.num_rows:
         given.progress(seen.num_rows, seen.num_rows)  # pruning left no events to match
@@ -73,7 +73,9 @@ def read_ordered(events: Any, given: SourceOptions, types: Collection[str] | Non
     return sort_events(table, source.shape, types=types)
 
 
-def measured(events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
+def measure_statistics(
+    events: Any, query: Query, given: SourceOptions, *, sample: int = 10_000, seed: int = 0
+) -> Statistics:
     """Measure the statistics of tables of events."""
     from ensue.engine.sampling import sample_statistics
 
@@ -117,5 +119,7 @@ class Backend(Protocol):
     def run(self, workload: Workload, frame: Any, given: SourceOptions, /) -> Mapping[Name, Any]:
         """Return the outputs of a workload by name."""
 
-    def measured(self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int) -> Statistics:
+    def measure_statistics(
+        self, events: Any, query: Query, given: SourceOptions, /, *, sample: int, seed: int
+    ) -> Statistics:
         """Measure the statistics of the events that a query reads."""

@@ -91,7 +91,7 @@ def _folder(text: str, *, declared: bool) -> WatchedFolder:
             "  hint: name the folder, or use --events for a file"
         )
     if path.is_dir():
-        return _existing_folder(text, declared=declared)
+        return _require_folder(text, declared=declared)
     if form is None or "*" not in path.name or not path.parent.is_dir():
         raise EventError(f"there is no folder {text}")
     if not declared and not any(path.parent.glob(path.name)):
@@ -99,7 +99,7 @@ def _folder(text: str, *, declared: bool) -> WatchedFolder:
     return WatchedFolder(f"{escape_path(path.parent)}/{path.name}", form)
 
 
-def _existing_folder(text: str, *, declared: bool) -> WatchedFolder:
+def _require_folder(text: str, *, declared: bool) -> WatchedFolder:
     if not list_visible_files(Path(text)):
         example = str(Path(text) / "*.parquet")
         if declared:

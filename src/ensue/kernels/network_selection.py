@@ -76,7 +76,7 @@ def set_used_position(tied: Ints, keys: int, subscription: int, key: int, positi
 
 
 @kernel()
-def _used_up(used: Ints, tied: Ints, row: Ints) -> int:
+def _find_used_end(used: Ints, tied: Ints, row: Ints) -> int:
     """The position up to which events are used for a row."""
     if row[2] == 0:
         return used[row[0]]
@@ -90,7 +90,7 @@ def _use_up(used: Ints, tied: Ints, keys: int, row: Ints, position: int) -> tupl
         used[row[0]] = max(used[row[0]], position)
         return tied, keys
     new = 1 if tied[find_key_slot(tied, row[0], row[3]), 0] == 0 else 0
-    position = max(position, _used_up(used, tied, row))
+    position = max(position, _find_used_end(used, tied, row))
     return set_used_position(tied, keys, row[0], row[3], position), keys + new
 
 
@@ -147,7 +147,7 @@ def select_rows_to_deliver(
     if end - begin == 1:
         row = rows[begin]
         if select[row[0]] == ONCE:
-            if instances[row[1], FIRST] <= _used_up(used, tied, row):
+            if instances[row[1], FIRST] <= _find_used_end(used, tied, row):
                 return begin, tied, keys
             tied, keys = _use_up(used, tied, keys, row, instances[row[1], LAST])
         return end, tied, keys
@@ -177,7 +177,7 @@ def select_rows_to_deliver(
         best = -1
         for j in range(first, k):
             v = batch[j, 1]
-            if select[s] == ONCE and instances[v, FIRST] <= _used_up(used, tied, batch[j]):
+            if select[s] == ONCE and instances[v, FIRST] <= _find_used_end(used, tied, batch[j]):
                 continue
             if best < 0 or compare_age(instances, times, v, batch[best, 1], mine, other) > 0:
                 best = j

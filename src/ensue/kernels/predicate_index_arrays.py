@@ -69,7 +69,7 @@ class Atoms(NamedTuple):
 
 
 @kernel(inline="always")
-def cell_of(value: Any, scale: Any) -> Any:
+def compute_cell(value: Any, scale: Any) -> Any:
     """The cell of a number; numbers far out share the last one."""
     return np.int64(math.floor(min(max(value * scale, -_FAR), _FAR)))
 

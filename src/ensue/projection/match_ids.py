@@ -67,7 +67,7 @@ def compute_match_ids(
         groups.setdefault(tuple(columns_of[variable]), []).append(variable)
     for columns, variables in groups.items():
         if hashes is not None:
-            hashed[columns] = hashes.of(columns)
+            hashed[columns] = hashes.get_hashes(columns)
             continue
         rows = [matches.elements(v) for v in variables]
         hashed[columns] = _event_hashes(events, columns, rows, end)
@@ -145,7 +145,7 @@ class RowHashes:
         self.end = end
         self._found: dict[tuple[tuple[str, str], ...], HashedRows] = {}
 
-    def of(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
+    def get_hashes(self, columns: tuple[tuple[str, str], ...]) -> HashedRows:
         if columns not in self._found:
             every = np.arange(self.events.num_rows)
             self._found[columns] = _event_hashes(self.events, columns, [every], self.end)
@@ -184,7 +184,7 @@ def _event_hashes(
         if len(columns) == events.num_columns:
             alike[within] = hashing.number_duplicates(some[0][within], some[1][within])
         else:
-            alike[within] = _numbered(events, twins)
+            alike[within] = _number_duplicates(events, twins)
         add_ordinals(some, alike)
     if chosen is None:
         return HashedRows(*some)
@@ -217,12 +217,12 @@ def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.gen
         return found
     twins = find_equal_times(times, wanted)
     if twins.any():
-        found[twins] = _numbered(events, twins)
+        found[twins] = _number_duplicates(events, twins)
     found[~wanted] = 0
     return found
 
 
-def _numbered(events: pa.Table, twins: Bools) -> Ints:
+def _number_duplicates(events: pa.Table, twins: Bools) -> Ints:
     found: Ints = hashing.number_duplicates(*hash_content(events, np.flatnonzero(twins)))
     return found
 
@@ -311,11 +311,11 @@ def _hashes(array: pa.Array, kind: ValueKind) -> Pair:
         return hash_words(words)
     match kind:
         case ValueKind.STRING:
-            return _of_texts(decode_text(array))
+            return _hash_texts(decode_text(array))
         case ValueKind.DECIMAL:
-            return _of_texts(format_decimals(array))
+            return _hash_texts(format_decimals(array))
         case ValueKind.OTHER | ValueKind.PLACE:
-            return _of_texts(format_nested(array))
+            return _hash_texts(format_nested(array))
         case _:
             return np.zeros(len(array), np.uint64), np.zeros(len(array), np.uint64)
 
@@ -345,7 +345,7 @@ def hash_words(words: Ints) -> Pair:
     return high, low
 
 
-def _of_texts(texts: pa.Array) -> Pair:
+def _hash_texts(texts: pa.Array) -> Pair:
     high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
     offsets, data = text_parts(texts)
     hashing.hash_texts(as_read_only(offsets), as_read_only(data), high, low)

@@ -66,11 +66,11 @@ class RowPatternProjection:
     @cached_property
     def schema(self) -> pa.Schema:
         fields = [pa.field(name, self.arrow.field(column).type) for name, column in self.before]
-        fields += [pa.field(m.name, self.type_of(m)) for m in self.plan.row_pattern.measures]
+        fields += [pa.field(m.name, self.get_type(m)) for m in self.plan.row_pattern.measures]
         fields += [pa.field(name, self.arrow.field(name).type) for name in self.behind]
         return pa.schema(fields)
 
-    def type_of(self, measure: Measure) -> pa.DataType:
+    def get_type(self, measure: Measure) -> pa.DataType:
         """The type of a measure: that of its column, or of the computed value."""
         only = measure.value.only
         unit = time_unit(self.arrow)
@@ -78,14 +78,14 @@ class RowPatternProjection:
             case Navigation(expr=FieldRef(name=str(name))) if name not in MATCH_COLUMNS:
                 return self.arrow.field(name).type
             case RowAggregate(function="array_agg", arguments=(argument,)):
-                return pa.list_(self._of(argument))
+                return pa.list_(self._get_type(argument))
             case RowAggregate(function=function, arguments=(argument, *_)) if function in _SAME_VALUE:
-                return self._of(argument)
+                return self._get_type(argument)
             case _:
                 kind = infer_value_kind(measure.value, self.plan.columns)
                 return arrow_type(kind, unit, self.zone(measure.value))
 
-    def _of(self, expr: Expr) -> pa.DataType:
+    def _get_type(self, expr: Expr) -> pa.DataType:
         if isinstance(expr, FieldRef) and expr.name not in MATCH_COLUMNS:
             return self.arrow.field(expr.name).type
         return arrow_type(
@@ -98,15 +98,15 @@ class RowPatternProjection:
         """The zone of a computed time."""
         return get_expression_zone(value, get_time_zones(self.arrow))
 
-    def of(self, partitions: Partitions, found: Iterable[RowMatches]) -> Iterator[pa.Table]:
+    def iterate_tables(self, partitions: Partitions, found: Iterable[RowMatches]) -> Iterator[pa.Table]:
         """The non-empty tables of several sets of matches."""
         for matches in found:
             table = self._build_rows(partitions, matches)
             if table.num_rows:
                 yield table
 
-    def whole(self, partitions: Partitions, found: Iterable[RowMatches]) -> pa.Table:
-        tables = list(self.of(partitions, found))
+    def build_table(self, partitions: Partitions, found: Iterable[RowMatches]) -> pa.Table:
+        tables = list(self.iterate_tables(partitions, found))
         return pa.concat_tables(tables) if tables else create_empty_table(self.schema)
 
     def _build_rows(self, partitions: Partitions, found: RowMatches) -> pa.Table:
@@ -188,7 +188,7 @@ class RowMatchIds:
         self._partitions = partitions
         self._columns = [(name, name) for name in plan.columns]
 
-    def of(self, found: RowMatches) -> pa.Array:
+    def compute_ids(self, found: RowMatches) -> pa.Array:
         """An id for each result row of these matches."""
         rows, match, place = list_result_rows(self._plan, found)
         sizes = np.diff(found.offsets)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ensue.analyzer.key_inference import find_common_key
 from ensue.analyzer.normal_form import build_alternatives
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.selection import ByTime
 from ensue.ir.subscription import (
     Concurrent,
@@ -37,8 +37,7 @@ from ensue.ir.subscription import (
     VariableField,
     VariableUse,
 )
-from ensue.ir.values import to_instant
-from ensue.ir.values import to_number as number_of
+from ensue.ir.values import to_instant, to_number
 from ensue.reference.conditions import Event
 
 Time = int | float
@@ -124,19 +123,19 @@ class ReferenceStream:
             return False
         return compare_values(operator, value, operand)
 
-    def place(self, positions: Iterable[int]) -> places.ConvexHull | None:
+    def place(self, positions: Iterable[int]) -> geometry.ConvexHull | None:
         """Returns the hull of all members' places; members without a place are ignored."""
         member_corners = [self.corners.get(p, ()) for p in sorted(positions)]
         corners = [corner for corners_ in member_corners for corner in corners_]
-        if corners and self.space == places.EARTH:
+        if corners and self.space == geometry.EARTH:
             corners = [(_unwrap_longitude(x, corners[0][0]), y) for x, y in corners]
-        return places.build_hull(corners)
+        return geometry.build_hull(corners)
 
 
 def find_subscription_matches(subscription: Subscription, stream: ReferenceStream) -> list[SubscriptionMatch]:
     """Returns all matches in the order in which they become known."""
     evaluator = _Evaluator(subscription, stream)
-    keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.whole()}
+    keys = {evaluator.match(value): evaluator.key(value) for value in evaluator.iterate_assignments()}
     return select_matches(keys, subscription.select).delivered
 
 
@@ -186,7 +185,7 @@ class _Evaluator:
         self.tied = all(key is not None for key in keys)
         self._values: dict[Expression, list[FilledExpression]] = {}
 
-    def whole(self) -> Iterator[FilledExpression]:
+    def iterate_assignments(self) -> Iterator[FilledExpression]:
         """Yields the assignments of the root that satisfy all conditions."""
         within = self.subscription.within
         for value in self.values(self.subscription.root):
@@ -248,7 +247,7 @@ class _Evaluator:
                     if max(a.start, b.start) - min(a.end, b.end) <= allowed:
                         yield both
             case SpatialCondition(place=Region() as region, part=part):
-                shape = places.parse_region(region.text, self.stream.space)
+                shape = geometry.parse_region(region.text, self.stream.space)
                 for value in self.values(part):
                     if self._fits(expression, shape, value):
                         yield value
@@ -340,13 +339,13 @@ class _Evaluator:
         return True
 
     def _fits(
-        self, test: SpatialCondition, place: places.ConvexHull | places.Shape | None, q: FilledExpression
+        self, test: SpatialCondition, place: geometry.ConvexHull | geometry.Shape | None, q: FilledExpression
     ) -> bool:
         subscription, number = self.subscription, test.number
         if number is None:
             number = subscription.same_place if test.where is SpatialRelation.SAME else 0.0
         relation = test.comparison, number, subscription.equal, self.stream.space
-        return places.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
+        return geometry.evaluate_relation(test.where, place, self.stream.place(q.members), *relation)
 
 
 def _unwrap_longitude(x: float, origin: float) -> float:
@@ -362,7 +361,7 @@ def _combine(a: FilledExpression, b: FilledExpression) -> FilledExpression | Non
     """Combines two assignments if their variables agree and share no other events."""
     shared: set[int] = set()
     for variable in a.bound.keys() & b.bound.keys():
-        if not _same(a.bound[variable], b.bound[variable]):
+        if not _are_same(a.bound[variable], b.bound[variable]):
             return None
         shared |= a.bound[variable].positions
     if (a.positions & b.positions) - shared:
@@ -374,13 +373,13 @@ def _combine(a: FilledExpression, b: FilledExpression) -> FilledExpression | Non
     return FilledExpression(members, start, end, bound, asked, absences)
 
 
-def _same(a: FilledExpression, b: FilledExpression) -> bool:
+def _are_same(a: FilledExpression, b: FilledExpression) -> bool:
     """Whether two assignments have the same events in the same roles."""
     return (
         a.positions == b.positions
         and (a.start, a.end, a.asked, a.absences) == (b.start, b.end, b.asked, b.absences)
         and a.bound.keys() == b.bound.keys()
-        and all(_same(a.bound[v], b.bound[v]) for v in a.bound)
+        and all(_are_same(a.bound[v], b.bound[v]) for v in a.bound)
     )
 
 
@@ -419,4 +418,4 @@ def normalize_value(value: Any) -> Any:
     """
     if isinstance(value, date):
         return to_instant(value)
-    return number_of(value) if isinstance(value, Decimal) else value
+    return to_number(value) if isinstance(value, Decimal) else value

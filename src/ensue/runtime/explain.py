@@ -89,7 +89,7 @@ class QueryExplainer:
             case None:
                 return None
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """The plan as text."""
         if isinstance(self.prepared, CompiledHierarchy):
             sections, plan = [explain_compiled_hierarchy(self.prepared)], None
@@ -103,7 +103,7 @@ class QueryExplainer:
             sections.append(explain_memory(plan, self.limits))
         return "\n\n".join(sections)
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """The plan as text with actual counts; the events are in stream order."""
         assert self.prepared is not None
         if isinstance(self.prepared, CompiledHierarchy):

@@ -51,7 +51,7 @@ def describe_result_modifiers(finishing: "ResultAggregation") -> str:
     """The result modifiers as a section of EXPLAIN."""
     lines = ["whole result"]
     if finishing.whole.grouped:
-        shown = ", ".join(_told(column) for column in finishing.columns)
+        shown = ", ".join(_describe_column(column) for column in finishing.columns)
         lines.append(f"  RETURN {shown}")
     if finishing.whole.keys == ():
         lines.append("  TOTAL: all matches are one group")
@@ -61,7 +61,7 @@ def describe_result_modifiers(finishing: "ResultAggregation") -> str:
     return "\n".join(lines)
 
 
-def _told(column: "ResultColumn") -> str:
+def _describe_column(column: "ResultColumn") -> str:
     if column.over is None:
         return format_name(column.name)
     inside = "*" if column.over.function == "count" else column.source.strip()

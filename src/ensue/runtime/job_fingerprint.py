@@ -42,22 +42,22 @@ def format_pipeline(
     return json.dumps(
         {
             "format": FORMAT,
-            "asked": [_described(one) for one in asked],
-            **source.described(),
+            "asked": [_describe_spec(one) for one in asked],
+            **source.to_dict(),
             "key_groups": key_groups,
             "emit_timeouts": options.emit_timeouts,
             "levels": options.levels,
             "trace": options.trace,
-            "planning": None if planning == DEFAULT_OPTIONS else planning.described(),
+            "planning": None if planning == DEFAULT_OPTIONS else planning.to_dict(),
             "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
             **({} if options.ids else {"ids": False}),
             **({"flat": True} if options.flat else {}),
-            **_past(asked, options, pasts),
+            **_describe_archives(asked, options, pasts),
         }
     )
 
 
-def _past(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
+def _describe_archives(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
     """The archives that queries read."""
     names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
              for j in one.query.joins}  # fmt: skip
@@ -65,7 +65,7 @@ def _past(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) ->
     if not names:
         return {}
     return {
-        "archives": {name: pasts.archives[name].described() for name in sorted(names)},
+        "archives": {name: pasts.archives[name].describe() for name in sorted(names)},
         "archive": pasts.own,
         "cut": pasts.cut,
         "access": options.access.access,
@@ -78,7 +78,7 @@ def format_stage(chain: str, number: int) -> str:
     return json.dumps({**json.loads(chain), "stage": number})
 
 
-def _described(one: QuerySpec) -> dict[str, Any]:
+def _describe_spec(one: QuerySpec) -> dict[str, Any]:
     found: dict[str, Any] = {"name": one.name, "number": one.number}
     match one.query:
         case ArchiveJoinQuery(has_row_pattern_sides=True):
@@ -113,28 +113,28 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
     asked: dict[int, QuerySpec] = {}
     for stage in stages:
         for one in stage["asked"]:
-            query = _again(one, stage["operators"], operators)
+            query = _parse_query(one, stage["operators"], operators)
             asked[one["number"]] = QuerySpec(query, one["name"], one["number"])
     first, levels = stages[0], stages[0]["levels"]
     return {
         "asked": tuple(asked[number] for number in sorted(asked)),
-        "source": SourceSchema.again(first),
+        "source": SourceSchema.from_dict(first),
         "options": RunOptions(
             emit_timeouts=first["emit_timeouts"],
             levels=tuple(levels) if isinstance(levels, list) else levels,
             trace=first["trace"],
             streaming=True,
-            planning=PlannerOptions.of(first["planning"]),
+            planning=PlannerOptions.from_dict(first["planning"]),
             access=AccessOptions(first.get("access"), first.get("latency")),
             ids=first.get("ids", True),
             flat=first.get("flat", False),
         ),
         "key_groups": max(stage["key_groups"] for stage in stages),
-        "pasts": _pasts(stages),
+        "pasts": _reopen_archives(stages),
     }
 
 
-def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
+def _reopen_archives(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
     """Reopens the archives of all stages."""
     described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
     from ensue.archives.factory import reopen_archive
@@ -144,14 +144,14 @@ def _pasts(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
     return ArchiveSet(archives, first.get("archive"), first.get("cut"))
 
 
-def _again(
+def _parse_query(
     one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[UserOperator]
 ) -> Query | Hierarchy | ArchiveJoinQuery | SubscriptionsSpec | RowPatternQuery:
     def query(text: str) -> Query:
         return parse(text, restore_operators(used, operators))
 
     if "subscriptions" in one:
-        return _subscribed(one["subscriptions"])
+        return _find_subscriptions(one["subscriptions"])
     if "joined" in one:
         from ensue.parser.sql.clause_join import parse_archive_join_text
 
@@ -166,7 +166,7 @@ def _again(
     return Hierarchy(definitions, query(one["query"]), tuple(one["emit"]))
 
 
-def _subscribed(identity: str) -> SubscriptionsSpec:
+def _find_subscriptions(identity: str) -> SubscriptionsSpec:
     """The subscriptions with an identity of a checkpoint."""
     kind, _, rest = identity.partition(" ")
     if kind == "folder":
@@ -184,7 +184,7 @@ def _subscribed(identity: str) -> SubscriptionsSpec:
 def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) -> None:
     """Registers the operators and archives of a stream, which finishing it needs."""
     for archive in pasts.archives.values():
-        described = archive.described()
+        described = archive.describe()
         if described["kind"] == "table":
             _TABLES[str(described["version"])] = archive
     for one in asked:

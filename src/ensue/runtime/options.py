@@ -69,21 +69,21 @@ class ArchiveSet:
     archiving: "ArchiveSink | None" = None  # how the own archive is written
     given: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)  # not pinned
 
-    def owning(self, name: str, archive: "Archive") -> "ArchiveSet":
+    def with_own_archive(self, name: str, archive: "Archive") -> "ArchiveSet":
         """The set with an archive that the stream writes."""
         archives = {**self.archives, name: archive}
-        return replace(self, archives=archives, own=name, cut=_find_cut(archive.pinned()))
+        return replace(self, archives=archives, own=name, cut=_find_cut(archive.pin()))
 
-    def renewed(self) -> "ArchiveSet":
+    def renew(self) -> "ArchiveSet":
         """The set with the current end of the own archive as the cut."""
-        return self if self.own is None else self.owning(self.own, self.archives[self.own])
+        return self if self.own is None else self.with_own_archive(self.own, self.archives[self.own])
 
     @property
     def travelling(self) -> "ArchiveSet":
         """The part that tasks need."""
         return replace(self, given={})
 
-    def past(self, name: str, unit: "Unit") -> "ArchivedEvents":
+    def open_archived_events(self, name: str, unit: "Unit") -> "ArchivedEvents":
         """The archived events of a new key group."""
         from ensue.operators.archive_join.archived_events import ArchivedEvents
 
@@ -126,7 +126,7 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
             '  hint: archives={"trades": ensue.archive(place, time=..., key=...)}'
         )
     for name, archive in archives.items():
-        if not hasattr(type(archive), "pinned"):  # a DataFrame may have a column of that name
+        if not hasattr(type(archive), "pin"):  # a DataFrame may have a column of that name
             raise EventError(
                 f"archives[{name!r}] is no archive but of type {type(archive).__name__}\n"
                 "  hint: wrap it, as in ensue.archive(table, time=..., key=...)"
@@ -134,12 +134,12 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
     if own is not None and own not in archives:
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
-    pinned = {name: archive.pinned() for name, archive in archives.items()}
+    pinned = {name: archive.pin() for name, archive in archives.items()}
     opened = ArchiveSet(pinned, given=dict(archives))
     if own is None:
         return opened
     name = str(own)
-    return opened.owning(name, archives[name] if streaming else pinned[name])
+    return opened.with_own_archive(name, archives[name] if streaming else pinned[name])
 
 
 @dataclass(frozen=True, kw_only=True)

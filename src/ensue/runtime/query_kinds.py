@@ -53,11 +53,11 @@ class QueryKind:
     node: str
     plan: str  # (the call's queries of this kind, call) -> PlannedQueries
 
-    def is_of(self, query: object) -> bool:
+    def accepts(self, query: object) -> bool:
         """Checks the type of a query without importing its module."""
         return f"{type(query).__module__}:{type(query).__qualname__}" == self.node
 
-    def planned(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    def plan_queries(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
         """Plans the call's queries of this kind."""
         planned: PlannedQueries = resolve_name(self.plan)(asked, call)
         return planned

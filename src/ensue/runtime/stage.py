@@ -80,7 +80,7 @@ class OutputTable:
     flat: bool = False  # events are flat columns
     finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
 
-    def given(self, table: pa.Table) -> pa.Table:
+    def convert(self, table: pa.Table) -> pa.Table:
         """The delivered form of a table of matches."""
         return flatten_table(table) if self.flat else table
 
@@ -93,7 +93,7 @@ class OutputTable:
 
         return ResultFinisher(self.finishing, self.schema)
 
-    def flattened(self) -> "OutputTable":
+    def flatten(self) -> "OutputTable":
         return replace(self, schema=flatten_schema(self.schema), flat=True)
 
 
@@ -110,7 +110,7 @@ class InputFilter:
         """Whether the stage reads input events at all."""
         return self.types is None or bool(self.types)
 
-    def of(self, events: pa.Table, shape: StreamSchema) -> npt.NDArray[np.bool_]:
+    def compute_mask(self, events: pa.Table, shape: StreamSchema) -> npt.NDArray[np.bool_]:
         """A mask of the events that the stage reads."""
         kept = np.full(events.num_rows, self.any)
         column = shape.schema.type_column
@@ -132,7 +132,7 @@ class StageInput:
     arrival: tuple[str, ...]  # the columns of the arrival order
 
     @classmethod
-    def of(cls, events: pa.Table) -> "StageInput":
+    def from_events(cls, events: pa.Table) -> "StageInput":
         return cls(events, {}, ())
 
     @property
@@ -175,16 +175,16 @@ class PipelineStage(Protocol):
     def matcher(self) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def matched(self, given: StageInput) -> list[pa.Table]:
+    def match_batch(self, given: StageInput) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         """The number of delivered matches in a result."""
 
-    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         """The delivered tables of a result, with the numbers of their outputs."""
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The complex events of a result that later stages read, by name."""
 
 
@@ -199,12 +199,12 @@ class FinalStage:
     def matches(self, tables: Sequence[pa.Table]) -> int:
         return sum(table.num_rows for table in tables)
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         for output, table in zip(self.outputs, tables, strict=True):
             if table.num_rows:
                 yield output.number, table
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:  # noqa: ARG002
         return iter(())
 
 
@@ -327,7 +327,7 @@ class LookupCounters:
     recent: int = 0  # events that are not archived yet
     before_cut: int = 0  # events that were archived when the stream began
 
-    def since(self, before: "LookupCounters") -> "LookupCounters":
+    def subtract(self, before: "LookupCounters") -> "LookupCounters":
         """The difference to earlier counters; `recent` is the current value."""
         return LookupCounters(
             self.probes - before.probes, self.files - before.files, self.rows - before.rows,
@@ -339,7 +339,7 @@ class LookupCounters:
 class ArchiveBuffer(Protocol):
     """A matcher that reads archives and buffers recent events."""
 
-    def looked_up(self) -> LookupCounters: ...
+    def get_lookup_counters(self) -> LookupCounters: ...
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
         """Removes the events before `now` to archive them; None: too few, and too young."""
 
@@ -368,7 +368,7 @@ def filter_unseen(events: pa.Table, source: SourceSchema, others: Iterable[Input
     """A mask of the events that no other stage reads."""
     seen = np.zeros(events.num_rows, np.bool_)
     for reads in others:
-        seen |= reads.of(events, source.shape)
+        seen |= reads.compute_mask(events, source.shape)
     return ~seen
 
 
@@ -411,11 +411,11 @@ class QueryOperator(Protocol):
     def rows(self) -> Rows | None:
         """Selects the events that can change the result; None: all of them."""
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         """The result in batch mode; the events are in stream order."""
 
     def chains(self) -> tuple[tuple[PipelineStage, ...], ...]:
         """Its stages, as independent pipelines."""
 
-    def whole(self) -> PipelineStage:
+    def as_single_stage(self) -> PipelineStage:
         """The operator as one unpartitioned stage."""

@@ -52,7 +52,7 @@ class StreamOrder:
         if not events.num_rows:
             return ReleasedEvents(events, events)
         times = get_end_times(events, self.shape)
-        behind = self._behind(events, times)
+        behind = self._find_late(events, times)
         late = events.slice(0, 0)
         if behind.any():
             late, events = (take_rows(events, np.flatnonzero(b)) for b in (behind, ~behind))
@@ -69,9 +69,9 @@ class StreamOrder:
         self.waiting = pa.concat_tables([self.waiting, events])
         return ReleasedEvents(self._release(), late)
 
-    def late(self, events: pa.Table) -> Bools:
+    def find_late(self, events: pa.Table) -> Bools:
         """Which of the next events would be late. All of them have a time."""
-        return self._behind(events, get_end_times(events, self.shape))
+        return self._find_late(events, get_end_times(events, self.shape))
 
     def advance(self, time: float) -> pa.Table:
         """Advances event time, and releases events."""
@@ -83,7 +83,7 @@ class StreamOrder:
         left, self.waiting = self.waiting, self.waiting.slice(0, 0)
         return sort_events(left, self.shape)
 
-    def _behind(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
+    def _find_late(self, events: pa.Table, times: npt.NDArray[Any]) -> Bools:
         """Which events are late, each compared with the events before it."""
         first = times[:1] if self.newest is None else np.array([self.newest], times.dtype)
         if self.delay is not None or self._by_time_alone:

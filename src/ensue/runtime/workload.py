@@ -41,8 +41,8 @@ def plan_operators(
 
         require_columns(pasts, source.shape)
     call = PlanRequest(asked, source, options, pasts)
-    by_kind = [(kind, [one for one in asked if kind.is_of(one.query)]) for kind in KINDS]
-    planned = [kind.planned(queries, call) for kind, queries in by_kind if queries]
+    by_kind = [(kind, [one for one in asked if kind.accepts(one.query)]) for kind in KINDS]
+    planned = [kind.plan_queries(queries, call) for kind, queries in by_kind if queries]
     delivered = {one: found for kind in planned for one, found in kind.delivered.items()}
     numbers = count()
     outputs: dict[QuerySpec, list[OutputTable]] = {
@@ -52,7 +52,7 @@ def plan_operators(
         if one.number in finishing:
             outputs[one][-1] = replace(outputs[one][-1], finishing=finishing[one.number])
     if options.flat:
-        outputs = {one: [output.flattened() for output in outputs[one]] for one in outputs}
+        outputs = {one: [output.flatten() for output in outputs[one]] for one in outputs}
     for output in (output for of_one in outputs.values() for output in of_one):
         _ = output.finished  # raises before anything runs, if it cannot be sorted
     return tuple(work for kind in planned for work in kind.works(outputs))
@@ -170,13 +170,13 @@ class Workload:
             read = (*read, *(stage.reads for stage in stages))
         return tuple(found)
 
-    def owning(self, name: str, archive: "Archive") -> "Workload":
+    def with_own_archive(self, name: str, archive: "Archive") -> "Workload":
         """The workload with an archive that the stream writes."""
-        return replace(self, pasts=self.pasts.owning(name, archive))
+        return replace(self, pasts=self.pasts.with_own_archive(name, archive))
 
-    def renewed(self) -> "Workload":
+    def renew(self) -> "Workload":
         """The workload with the current end of the stream's own archive."""
-        return replace(self, pasts=self.pasts.renewed())
+        return replace(self, pasts=self.pasts.renew())
 
     @property
     def text(self) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from ensue.backends.spark import frames as statistics
+from ensue.backends.spark import frames
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import CoPartitioning, SplitArchives, reject_large_tables
 from ensue.backends.spark.frames import (
@@ -42,7 +42,7 @@ from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
 
 STREAMING = False
-measured = statistics.measured
+measure_statistics = frames.measure_statistics
 STAGE_SCHEMA = pa.schema(
     {
         "through": pa.int32(),  # the key group of the next stage that receives or forwards it
@@ -60,7 +60,7 @@ def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) ->
     """Read the events into one DataFrame, with their source schema, without running a job."""
     given.require_table()
     frame, shape, given = read_frame(events, given)
-    return frame, SourceSchema.of(shape, given)
+    return frame, SourceSchema.from_options(shape, given)
 
 
 def key_groups(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
@@ -81,7 +81,7 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
         finished = output.finished
         return {output.name: matches if finished is None else build_result_frame(matches, finished)}
     packed = reduce(DataFrame.union, (_run_chain(frame, c, given) for c in workload.chains))
-    return SeveralMatches.of(workload, packed)
+    return SeveralMatches.from_packed(workload, packed)
 
 
 def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
@@ -102,10 +102,10 @@ def _run_first_stage(
 ) -> DataFrame:
     """Run the first stage, with the rows of DataFrame archives beside its events."""
     reject_large_tables(chain)
-    events, both = _relevant(frame, chain, given), CoPartitioning.of(chain)
+    events, both = _relevant(frame, chain, given), CoPartitioning.from_pipeline(chain)
     if both is None:
         return _by_first_key(events, chain).mapInArrow(first(chain, given.bad_events), schema)
-    apart = SplitArchives.of(both, lambda emptied: first(emptied, given.bad_events))
+    apart = SplitArchives.split(both, lambda emptied: first(emptied, given.bad_events))
     return both.shuffle(events).mapInArrow(apart, schema)
 
 
@@ -148,8 +148,8 @@ class OnlyStage:
             return
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
-        for _, matches in stage.delivered(stage.matched(StageInput(ordered, {}, (ARRIVAL,)))):
-            given = output.given(matches).cast(output.schema)
+        for _, matches in stage.iterate_outputs(stage.match_batch(StageInput(ordered, {}, (ARRIVAL,)))):
+            given = output.convert(matches).cast(output.schema)
             yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 
@@ -170,11 +170,11 @@ class FirstStage:
         shape = chain.source.shape
         events, dropped = drop_bad_times(events, shape, self.bad_events, chain.types)
         _warn_of_dropped(dropped)
-        yield from staged_rows(chain, 0, pack_events(chain, events, 1))
+        yield from pack_stage_rows(chain, 0, pack_events(chain, events, 1))
         if len(chain.stages) > 1:  # otherwise all events are for this stage
-            events = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            events = events.filter(pa.array(chain.stages[0].reads.compute_mask(events, shape)))
         if events.num_rows:
-            yield from staged_rows(chain, 0, _match_stage(chain, 0, events, {}))
+            yield from pack_stage_rows(chain, 0, _match_stage(chain, 0, events, {}))
         freeze_loaded_code()
 
 
@@ -195,9 +195,9 @@ class RouteEvents:
                 continue
             events, bad = drop_bad_times(events, shape, self.bad_events, chain.types)
             dropped += bad
-            routed = events.filter(pa.array(chain.stages[0].reads.of(events, shape)))
+            routed = events.filter(pa.array(chain.stages[0].reads.compute_mask(events, shape)))
             spread = stage.spread(routed.drop_columns([ARRIVAL]), chain.count_key_groups(0), None)
-            yield from staged_rows(chain, -1, pack_routed_events(chain, routed, spread))
+            yield from pack_stage_rows(chain, -1, pack_routed_events(chain, routed, spread))
         _warn_of_dropped(dropped)
 
 
@@ -219,10 +219,10 @@ class LaterStage:
                 else:
                     row.pop("through")
                     passing.append(PackedTable(**row))
-            yield from staged_rows(self.chain, self.number, passing)
+            yield from pack_stage_rows(self.chain, self.number, passing)
         # a key group of subscriptions may have matches without events
         if blobs or (self.number == 0 and self.chain.spreads is not None):
-            yield from staged_rows(self.chain, self.number, match_packed(self.chain, self.number, blobs))
+            yield from pack_stage_rows(self.chain, self.number, match_packed(self.chain, self.number, blobs))
         freeze_loaded_code()
 
 
@@ -240,7 +240,7 @@ def chunk_batches(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 
 def _read_batches(batches: Iterable[pa.RecordBatch], chain: Pipeline) -> pa.Table | None:
     non_empty = [batch for batch in batches if batch.num_rows]
-    schema = chain.source.arriving([ARRIVAL])
+    schema = chain.source.get_arrival_schema([ARRIVAL])
     return pa.Table.from_batches(non_empty).cast(schema) if non_empty else None
 
 
@@ -254,7 +254,7 @@ def _match_stage(chain: Pipeline, number: int, events: pa.Table, layers: dict[st
         place = partitions.index(get_partition_id())
         outputs = chain.spreads.match_key_group(batch, place, key_groups)
     else:
-        outputs = chain.stages[number].matched(batch)
+        outputs = chain.stages[number].match_batch(batch)
     return pack_outputs(chain, number, outputs)
 
 
@@ -288,7 +288,7 @@ def match_packed(chain: Pipeline, number: int, blobs: Iterable[bytes]) -> Iterat
     return _match_stage(chain, number, pa.concat_tables(events), layers)
 
 
-def staged_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
+def pack_stage_rows(chain: Pipeline, number: int, packed: Iterable[PackedTable]) -> Iterator[pa.RecordBatch]:
     """Convert packed tables to rows, routed to the key groups of the next stage."""
     keys = get_stage_keys(chain, number + 1)
     through = keys[get_partition_id() % len(keys)]

@@ -149,7 +149,7 @@ class ServiceSession:
     made: SparkSession | None = None
 
     @classmethod
-    def of(cls, given: SparkSession | None, settings: Mapping[str, str]) -> "ServiceSession":
+    def get_or_create(cls, given: SparkSession | None, settings: Mapping[str, str]) -> "ServiceSession":
         """Use the given session, or the active one, or a new one."""
         return cls(SparkSession.getActiveSession() if given is None else given, settings)
 

@@ -95,7 +95,7 @@ def start(
         late=late,
         every=every,
         name=name,
-        first=HistoryOptions.given(history, since, gap),
+        first=HistoryOptions.from_arguments(history, since, gap),
         archive_options=ArchiveSinkOptions(archive, archive_rows, archive_age),
         shed_to=shed_to,
         once=once,
@@ -199,7 +199,7 @@ def start_without_waiting(
     if first is not None:
         spec = spec or get_stream_spec(matches, "history=")
         with translate_errors("the history cannot be matched: "):
-            past = first.matched(spec, checkpoint_path, local_checkpoint)
+            past = first.build_backfill(spec, checkpoint_path, local_checkpoint)
             if not past.delivered:
                 deliver(past.matches(), BEFORE_CUT)
                 past.mark_delivered()
@@ -209,10 +209,10 @@ def start_without_waiting(
         packed = build_packed_stream(spec, past, gap=gap, shed=shed_sink is not None)
         stream = get_single_frame(build_frames(spec.workload, packed))
         if pin is not None and pin.writer is not None:
-            stream, outputs = packed, SeveralMatches.of(spec.workload, packed)
+            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
             step = make_archiving_step(outputs, sinks, late_sink, pin.archive, pin.writer)
         elif shed_sink is not None:
-            stream, outputs = packed, SeveralMatches.of(spec.workload, packed)
+            stream, outputs = packed, SeveralMatches.from_packed(spec.workload, packed)
             step = make_shedding_step(spec.workload, outputs, sinks, late_sink, shed_sink)
     writer = stream.writeStream.outputMode("append").foreachBatch(step)
     writer = writer.option("checkpointLocation", checkpoint_path)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ensue.analyzer.query import reject_case_conflicts, reject_column
-from ensue.backends.spark import frames as statistics
+from ensue.backends.spark import frames
 from ensue.backends.spark.arrow_types import spark_schema
 from ensue.backends.spark.dataframe_archives import reject_dataframe_archives, reject_large_tables
 from ensue.backends.spark.event_time import WatermarkedFrame, is_before, with_watermark
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.backfill import Backfill
 
 STREAMING = True
-measured = statistics.measured
+measure_statistics = frames.measure_statistics
 METRIC_NAME = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(TaskCounters)))
@@ -99,7 +99,7 @@ def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) ->
     frame, shape, given = read_frame(events, given)
     # NOT NULL holds for the source, not for the state of a checkpoint
     nullable = pa.schema([field.with_nullable(True) for field in shape.arrow])
-    return frame, SourceSchema.of(replace(shape, arrow=nullable), given)
+    return frame, SourceSchema.from_options(replace(shape, arrow=nullable), given)
 
 
 def key_groups(frame: DataFrame, given: SourceOptions) -> int:
@@ -223,7 +223,7 @@ class PackEvents:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chain, task = self.chain, get_partition_id()
         arrivals = read_task_input(batches, chain, self.bad_events)
-        packed, version = self._packed(arrivals.events, task)
+        packed, version = self._pack(arrivals.events, task)
         times = {"newest_ms": arrivals.newest_ms, "version": version}
         rows = [
             _row(key, PackedTable(0, key_group, CLOCK, b""), task) | times
@@ -238,7 +238,7 @@ class PackEvents:
         yield pa.RecordBatch.from_pylist(rows, schema=_FLOW)
         freeze_loaded_code()
 
-    def _packed(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
+    def _pack(self, events: pa.Table, task: int) -> tuple[Iterator[PackedTable], str | None]:
         """Pack the events by key group, with the version of the subscriptions."""
         key_groups = events.column(KEY_GROUP).to_numpy()
         events = events.drop_columns([KEY_GROUP])

@@ -118,7 +118,7 @@ class PinnedStream:
     @property
     def archive(self) -> FileArchive:
         """The archive that the stream writes."""
-        return _own(self.spec.workload)
+        return _get_own_archive(self.spec.workload)
 
 
 def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions) -> PinnedStream:
@@ -130,14 +130,14 @@ def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions)
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     writer = None if workload.pasts.own is None else _writer(session, place, checkpoint)
     if writer is not None:
-        claim(_own(workload), writer)
+        claim(_get_own_archive(workload), writer)
     text = read_text_file(session, f"{place}/pins")
     if text is None:
         rows = ARCHIVE_ROWS if options.rows is None else options.rows
         # the archive is claimed, so its end is fixed now
-        workload, settings = workload.renewed(), {"rows": rows, "age": options.age}
+        workload, settings = workload.renew(), {"rows": rows, "age": options.age}
         pasts = workload.pasts
-        archives = {name: archive.described() for name, archive in pasts.archives.items()}
+        archives = {name: archive.describe() for name, archive in pasts.archives.items()}
         pins = {"archives": archives, "own": pasts.own, "cut": pasts.cut, "settings": settings}
         write_text_file(session, f"{place}/pins", json.dumps({"format": FORMAT} | pins))
     else:
@@ -146,7 +146,7 @@ def pin_archives(spec: StreamSpec, checkpoint: str, options: ArchiveSinkOptions)
         age = settings["age"]
         if age is not None:
             age = convert_length(age, workload.source.shape, "archive_age")
-        archiving = ArchiveSink(_own(workload), settings["rows"], age)
+        archiving = ArchiveSink(_get_own_archive(workload), settings["rows"], age)
         pasts = replace(workload.pasts, archiving=archiving)
         workload = replace(workload, pasts=pasts)
     return PinnedStream(replace(spec, workload=workload), writer)
@@ -159,7 +159,7 @@ def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Worklo
         if (options.rows is not None or options.age is not None) and pasts.own is None:
             raise EventError("archive_rows= and archive_age= need archive=, the archive to write")
         return workload
-    name = archive if isinstance(archive, str) else _name_of(archive, pasts.archives)
+    name = archive if isinstance(archive, str) else _find_name(archive, pasts.archives)
     if pasts.own is not None and pasts.own != name:
         raise EventError(
             f"the events belong to the archive '{pasts.own}', but archive= names '{name}'\n"
@@ -170,20 +170,20 @@ def _with_own_archive(workload: Workload, options: ArchiveSinkOptions) -> Worklo
             f"archive={name!r} is not one of the archives of ensue.match\n  hint: pass the result of ensue.archive"
         )
     given = pasts.given[name] if isinstance(archive, str) else archive
-    return workload if pasts.own == name else workload.owning(name, given)
+    return workload if pasts.own == name else workload.with_own_archive(name, given)
 
 
-def _name_of(archive: Archive, archives: Mapping[str, Archive]) -> str:
-    if not hasattr(type(archive), "described"):  # a Connect DataFrame has attributes of any name
+def _find_name(archive: Archive, archives: Mapping[str, Archive]) -> str:
+    if not hasattr(type(archive), "describe"):  # a Connect DataFrame has attributes of any name
         raise EventError(f"archive= must be the name of an archive, or the result of ensue.archive, not {archive!r}")
-    where = archive.described()["place"]
+    where = archive.describe()["place"]
     for name, known in archives.items():
-        if known is archive or known.described()["place"] == where:
+        if known is archive or known.describe()["place"] == where:
             return name
     return "archive"
 
 
-def _own(workload: Workload) -> FileArchive:
+def _get_own_archive(workload: Workload) -> FileArchive:
     assert workload.pasts.own is not None
     archive = workload.pasts.archives[workload.pasts.own]
     if not isinstance(archive, FileArchive):
@@ -245,7 +245,7 @@ def _pin_as_stored(
 def _reopen(archive: Archive, described: Mapping[str, Any]) -> Archive:
     """Open an archive in the version that the stream started with."""
     if not isinstance(archive, FileArchive):
-        if archive.described() != described:
+        if archive.describe() != described:
             raise StateError(
                 "an archive of the stream is a table in memory, and its events have changed since "
                 "the stream began\n  hint: name a new checkpoint, or pass the path of a table"

@@ -19,7 +19,7 @@ from ensue.analyzer.normal_form import (
 from ensue.diagnostics.why_not.assignment import Assignment
 from ensue.diagnostics.why_not.context import AtomTest, list_tests
 from ensue.diagnostics.why_not.result import SeenEvent
-from ensue.geo import geometry as places
+from ensue.geo import geometry
 from ensue.ir.subscription import EventTest, Predicate, Region, RegionTest, SpatialRelation, TimePoint
 from ensue.reference.conditions import Event
 from ensue.reference.subscription_matches import ReferenceStream, Time, compute_length
@@ -98,7 +98,7 @@ class ReportUnits:
         shown = _round_number(distance)
         if other is not None and distance != other and shown == _round_number(other):
             shown = _format_number(distance)
-        return f"{shown} m" if self.space == places.EARTH else shown
+        return f"{shown} m" if self.space == geometry.EARTH else shown
 
 
 def _to_datetime(time: Time) -> datetime | None:
@@ -208,9 +208,9 @@ class EventMessages:
         place = self.stream.place((event.position,))
         if place is None:
             return f"{name} has no place", None
-        shape = places.parse_region(test.region.text, self.stream.space)
+        shape = geometry.parse_region(test.region.text, self.stream.space)
         why = self.explain_place(test, name, _name_region(test.region), shape, place)
-        return why, places.compute_distance(shape, place, self.stream.space)
+        return why, geometry.compute_distance(shape, place, self.stream.space)
 
     def describe_relation(self, test: RegionTest | SpatialConstraint, other: str) -> str:
         """Describes how something must lie to a place."""
@@ -230,20 +230,20 @@ class EventMessages:
         test: RegionTest | SpatialConstraint,
         name: str,
         other: str,
-        expected: places.ConvexHull | places.Shape,
-        actual: places.ConvexHull,
+        expected: geometry.ConvexHull | geometry.Shape,
+        actual: geometry.ConvexHull,
     ) -> str:
         """Explains how a place violates its relation to another one."""
         space, units = self.stream.space, self.units
         was = "were" if " and " in name else "was"
         if test.where is SpatialRelation.SAME:
-            there, here = (places.compute_centroid(p, space) for p in (expected, actual))
-            distance = places.compute_point_distance(there, here, space)
+            there, here = (geometry.compute_centroid(p, space) for p in (expected, actual))
+            distance = geometry.compute_point_distance(there, here, space)
             apart = units.format_distance(distance, test.number)
             centre = "its centre" if name == "it" else f"the centre of {name}"
             limit = units.format_distance(test.number)
             return f"{centre} was {apart} away from that of {other}, less than {limit} is required"
-        distance = places.compute_distance(expected, actual, space)
+        distance = geometry.compute_distance(expected, actual, space)
         if test.where is SpatialRelation.DISTANCE:
             apart = units.format_distance(distance, test.number)
             required = self._describe_distance(test)
@@ -386,7 +386,7 @@ class ConditionMessages(PartNames):
         stream = self.events.stream
         name, other = self.name_group(near.second), self._name_place(near.first)
         expected = (
-            places.parse_region(near.first.text, stream.space)
+            geometry.parse_region(near.first.text, stream.space)
             if isinstance(near.first, Region)
             else stream.place(assignment.get_positions(near.first))
         )

@@ -83,7 +83,7 @@ class ConditionKernels:
         self._plan = plan
         self._known: dict[tuple[Unit, bool], CompiledConditions | None] = {}
 
-    def of(self, unit: Unit) -> Iterator[CompiledConditions]:
+    def iterate_kernels(self, unit: Unit) -> Iterator[CompiledConditions]:
         """Yield the kernels for rows without and with NULL, if kernels support the conditions."""
         for nullable in (False, True):
             if (unit, nullable) not in self._known:
@@ -195,11 +195,11 @@ class _Interpreter:
     def _holds(self, condition: RowExpression, rows: Kept, bounds: tuple[int, int], number: int) -> bool:
         def reached(leaf: FieldRef | Aggregate) -> object:
             assert isinstance(leaf, FieldRef)
-            return self._reached(condition.reach(leaf), rows, bounds, number)
+            return self._read_operand(condition.reach(leaf), rows, bounds, number)
 
         return evaluate(condition.expr, reached) is True
 
-    def _reached(self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int) -> object:
+    def _read_operand(self, reach: RowOperand, rows: Kept, bounds: tuple[int, int], number: int) -> object:
         if isinstance(reach, MatchNumber):
             return number
         kept = rows[self._groups[_group(reach, self._numbers)]]

@@ -96,9 +96,9 @@ def estimate_sides(
             return expected, tuple(pasts)
     measured = None
     for k, ((_, join, _), sample) in enumerate(zip(joins, samples, strict=True)):
-        pasts[k] = _apply_sample(pasts[k], sample.met(join.lookup.prepared, join.lookup.field))
+        pasts[k] = _apply_sample(pasts[k], sample.measure(join.lookup.prepared, join.lookup.field))
         if pasts[k].own and coming.table is None:
-            measured = sample.met(live, None)  # the stream resembles its archive
+            measured = sample.measure(live, None)  # the stream resembles its archive
     if coming.table is not None:
         middle = _take_middle(coming.table, live.shape, _sample_size(coming))
         measured = _measure(live, middle, None)
@@ -126,7 +126,7 @@ def _describe_live(
         matches, cost = measured.matches, measured.cost
         return replace(figures, matches=matches, cost=cost, share=measured.share, assumed=False)
     if live is not None and not live.plan.statistics.assumed:
-        load = Cardinalities.of(live.plan.query, live.plan.roles, live.plan.statistics)
+        load = Cardinalities.estimate(live.plan.query, live.plan.roles, live.plan.statistics)
         matches, cost = _estimate(live, load)
         return replace(figures, matches=matches, cost=cost, assumed=False)
     return figures
@@ -216,7 +216,7 @@ class _ArchiveSample:
         type_ = plain_type(shape.arrow.field(shape.schema.end).type)
         return float(from_arrow(pa.array([value], type_), self.unit).values[0])
 
-    def met(self, side: CompiledSide, field: str | None) -> SampleFigures | None:
+    def measure(self, side: CompiledSide, field: str | None) -> SampleFigures | None:
         """Measures a pattern on the sample; None if it cannot be read."""
         names = side.shape.arrow.names
         if self.layout.kind == "frame" or not set(names) <= set(self.archive.shape.arrow.names):
@@ -284,7 +284,7 @@ def _measure(side: CompiledSide, events: pa.Table, field: str | None) -> SampleF
         return _measure_clause(side, events, objects)
     prepared, plan = side.prepared, side.prepared.plan
     statistics = sample_statistics(prepared, events, sample=TESTED_EVENTS)
-    load = Cardinalities.of(plan.query, plan.roles, statistics)
+    load = Cardinalities.estimate(plan.query, plan.roles, statistics)
     matches, cost = _estimate(prepared, load)
     if rows and not isinstance(plan.structure, ReferencePlan) and not takes_subsets(prepared):
         engine = prepared.engine()

@@ -61,7 +61,7 @@ class ArchiveJoinExplainer:
         output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
         return ArchiveJoinOperator((compiled,), (output,), self.pasts, self.source)
 
-    def told(self, *more: str) -> str:
+    def explain(self, *more: str) -> str:
         """Returns the plan as text."""
         compiled = self.prepared
         joins = zip(compiled.archive_join.joins, compiled.joins, strict=True)
@@ -105,14 +105,14 @@ class ArchiveJoinExplainer:
             waits,
         )
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """Returns the plan with the reads and matches of a run over ordered events."""
-        stage = self._operator.whole()
+        stage = self._operator.as_single_stage()
         began = perf_counter()
         matcher = stage.matcher()
         assert isinstance(matcher, ArchiveJoinMatcher)
         pieces = split_table(ordered, SLICE_ROWS)
-        results = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
+        results = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
         seconds = perf_counter() - began
         names = list(dict.fromkeys(join.archive for join in self.asked.joins))
         reading = {name: matcher.pasts[name].reading for name in names}
@@ -125,7 +125,7 @@ class ArchiveJoinExplainer:
             self.prepared.decision, names, read, matcher.lookup_count, ordered.num_rows, rows,
             (("reading", reading_seconds), ("all", seconds)),
         )  # fmt: skip
-        return self.told(figures)
+        return self.explain(figures)
 
     def kernels(self) -> str:
         """Returns the source of the kernel of each side."""

@@ -206,7 +206,7 @@ class ArchiveJoinMatcher:
                 result.append(self._join_lazily(k, live))
             else:
                 past = [archived[id(access)] for access in self._accesses_of[k]]
-                result.append(query.joining.joined(live, past))
+                result.append(query.joining.join(live, past))
         return result
 
     def _join_lazily(self, number: int, live: pa.Table) -> pa.Table:
@@ -215,7 +215,7 @@ class ArchiveJoinMatcher:
             match = live.slice(k, 1)
             requests = self._requested_ranges(number, match)
             archived = [access.instances(ranges) for access, ranges in requests]
-            rows.append(joining.joined(match, archived))
+            rows.append(joining.join(match, archived))
         return pa.concat_tables(rows)
 
     def _requested_ranges(self, number: int, live: pa.Table) -> Iterator[tuple[GroupedAccess, ArchiveRanges]]:
@@ -231,8 +231,8 @@ class ArchiveJoinMatcher:
         accesses = [a for a in self._accesses if a.lookup.archive == archive]
         return sum(a.total for a in accesses), sum(a.kept for a in accesses)
 
-    def looked_up(self) -> LookupCounters:
-        counters = [astuple(past.looked_up()) for past in self.pasts.values()]
+    def get_lookup_counters(self) -> LookupCounters:
+        counters = [astuple(past.get_lookup_counters()) for past in self.pasts.values()]
         return LookupCounters(*map(sum, zip(*counters, strict=True)))
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:

@@ -104,12 +104,12 @@ class ArchiveJoinOperator:
     def reads(self) -> InputFilter:
         return InputFilter(union_types(stage.reads for (stage,) in self.chains()))
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
-        matcher = self.whole().matcher()
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+        matcher = self.as_single_stage().matcher()
         batches: list[list[pa.Table]] = []
         done = 0
         for piece in split_table(events, SLICE_ROWS):
-            batches.append(matcher.feed(StageInput.of(piece)))
+            batches.append(matcher.feed(StageInput.from_events(piece)))
             done += piece.num_rows
             if progress is not None:
                 progress(done, events.num_rows)
@@ -118,9 +118,9 @@ class ArchiveJoinOperator:
             sort_result(pa.concat_tables(pieces), output.meaning, by_id=False)
             for output, pieces in zip(self.outputs, zip(*batches, strict=True), strict=True)
         ]
-        return TableResult(tables, self._unseen(events))
+        return TableResult(tables, self._find_unseen(events))
 
-    def _unseen(self, events: pa.Table) -> UnseenTypes:
+    def _find_unseen(self, events: pa.Table) -> UnseenTypes:
         """Returns the types that live queries name and no event has."""
         column = self.source.shape.schema.type_column
         if column is None or not events.num_rows:
@@ -137,7 +137,7 @@ class ArchiveJoinOperator:
             chains.append((self._stage(key, numbers),))
         return tuple(chains)
 
-    def whole(self) -> "ArchiveJoinStage":
+    def as_single_stage(self) -> "ArchiveJoinStage":
         return self._stage((), range(len(self.queries)))
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
@@ -218,12 +218,12 @@ class ArchiveJoinStage(FinalStage):
             matcher = create_matcher(patterns, self.reads, self.limits, shared=len(live) > 1)
         else:
             matcher = CompositeMatcher([side.matcher() for side in live])
-        pasts = {name: self.pasts.past(name, self.queries[0].unit) for name in self.archives}
+        pasts = {name: self.pasts.open_archived_events(name, self.queries[0].unit) for name in self.archives}
         return ArchiveJoinMatcher(matcher, self.queries, pasts, self.source.shape)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
-        batches = [*(matcher.feed(StageInput.of(piece)) for piece in pieces), matcher.finish()]
+        batches = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
         return [pa.concat_tables(tables) for tables in zip(*batches, strict=True)]
 
 
@@ -274,20 +274,20 @@ class ArchiveWriterStage:
         assert self.pasts.own is not None
         shape = self.pasts.archives[self.pasts.own].shape
         unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
-        past = self.pasts.past(self.pasts.own, unit)
+        past = self.pasts.open_archived_events(self.pasts.own, unit)
         return ArchiveWriterMatcher(self.inner.matcher(), past, self.source)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
-        return self.inner.matched(batch)
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
+        return self.inner.match_batch(batch)
 
     def matches(self, found: Sequence[pa.Table]) -> int:
         return self.inner.matches(found)
 
-    def delivered(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        return self.inner.delivered(found)
+    def iterate_outputs(self, found: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        return self.inner.iterate_outputs(found)
 
-    def sent(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        return self.inner.sent(found)
+    def iterate_forwarded(self, found: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        return self.inner.iterate_forwarded(found)
 
 
 class ArchiveWriterMatcher:
@@ -310,8 +310,8 @@ class ArchiveWriterMatcher:
     def deadline(self) -> float | None:
         return self.inner.deadline()
 
-    def looked_up(self) -> LookupCounters:
-        return self.past.looked_up()
+    def get_lookup_counters(self) -> LookupCounters:
+        return self.past.get_lookup_counters()
 
     def hand_over(self, now: float, rows: int, age: float | None) -> ArchiveBatch | None:
         def rescale(time: float) -> float:

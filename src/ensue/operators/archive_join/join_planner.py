@@ -107,7 +107,7 @@ def compile_archive_join(
         filter_field=_find_filter_field(checked, live, keys) if first else None,
         partition_key=partition_key,
         has_null_partition_keys=bool(partition_key) and nulls,
-        why_unpartitioned=None if partition_key else _why_whole(checked, live, keys, pasts),
+        why_unpartitioned=None if partition_key else _why_unpartitioned(checked, live, keys, pasts),
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def choose_partition_key(
     return tuple(sorted(shared))
 
 
-def _why_whole(
+def _why_unpartitioned(
     query: ArchiveJoinQuery, live: CompiledSide, keys: Sequence[Sequence[JoinKey]], pasts: ArchiveSet
 ) -> str | None:
     """Says why no key splits the stream if its own archive is the reason."""

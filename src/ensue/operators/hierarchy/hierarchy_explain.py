@@ -109,7 +109,7 @@ def analyze_hierarchy(hierarchy: CompiledHierarchy, events: pa.Table) -> str:
 def _run(hierarchy: CompiledHierarchy, events: pa.Table) -> "_CountingMatcher":
     live = _CountingMatcher(hierarchy)
     for piece in slices_by_time(events, hierarchy.shape, PIECE):
-        live.feed(StageInput.of(piece))
+        live.feed(StageInput.from_events(piece))
         now = get_end_times(piece, hierarchy.shape)[-1].item()
         live.advance(now)  # so that expired matches are not counted
     live.finish()
@@ -146,7 +146,7 @@ class _CountingMatcher(HierarchyMatcher):
             texts[layer.name] = format_analysis(layer.matcher.prepared.plan, run)
         return texts
 
-    def _up(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
+    def _apply_step(self, step: Step, inputs: Mapping[str, pa.Table]) -> list[pa.Table]:
         def counted(layer: BufferedLayer, lower: Mapping[str, pa.Table]) -> pa.Table:
             began = perf_counter()
             events = step(layer, lower)
@@ -156,4 +156,4 @@ class _CountingMatcher(HierarchyMatcher):
             counts.most_partial = max(counts.most_partial, partial)
             return events
 
-        return super()._up(counted, inputs)
+        return super()._apply_step(counted, inputs)

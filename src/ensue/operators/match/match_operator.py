@@ -88,10 +88,10 @@ class MatchOperator:
             return None
         return partial(find_relevant_rows, self.prepared[0])
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         result = match_queries(self.prepared, events, progress, ordered=True)
         tables = iter(result.tables)
-        merged = [b.merged([next(tables) for _ in b.queries]) for b in self.bundles]
+        merged = [b.merge([next(tables) for _ in b.queries]) for b in self.bundles]
         for number, bundle in enumerate(self.bundles):
             if len(bundle.queries) > 1 or is_summarized(bundle.main.query):
                 merged[number] = sort_result(merged[number], bundle.main.query)
@@ -113,7 +113,7 @@ class MatchOperator:
             numbers.setdefault(key, []).append(number)
         return tuple((self._stage(key, same),) for key, same in numbers.items())
 
-    def whole(self) -> "MatchStage":
+    def as_single_stage(self) -> "MatchStage":
         return MatchStage(self.bundles, self.outputs, (), not self.alone)
 
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "MatchStage":
@@ -175,15 +175,15 @@ class MatchStage(FinalStage):
     def matcher(self) -> StageMatcher:
         return create_matcher(self.prepared, self.reads, self.limits, shared=self.shared)
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         return match_queries(self.prepared, batch.bare).tables
 
-    def delivered(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    def iterate_outputs(self, tables: Sequence[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         remaining = iter(tables)
         for output, bundle in zip(self.outputs, self.bundles, strict=True):
             merged = [next(remaining) for _ in bundle.queries]
             if any(table.num_rows for table in merged):
-                yield output.number, bundle.merged(merged)
+                yield output.number, bundle.merge(merged)
 
 
 def create_matcher(

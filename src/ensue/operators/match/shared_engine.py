@@ -169,10 +169,10 @@ _NO_ROWS = np.zeros(0, np.int64)
 def _build_tests(engine: Engine) -> Iterator[RoleTest]:
     frame = engine.program.frame
     for role in engine.program.plan.roles:
-        yield RoleTest.of(role, role.conditions, 1 << frame.bit(role.variable))
+        yield RoleTest.from_conditions(role, role.conditions, 1 << frame.bit(role.variable))
         if role.first:
             first = 1 << frame.bit(role.variable, first=True)
-            yield RoleTest.of(role, (*role.conditions, *role.first), first)
+            yield RoleTest.from_conditions(role, (*role.conditions, *role.first), first)
 
 
 def _recode(block_codes: npt.NDArray[np.integer], rows: Ints | None, encode: Callable[[Ints], Codes]) -> Codes:
@@ -203,7 +203,7 @@ def renumber_rows(matches: Matches, numbers: Ints) -> Matches:
             return rows
         return np.where(rows < 0, np.int64(-1), numbers[rows])
 
-    return matches.moved(moved)
+    return matches.map_rows(moved)
 
 
 def create_shared_engines(queries: Sequence[CompiledQuery]) -> list[SharedEngine]:
@@ -259,7 +259,7 @@ class TableScan:
         total, held = len(watchers), 0
         while watchers:
             watcher = watchers.pop(0)  # frees its memory for the next one
-            watcher.engine.others_hold(held)
+            watcher.engine.set_foreign_memory(held)
             fed, rows = watcher.feed(block, lasting=False)
             matches = concat_deliveries(watcher.engine, [fed, watcher.engine.finish()])
             if rows is not None:
@@ -287,7 +287,7 @@ class TableScan:
             without = self._missing_types(watchers, block)
             unseen = without if unseen is None else unseen & without
             for k, watcher in enumerate(watchers):
-                watcher.engine.others_hold(sum(held) - held[k])
+                watcher.engine.set_foreign_memory(sum(held) - held[k])
                 fed, rows = watcher.feed(block, lasting=True)
                 pieces[k].append(fed)
                 held[k] += fed.nbytes

@@ -33,14 +33,14 @@ class RowPatternExplainer:
             self._clause = compile_clause(query, source.arrow, MatcherLimits(), ids=False, session=source.zone)
             self._plan = self._clause.plan
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """Returns the plan as text."""
-        return explain_row_pattern(self._plan, self._texts(), compiled=self._compiled())
+        return explain_row_pattern(self._plan, self._texts(), compiled=self._has_kernel())
 
-    def analysed(self, ordered: pa.Table) -> str:
+    def analyze(self, ordered: pa.Table) -> str:
         """Returns the plan with the figures of a run over complete rows."""
-        result = self._clause.whole(ordered)
-        return f"{self.told()}\n\nof {ordered.num_rows:,} rows it makes {result.num_rows:,}"
+        result = self._clause.match_complete(ordered)
+        return f"{self.explain()}\n\nof {ordered.num_rows:,} rows it makes {result.num_rows:,}"
 
     def kernels(self) -> str:
         """Returns the source of the kernel."""
@@ -55,10 +55,10 @@ class RowPatternExplainer:
         """Draws the pattern as a tree, with the conditions of its variables."""
         return draw_row_pattern(self._plan, self._texts())
 
-    def _compiled(self) -> bool | None:
+    def _has_kernel(self) -> bool | None:
         if self._source is None or self._plan.is_decided_by_rows:
             return None
-        return any(True for _ in ConditionKernels(self._plan).of(self._source.shape.unit))
+        return any(True for _ in ConditionKernels(self._plan).iterate_kernels(self._source.shape.unit))
 
     def _texts(self) -> ClauseTexts:
         plan, subsets = self._plan, self._query.subsets

@@ -50,8 +50,8 @@ class RowPatternStage(FinalStage):
     def matcher(self) -> CompositeMatcher[RowPatternMatcher]:
         return CompositeMatcher([RowPatternMatcher(c, self.source) for c in self.clauses])
 
-    def matched(self, batch: StageInput) -> list[pa.Table]:
-        return [clause.whole(batch.events, batch.arrival) for clause in self.clauses]
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
+        return [clause.match_complete(batch.events, batch.arrival) for clause in self.clauses]
 
 
 def plan_row_patterns(specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
@@ -121,10 +121,10 @@ class RowPatternOperator:
     expected: tuple[CompiledQuery, ...] = ()  # results of clauses are not estimated
     reads: InputFilter = _ALL_ROWS
 
-    def matched(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
+    def match_table(self, events: pa.Table, progress: Progress | None = None) -> TableResult:
         tables = []
         for number, clause in enumerate(self.clauses, 1):
-            tables.append(clause.whole(events))
+            tables.append(clause.match_complete(events))
             if progress is not None:
                 progress(events.num_rows * number // len(self.clauses), events.num_rows)
         return TableResult(tables)
@@ -137,7 +137,7 @@ class RowPatternOperator:
         keys = dict.fromkeys(clause.key for clause in self.clauses)
         return tuple((self._stage(key),) for key in keys)
 
-    def whole(self) -> RowPatternStage:
+    def as_single_stage(self) -> RowPatternStage:
         """Creates one stage with all clauses, where one task gets all rows as they arrive."""
         for clause in self.clauses:
             require_streamable(clause, self.source)

@@ -104,7 +104,7 @@ class Task:
         watermarks = [w for w in (watermark, self.watermark) if w is not None]
         if watermarks:
             late, events = self._split_at(events, max(watermarks))
-        events, lost = self._shed(events, shed)
+        events, lost = self._drop_shed(events, shed)
         if events.num_rows:
             self.waiting = pa.concat_tables([self.waiting, self._number(events)])
         if late.num_rows:  # one of several tasks delivers it
@@ -119,9 +119,9 @@ class Task:
             return events.slice(0, 0), events
         return events.filter(pa.array(before)), events.filter(pa.array(~before))
 
-    def _shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
+    def _drop_shed(self, events: pa.Table, shed: float | pa.Table) -> tuple[pa.Table, ShedKeys]:
         """The events without those of shed keys, and the counts of these."""
-        suspended = self.given_up.of(events)
+        suspended = self.given_up.find_suspended(events)
         count = int(suspended.sum())
         if count:
             events = events.filter(pa.array(~suspended))
@@ -250,7 +250,7 @@ class Task:
         if now is None or self.cut is None or self.oldest is None or self._joined:
             return
         if now > self.cut:
-            shown = self.chain.clock.shown
+            shown = self.chain.clock.format_time
             raise StateError(
                 f"there is a gap between history and stream: the history ends at "
                 f"{shown(self.cut)}, and the first event of the stream is of {shown(self.oldest)}"
@@ -334,7 +334,7 @@ class Task:
 def get_input_schema(chain: Pipeline, number: int, arrival: Sequence[str]) -> pa.Schema:
     """The input columns of a task, including the columns `arrival` of the arrival order."""
     stage = chain.stages[number]
-    schema = chain.source.arriving(arrival)
+    schema = chain.source.get_arrival_schema(arrival)
     if isinstance(stage, RoutingStage):
         schema = pa.schema([*schema, *stage.added, pa.field(COPY, pa.int64())])
     return schema

@@ -59,12 +59,12 @@ class WatermarkClock:
         """
         return math.nextafter(time, math.inf) if self.kind is ValueKind.FLOAT else time + 1
 
-    def shown(self, time: float) -> str:
+    def format_time(self, time: float) -> str:
         """A moment of the matcher's time as an error writes it.
 
         >>> print(
-        ...     WatermarkClock(ValueKind.TIMESTAMP, 1_000).shown(1_500_000),
-        ...     WatermarkClock(ValueKind.INTEGER, 1).shown(7),
+        ...     WatermarkClock(ValueKind.TIMESTAMP, 1_000).format_time(1_500_000),
+        ...     WatermarkClock(ValueKind.INTEGER, 1).format_time(7),
         ... )
         1970-01-01T00:00:01.500000 7
         """

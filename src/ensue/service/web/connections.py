@@ -79,7 +79,7 @@ class HttpConnections:
         """Marks a connection as waiting for a request, or for the rest of it."""
         self._waiting.setdefault(protocol.address, {})[protocol] = None
 
-    def work(self, protocol: "BoundedProtocol") -> None:
+    def mark_active(self, protocol: "BoundedProtocol") -> None:
         """Marks a connection as processing its request."""
         of_client = self._waiting.get(protocol.address, {})
         of_client.pop(protocol, None)
@@ -89,7 +89,7 @@ class HttpConnections:
     def close(self, protocol: "BoundedProtocol") -> None:
         """Unregisters a connection."""
         self._count -= 1
-        self.work(protocol)
+        self.mark_active(protocol)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def drop(self) -> None:
         """Closes a connection that has no complete request."""
         self._expect_nothing()
-        self.pool.work(self)
+        self.pool.mark_active(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._expect_nothing()
         self._head_bytes = 0
-        self.pool.work(self)
+        self.pool.mark_active(self)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
