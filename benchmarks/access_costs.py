@@ -127,12 +127,12 @@ def main() -> None:
     rows = ROWS
     table = events(rows)
     live = events(rows // 4, rows)
-    memory = ensue.archive(table, **COLUMNS, key="key").pin()
+    memory = ensue.archive(table, **COLUMNS, key="key").pinned()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "past"
         day = rows // PARTS
         ensue.create_archive(place, table, **COLUMNS, key="key", buckets=BUCKETS, day=day)
-        stored = reading(ensue.archive(place).pin(), rows)
+        stored = reading(ensue.archive(place).pinned(), rows)
     in_memory = reading(memory, rows)
 
     few, many = (prepared(live, memory, x, "grouped") for x in (0.02, 1.0))

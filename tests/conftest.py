@@ -353,7 +353,7 @@ class KeyGroups:
             windowed(query, shape), table.schema, options["time"], options.get("type"), order,
             location=location, space=space, by_type=shape.by_type, key_groups=2, emit_timeouts=timeouts,
             flat=plain_columns,
-            pasts=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
+            archive_set=open_archives(*past[:2]), access=AccessOptions(*past[2:]),
         )  # fmt: skip
         _ = job.chains  # errors of the query come before those of events
         if any(pa.types.is_string_view(f.type) for f in table.schema):

@@ -504,7 +504,7 @@ def match(
     with progress_bar(progress, "matching") as report:
         results = runner.run(workload, frame, replace(arguments, progress=report))
     results = convert_result(events, results)
-    return next(iter(results.values())) if workload.alone and len(results) == 1 else results
+    return next(iter(results.values())) if workload.is_single and len(results) == 1 else results
 
 
 @shorten_tracebacks
@@ -723,7 +723,7 @@ def live(
     reader = LiveEventReader(schema, arguments.time, arguments.type, arguments.order, arguments.arranging)
     workload = Workload(
         specs, build_source(reader, arguments), options,
-        deliver_late=arguments.deliver_late, pasts=open_archives(archives, archive),
+        deliver_late=arguments.deliver_late, archive_set=open_archives(archives, archive),
     )  # fmt: skip
     return LiveSession(reader, workload, arguments)
 
@@ -967,7 +967,7 @@ def start(
             archive_rows=archive_rows,
             archive_age=archive_age,
             shed_to=shed_to,
-            told=show_line,
+            on_progress=show_line,
         )
 
 

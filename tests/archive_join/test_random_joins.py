@@ -99,7 +99,7 @@ def streamed(story: Story, random: Random, access: str) -> pa.Table:
     }
     job = workload_of(
         story.text, story.live.schema, time, "type", ("row",), key_groups=random.randint(1, 3),
-        pasts=open_archives(archives, story.own), access=AccessOptions(access, latency),
+        archive_set=open_archives(archives, story.own), access=AccessOptions(access, latency),
     )  # fmt: skip
     _ = job.chains
     arriving, delay = delayed(random, story.live, job.source)

@@ -170,7 +170,7 @@ def test_events_of_one_time_come_by_order_columns_then_as_they_arrived(tmp_path:
 def test_a_folder_grows_and_a_pinned_one_does_not(tmp_path: Path) -> None:
     pq.write_table(_simple(), tmp_path / "a.parquet")
     archive = ensue.archive(tmp_path, time="t", key="k")
-    pinned = pickle.loads(pickle.dumps(archive.pin()))
+    pinned = pickle.loads(pickle.dumps(archive.pinned()))
     pq.write_table(_simple(), tmp_path / "b.parquet")
     assert archive.read(_of_key("k0")).events.num_rows == 30
     assert pinned.read(_of_key("k0")).events.num_rows == 15
@@ -181,7 +181,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     later = _simple(200).slice(100)
     pq.write_table(_simple(), tmp_path / "a.parquet")
     archive = ensue.archive(tmp_path, time="t", key="k")
-    for one in (archive, archive.pin()):
+    for one in (archive, archive.pinned()):
         pq.write_table(_simple(), tmp_path / "a.parquet")
         assert one.read(_of_key("k1", 150)).events.num_rows == 0
         pq.write_table(later, tmp_path / "a.parquet")
@@ -249,7 +249,7 @@ def test_files_with_other_columns_are_one_table(tmp_path: Path) -> None:
 def test_a_damaged_and_a_missing_file_are_named(tmp_path: Path) -> None:
     for name in "ab":
         pq.write_table(_simple(), tmp_path / f"{name}.parquet")
-    archive = ensue.archive(tmp_path, time="t", key="k").pin()
+    archive = ensue.archive(tmp_path, time="t", key="k").pinned()
     archive.read(_of_key("k0"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nothing of use PAR1")
     with pytest.raises(ensue.EventError, match=r"cannot be read: .*b\.parquet(?s:.*)hint: "):

@@ -118,7 +118,7 @@ def test_a_table_is_followed_and_a_pinned_one_stays(tmp_path: Path, engine: str)
     rows = pa.Table.from_pylist(_rows([(1, "a", 1), (2, "b", 1)]), SCHEMA)
     deltalake.write_deltalake(tmp_path, rows)
     archive = replace(ensue.archive(tmp_path, time="t", key="k"), engine=engine)
-    pinned = pickle.loads(pickle.dumps(archive.pin()))
+    pinned = pickle.loads(pickle.dumps(archive.pinned()))
     deltalake.write_deltalake(tmp_path, rows, mode="append")
     assert archive.read(_of_key("a")).events.num_rows == 2
     assert pinned.read(_of_key("a")).events.num_rows == 1
@@ -130,7 +130,7 @@ def test_a_table_is_followed_and_a_pinned_one_stays(tmp_path: Path, engine: str)
 def test_a_version_that_was_vacuumed_is_named(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist(_rows([(1, "a", 1)]), SCHEMA)
     deltalake.write_deltalake(tmp_path, rows)
-    archive = ensue.archive(tmp_path, time="t", key="k").pin()
+    archive = ensue.archive(tmp_path, time="t", key="k").pinned()
     deltalake.write_deltalake(tmp_path, rows, mode="overwrite")
     table = deltalake.DeltaTable(tmp_path)
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)

@@ -161,7 +161,7 @@ def test_another_layout_than_the_checkpoints_is_refused(tmp_path: Path) -> None:
 def test_compaction_keeps_events_and_their_order(archive: FileArchive) -> None:
     for number in range(5):
         commit(archive, write_files(archive, _many(seed=number), number * 300), "query", number)
-    before, pinned, files = archive.read(EVERY).events, archive.pin(), archive.layout().files
+    before, pinned, files = archive.read(EVERY).events, archive.pinned(), archive.layout().files
     done = compact(archive.place)
     assert done.before + archive.layout().files - done.after == files
     assert done.after == done.parts > 0

@@ -225,7 +225,7 @@ def in_stages(seed: int) -> int:
         return -1
     assert stages
     assert Workload.read(job.texts).options.emit_timeouts
-    hierarchy = job.asked[0].query
+    hierarchy = job.specs[0].query
     meant = build_layers(hierarchy, all_levels=all_levels)
     given = few_enough(meant, given_events(events, job.source.shape), job.source.shape.schema)
     events = events.slice(0, len(given))

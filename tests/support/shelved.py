@@ -30,7 +30,7 @@ class Shelved:
     def key(self) -> tuple[str, ...]:
         return ()
 
-    def pin(self) -> "Shelved":
+    def pinned(self) -> "Shelved":
         return self
 
     def describe(self) -> dict[str, object]:

@@ -150,6 +150,6 @@ def counting(folder, *, key_groups=2, version=None, deliver_late=False):
     text = json.dumps({"format": 2, "asked": [{"name": None, "number": 0, "query": "counting"}]})
     chain = Pipeline((), source, (stage,), key_groups, text, deliver_late)
     return SimpleNamespace(
-        chains=(chain,), source=source, outputs=stage.outputs, types=None, alone=True,
-        works=(), asked=(), deliver_late=deliver_late,
+        chains=(chain,), source=source, outputs=stage.outputs, types=None, is_single=True,
+        works=(), specs=(), deliver_late=deliver_late,
     )  # fmt: skip

@@ -39,12 +39,12 @@ Group = frozenset[int]  # numbers of parts
 class TimeAnchor:
     """A point in time: the end or start of a group, or a constant."""
 
-    of: Group | TimePoint
+    anchor: Group | TimePoint
     end: bool = True
 
     @property
     def group(self) -> Group:
-        return frozenset() if isinstance(self.of, TimePoint) else self.of
+        return frozenset() if isinstance(self.anchor, TimePoint) else self.anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def _bound_times(
             TimeConstraint(since, TimeAnchor(c, end=False), strict=True, span=span),
             TimeConstraint(until, TimeAnchor(c), length, most=True, span=span),
         )
-    bound = until if length is not None else TimeAnchor(until.of)  # AFTER starts at b's end
+    bound = until if length is not None else TimeAnchor(until.anchor)  # AFTER starts at b's end
     return (TimeConstraint(bound, TimeAnchor(c, end=False), length, strict=True, span=span),)
 
 

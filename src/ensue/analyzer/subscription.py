@@ -106,7 +106,7 @@ class _Scopes:
 
     def __init__(self, variables: Mapping[str, Expression]) -> None:
         self.variables = variables
-        self.of: dict[str, Scope] = {}
+        self.by_name: dict[str, Scope] = {}
         self._first: dict[str, VariableUse] = {}
         self._negations = 0
 
@@ -125,10 +125,10 @@ class _Scopes:
 
     def _enter_variable(self, use: VariableUse, scope: Scope) -> None:
         name = use.variable
-        if name not in self.of:
-            self.of[name], self._first[name] = scope, use
+        if name not in self.by_name:
+            self.by_name[name], self._first[name] = scope, use
             self.visit(self.variables[name], scope)
-        elif (known := self.of[name]) != scope:
+        elif (known := self.by_name[name]) != scope:
             below = self._first[name] if len(known) > len(scope) else use
             raise QueryError(
                 f"${name}; is used both inside and outside a negation",
@@ -205,7 +205,7 @@ class _Readings:
             )
 
     def _require_near(self, value: VariableField, below: int) -> None:
-        if below - len(self.scopes.of[value.variable]) > 1:
+        if below - len(self.scopes.by_name[value.variable]) > 1:
             raise QueryError(
                 f"${value.variable};.{value.name} is read across two negations",
                 hint="compare with a variable of the negation around it",
@@ -213,13 +213,13 @@ class _Readings:
             )
 
     def _unread_error(self, name: str, span: Span | None) -> QueryError:
-        if name not in self.scopes.of:
+        if name not in self.scopes.by_name:
             return QueryError(
                 f"${name}; is read here, but used as an event nowhere",
                 hint=f"make it part of the match: ${name}; && ...",
                 span=span,
             )
-        if self.scopes.of[name]:
+        if self.scopes.by_name[name]:
             return QueryError(
                 f"${name}; is used only inside a negation, so it cannot be read outside",
                 hint="an absent event has no fields: reverse the comparison and write it inside the negation",

@@ -102,7 +102,7 @@ class Archive(Protocol):
     def key(self) -> tuple[str, ...]:
         """The columns that identify the object of an event."""
 
-    def pin(self) -> "Archive":
+    def pinned(self) -> "Archive":
         """The archive fixed to its current version: later writes are not visible."""
 
     def describe(self) -> dict[str, object]:
@@ -111,7 +111,7 @@ class Archive(Protocol):
     def layout(self) -> ArchiveLayout:
         """Its metadata."""
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         """Reads events by key and time."""
 
 

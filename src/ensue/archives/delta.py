@@ -55,7 +55,7 @@ class DeltaTableFiles:
     def version(self) -> str | None:
         return None if self.number is None else str(self.number)
 
-    def pin(self) -> "DeltaTableFiles":
+    def pinned(self) -> "DeltaTableFiles":
         """The table fixed to its newest version."""
         if self.number is not None:
             return self
@@ -71,7 +71,7 @@ class DeltaTableFiles:
 
     def files(self) -> FileList:
         """The files of the version."""
-        pinned = self.pin()
+        pinned = self.pinned()
         key = (self.place, self.identity, pinned.number)
         with _lock:
             return _versions.get(key, lambda: _list_files(pinned._open()))

@@ -161,7 +161,7 @@ class ParquetFolder:
     def version(self) -> str | None:
         return None
 
-    def pin(self) -> "ParquetFolder":
+    def pinned(self) -> "ParquetFolder":
         """The folder fixed to its current files."""
         if self.names is not None:
             return self

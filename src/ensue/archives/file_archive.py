@@ -32,12 +32,12 @@ class StorageLayout:
 
 
 def read_files(
-    files: FileList, wanted: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
+    files: FileList, request: ArchiveRead, shape: StreamSchema, stored: StorageLayout, engine: str | None = None
 ) -> ArchiveRows:
     """Reads events from files. `engine` is "duckdb" or "pyarrow"; None: DuckDB if it can."""
     began = perf_counter()
-    pieces = RowSelector(wanted, shape)
-    columns = get_read_columns(wanted, shape, () if stored.order is None else (stored.order,))
+    pieces = RowSelector(request, shape)
+    columns = get_read_columns(request, shape, () if stored.order is None else (stored.order,))
     pruner = FilePruner(pieces, stored.key, stored.buckets)
     numbers = pruner.files(files)
     decoded = None
@@ -77,7 +77,7 @@ class FileSource(Protocol):
     def version(self) -> str | None:
         """The pinned version."""
 
-    def pin(self) -> "FileSource":
+    def pinned(self) -> "FileSource":
         """The source fixed to its current version."""
 
     def files(self) -> FileList:
@@ -104,8 +104,8 @@ class FileArchive:
     def place(self) -> str:
         return self.source.place
 
-    def pin(self) -> "FileArchive":
-        return replace(self, source=self.source.pin())
+    def pinned(self) -> "FileArchive":
+        return replace(self, source=self.source.pinned())
 
     def describe(self) -> dict[str, object]:
         schema = self.shape.schema
@@ -122,7 +122,7 @@ class FileArchive:
         }
 
     def layout(self) -> ArchiveLayout:
-        pinned = self.source.pin()
+        pinned = self.source.pinned()
         files = pinned.files()
         schema = self.shape.schema
         own = self.stored.buckets is not None
@@ -141,12 +141,12 @@ class FileArchive:
             clustered=own or is_clustered(files, self.key),
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         source = self.source
         if source.kind == "delta":
-            source = source.pin()  # so that an error can name the version
+            source = source.pinned()  # so that an error can name the version
         try:
-            return read_files(source.files(), wanted, self.shape, self.stored, self.engine)
+            return read_files(source.files(), request, self.shape, self.stored, self.engine)
         except MissingFileError as error:
             if source.version is None:
                 raise

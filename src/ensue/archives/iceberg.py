@@ -35,7 +35,7 @@ class IcebergSnapshot:
     def version(self) -> str | None:
         return None if self.number is None else str(self.number)
 
-    def pin(self) -> "IcebergSnapshot":
+    def pinned(self) -> "IcebergSnapshot":
         return self
 
     def describe(self) -> dict[str, object]:

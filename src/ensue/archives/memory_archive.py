@@ -47,7 +47,7 @@ class RowIndex:
         with self._lock:
             if len(self._codes) > self._known + _MAX_UNKNOWN:
                 self._build()
-            codes = np.unique(self._codes.encode(pieces.wanted.pieces.column(KEY)))
+            codes = np.unique(self._codes.encode(pieces.request.pieces.column(KEY)))
             codes = codes[(codes >= 0) & (codes < self._known)].astype(np.int64)
             first, last = self._offsets[codes], self._offsets[codes + 1]
             rows = self._rows
@@ -99,7 +99,7 @@ class TableArchive:
         events = usable if places is None else take_rows(usable, places)
         return TableArchive(events, shape, key, complete)
 
-    def pin(self) -> "TableArchive":
+    def pinned(self) -> "TableArchive":
         return self
 
     def describe(self) -> dict[str, object]:
@@ -132,18 +132,18 @@ class TableArchive:
             clustered=True,
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:
+    def read(self, request: ArchiveRead) -> ArchiveRows:
         began = perf_counter()
-        pieces = RowSelector(wanted, self.shape)
+        pieces = RowSelector(request, self.shape)
         events = self._prune(pieces)
         selected = events.filter(pa.array(pieces.holds(events)))
-        if wanted.columns is not None:
-            selected = selected.select(list(wanted.columns))
+        if request.columns is not None:
+            selected = selected.select(list(request.columns))
         return ArchiveRows(selected, rows=events.num_rows, seconds=perf_counter() - began)
 
     def _prune(self, pieces: RowSelector) -> pa.Table:
         """The events of the keys, or between the first and last time of all pieces."""
-        field = pieces.wanted.field
+        field = pieces.request.field
         if not len(pieces) or not self.events.num_rows:
             return self.events.slice(0, 0)
         times = self._ends if pieces.unit == self.shape.unit else None

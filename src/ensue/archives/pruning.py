@@ -81,7 +81,7 @@ class FilePruner:
     """Prunes the files and row groups of a read."""
 
     def __init__(self, pieces: RowSelector, key: tuple[str, ...], buckets: int | None) -> None:
-        field, keys = pieces.wanted.field, None
+        field, keys = pieces.request.field, None
         self._parts: dict[int, _PiecesPruner] = {}  # by bucket, where the read has its key
         if field is not None:
             type = plain_type(pieces.shape.arrow.field(field).type)
@@ -148,7 +148,7 @@ class _PiecesPruner:
         return numbers[self._overlap(first, last, low, high)]
 
     def _match_types(self, numbers: Ints, bounds: ColumnBounds | None) -> Bools:
-        types = self.pieces.wanted.types
+        types = self.pieces.request.types
         if types is None or bounds is None or kind_of_arrow(bounds.least.type) is not ValueKind.STRING:
             return np.ones(len(numbers), np.bool_)
         low, high = _find_between(sorted(types), bounds, numbers, bounds.least.type)
@@ -157,7 +157,7 @@ class _PiecesPruner:
     def _find_slices(self, numbers: Ints, bounds_of: BoundsOf) -> tuple[Ints, Ints]:
         """For each file the slice of the pieces whose keys are within its bounds."""
         low, high = np.zeros(len(numbers), np.int64), np.full(len(numbers), len(self.since))
-        field = self.pieces.wanted.field
+        field = self.pieces.request.field
         if field is None or self._values is None:
             return low, high
         bounds = bounds_of(field)

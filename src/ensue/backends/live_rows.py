@@ -212,17 +212,17 @@ class _Columns:
         return pa.table(columns, schema=self.schema)
 
     def _cast_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        wanted = self.types[name]
-        if column.type == wanted:
+        expected = self.types[name]
+        if column.type == expected:
             return column
-        if not _is_compatible(column.type, wanted):
-            raise EventError(f"column '{name}' has type {column.type}, but {wanted} in the schema")
+        if not _is_compatible(column.type, expected):
+            raise EventError(f"column '{name}' has type {column.type}, but {expected} in the schema")
         try:
-            return column.cast(wanted)
+            return column.cast(expected)
         except _CAST_ERRORS as error:
             raise EventError(
                 f"column '{name}' has type {column.type}, and some values do not fit into the "
-                f"schema's {wanted}: {error}"
+                f"schema's {expected}: {error}"
             ) from None
 
 

@@ -123,7 +123,7 @@ class _Relations:
 
     def as_table(self, name: str) -> Any:
         """Read all rows of an archive."""
-        archive = self.archived.archives[name].pin()
+        archive = self.archived.archives[name].pinned()
         shape = archive.shape
         time = plain_type(shape.arrow.field(shape.schema.end).type)
         unbounded = pa.table({SINCE: pa.nulls(1, time), UNTIL: pa.nulls(1, time)})

@@ -178,8 +178,8 @@ class _Sample:
         if column is None or role.type == ANY:
             return np.arange(self.events.num_rows)
         types = self.events.column(column).cast(pa.string()).combine_chunks()
-        wanted = pa.array(get_type_names(role.type), pa.string())
-        return np.flatnonzero(pc.is_in(types, value_set=wanted).to_numpy(zero_copy_only=False))
+        names = pa.array(get_type_names(role.type), pa.string())
+        return np.flatnonzero(pc.is_in(types, value_set=names).to_numpy(zero_copy_only=False))
 
     def _between(self, condition: Expr, playing: dict[str, Rows]) -> None:
         slots = sorted({_slot(r) for r in iterate_references(condition)}, key=self._by_pattern)

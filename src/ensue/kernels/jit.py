@@ -40,7 +40,7 @@ AN_ELEMENT = 1e-6  # of an array to interpret, before it is measured
 SHARE = 0.1  # of the compile time: interpreted before the background process compiles
 PATIENCE = 4  # times the compile time: interpreted while the background process compiles
 
-Types = tuple[Any, ...]  # of arguments: see `type_of`
+Types = tuple[Any, ...]  # of arguments: see `get_type`
 _interpreted = [0.0]  # processor seconds of all interpreted calls
 
 

@@ -134,7 +134,7 @@ def is_cached(dispatcher: Any, types: tuple[Any, ...]) -> bool:
 
 
 def numba_type(type: Any) -> Any:
-    """Numba's type for one of `jit.type_of`."""
+    """Numba's type for one of `jit.get_type`."""
     match type:
         case "none":
             return numba.types.none

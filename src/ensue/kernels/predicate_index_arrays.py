@@ -87,9 +87,9 @@ def decode_float(value: int, kind: int) -> float:
 @kernel()
 def find_path(atoms: Atoms, group: int, kind: int, field: int, level: int) -> Any:
     """The path of a kind, field and level in a group, or -1."""
-    wanted = kind + (field << 8) + ((level + 2048) << 32)
+    path_key = kind + (field << 8) + ((level + 2048) << 32)
     path = np.int64(atoms.groups[group]) - 1
-    while path >= 0 and atoms.paths[path, WHAT] != wanted:
+    while path >= 0 and atoms.paths[path, WHAT] != path_key:
         path = atoms.paths[path, NEXT] - 1
     return path
 

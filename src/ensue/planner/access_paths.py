@@ -147,7 +147,7 @@ class AccessDecision:
     candidates: tuple[AccessCandidate, ...] = ()
     why: str = ""  # if it is not the cost
     live: LiveStatistics | None = None
-    pasts: tuple[ArchiveStatistics, ...] = ()
+    archives: tuple[ArchiveStatistics, ...] = ()
 
     def candidate(self, name: str) -> AccessCandidate:
         return next(c for c in self.candidates if c.name == name)
@@ -155,16 +155,16 @@ class AccessDecision:
 
 def choose_access_path(
     live: LiveStatistics,
-    pasts: Sequence[ArchiveStatistics],
+    archives: Sequence[ArchiveStatistics],
     *,
-    wanted: str | None = None,
+    requested: str | None = None,
     impossible: Mapping[str, str] | None = None,
     memory: float | None = None,
     costs: ArchiveCosts = COSTS,
 ) -> AccessDecision:
     """Chooses the requested access path, or the cheapest possible one."""
     reasons = dict(impossible or {})
-    model = _AccessCosts(live, tuple(pasts), costs)
+    model = _AccessCosts(live, tuple(archives), costs)
     stored = model.stored_bytes
     if memory is not None and stored > memory:
         much = f"{format_size(int(stored))} of archived matches exceed {format_size(int(memory))}"
@@ -174,11 +174,11 @@ def choose_access_path(
         AccessCandidate(name, 0.0, impossible=reasons[name]) if name in reasons else model.candidate(name)
         for name in ACCESSES
     )
-    if wanted is not None:
-        return AccessDecision(wanted, candidates, "requested", live, tuple(pasts))
+    if requested is not None:
+        return AccessDecision(requested, candidates, "requested", live, tuple(archives))
     possible = [c for c in candidates if not c.impossible]
     best = min(possible, key=lambda c: (c.cost, ORDER.index(c.name)))
-    return AccessDecision(best.name, candidates, "", live, tuple(pasts))
+    return AccessDecision(best.name, candidates, "", live, tuple(archives))
 
 
 ORDER = ("grouped", "eager", "archive_first", "lazy")  # preference at equal cost
@@ -187,12 +187,12 @@ ORDER = ("grouped", "eager", "archive_first", "lazy")  # preference at equal cos
 class _AccessCosts:
     """The costs of the access paths of one query."""
 
-    def __init__(self, live: LiveStatistics, pasts: tuple[ArchiveStatistics, ...], costs: ArchiveCosts) -> None:
-        self.live, self.pasts, self.costs = live, pasts, costs
+    def __init__(self, live: LiveStatistics, archives: tuple[ArchiveStatistics, ...], costs: ArchiveCosts) -> None:
+        self.live, self.archives, self.costs = live, archives, costs
         self.count = max(1.0, live.events)
         self.matches = live.matches * self.count  # m
         self.batches = max(1.0, self.count / max(1.0, live.batch))
-        self.rate = live.rate or max((past.rate for past in pasts), default=1.0)
+        self.rate = live.rate or max((past.rate for past in archives), default=1.0)
         self.duration = self.count / self.rate  # time span of the live events
 
     def candidate(self, name: str) -> AccessCandidate:
@@ -212,7 +212,7 @@ class _AccessCosts:
     def _pairs(self) -> float:
         """The cost of the result rows, the same for all paths."""
         rows = 0.0
-        for past in self.pasts:
+        for past in self.archives:
             inside = past.inside(self._overlap(past, past.far))
             rows += self.matches * (inside * past.matches / self._keys(past))
         return rows * self.costs.pair
@@ -273,12 +273,12 @@ class _AccessCosts:
 
     @property
     def stored_bytes(self) -> float:
-        return sum(map(self._estimate_stored, self.pasts)) * BYTES_PER_MATCH
+        return sum(map(self._estimate_stored, self.archives)) * BYTES_PER_MATCH
 
     def _detect_all_archived(self) -> float:
         """Detects all archived matches once, and those of appended live events."""
         total = 0.0
-        for past in self.pasts:
+        for past in self.archives:
             length = past.far + past.wider
             events = past.inside(length) * past.share
             total += self._read(past, None, length, events) + self.costs.call
@@ -292,14 +292,14 @@ class _AccessCosts:
         return count * (self.costs.join + instances * self.costs.instance)
 
     def _eager(self) -> tuple[float, str]:
-        stored = sum(map(self._estimate_stored, self.pasts))
+        stored = sum(map(self._estimate_stored, self.archives))
         joins = self.batches * _compute_probability(self.matches / self.batches)
         cost = self._detect_live() + self._detect_all_archived() + self._joins(joins, stored)
         words = f"{_many(stored, 'archived match', 'archived matches')} stored"
         return cost + self._pairs(), words
 
     def _archive_first(self) -> tuple[float, str]:
-        past = self.pasts[0]
+        past = self.archives[0]
         stored = self._estimate_stored(past)
         share = _compute_probability(stored / self._keys(past)) if past.keyed else _compute_probability(stored)
         joins = self.batches * _compute_probability(self.matches / self.batches)
@@ -309,7 +309,7 @@ class _AccessCosts:
 
     def _lazy(self) -> tuple[float, str]:
         cost = self._detect_live() + self._pairs()
-        for past in self.pasts:
+        for past in self.archives:
             keys = self._keys(past)
             new = keys * _compute_probability(self.matches / keys)  # keys that are read for the first time
             range_ = self._overlap(past, past.far + past.wider)
@@ -320,8 +320,8 @@ class _AccessCosts:
                 matches = events / past.share * past.matches
                 each = read + self._detect_archived(past, events, matches)
                 cost += reads * (each + self.costs.call * _compute_probability(events))
-        cost += self._joins(self.matches * len(self.pasts), 0.0)
-        lookups = _many(self.matches * len(self.pasts), "read", "reads")
+        cost += self._joins(self.matches * len(self.archives), 0.0)
+        lookups = _many(self.matches * len(self.archives), "read", "reads")
         return cost, f"{lookups}, one per live match"
 
     def _compute_grouped_cost(self) -> tuple[float, str]:
@@ -329,7 +329,7 @@ class _AccessCosts:
         cost = self._detect_live() + self._pairs() + self._joins(groups, 0.0)
         size = self.matches / groups if groups else 0.0
         duration = self.duration / max(1.0, groups)
-        for past in self.pasts:
+        for past in self.archives:
             all_keys = self._keys(past)
             keys = all_keys * _compute_probability(size / all_keys)
             range_ = self._overlap(past, past.far + past.wider)
@@ -344,7 +344,7 @@ class _AccessCosts:
             each = read + self._detect_archived(past, events, matches)
             each += matches * self.costs.instance
             cost += groups * (each + self.costs.call)
-        return cost, f"{_many(groups * len(self.pasts), 'read', 'reads')} for groups of them"
+        return cost, f"{_many(groups * len(self.archives), 'read', 'reads')} for groups of them"
 
 
 def describe_unclustered(past: ArchiveStatistics, decision: AccessDecision, costs: ArchiveCosts = COSTS) -> str | None:

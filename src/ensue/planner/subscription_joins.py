@@ -122,14 +122,14 @@ class TimeConstraints:
         self._edge(u, v, -c)
 
     def _node(self, point: TimeAnchor) -> _Node:
-        if isinstance(point.of, TimePoint):
+        if isinstance(point.anchor, TimePoint):
             return NOW
-        self._add(point.of)
-        return _end(point.of) if point.end else _start(point.of)
+        self._add(point.anchor)
+        return _end(point.anchor) if point.end else _start(point.anchor)
 
     def _shift(self, point: TimeAnchor) -> Time:
         """The offset of a point from its node: moments are relative to 0."""
-        return self.units.moments(point.of) if isinstance(point.of, TimePoint) else 0
+        return self.units.moments(point.anchor) if isinstance(point.anchor, TimePoint) else 0
 
     def _later(self, condition: TimeConstraint) -> None:
         later, earlier = self._node(condition.later), self._node(condition.earlier)
@@ -312,7 +312,7 @@ class _AlternativePlanner:
                 for c in asks
             )  # fmt: skip
             bars.append(NetworkBar(bar.node, tuple(sorted(tests, key=repr))))
-        at = self.units.moments(gone.since.of) if isinstance(gone.since.of, TimePoint) else 0
+        at = self.units.moments(gone.since.anchor) if isinstance(gone.since.anchor, TimePoint) else 0
         node = NetworkAbsence(
             child,
             positive.slots(gone.base & frozenset(parts)),
@@ -358,7 +358,7 @@ class _AlternativePlanner:
     def _test(self, condition: Condition, here: _Unit) -> Test:
         match condition:
             case TimeConstraint(earlier, later, by, strict):
-                points = [p.of for p in (earlier, later) if isinstance(p.of, TimePoint)]
+                points = [p.anchor for p in (earlier, later) if isinstance(p.anchor, TimePoint)]
                 at = [self.units.moments(moment) for moment in points]
                 return TimeTest(
                     here.slots(earlier.group), earlier.end, here.slots(later.group), later.end,

@@ -88,9 +88,9 @@ class ResultFinisher:
         arrays = [shape.build_array(returned.expr, gathered) for returned in shape.list_returned()]
         firsts = groups.nth(GROUP, 1)
         arrays += [take_values(combine_column(matches, name), firsts) for name in STANDARD_COLUMNS[:2]]
-        wanted = self.rows
-        pairs = zip(arrays, wanted, strict=True)
-        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=wanted)
+        schema = self.rows
+        pairs = zip(arrays, schema, strict=True)
+        return pa.table([a if a.type == f.type else a.cast(f.type) for a, f in pairs], schema=schema)
 
     def order(self, rows: pa.Table) -> pa.Table:
         """Sorts and limits matches or groups, and selects the columns of the result."""

@@ -65,7 +65,7 @@ class JoinSchema:
     ) -> None:
         self.sides = tuple(sides)
         self.having = having
-        self.wanted = columns  # of a result, in their order
+        self.columns = columns  # of a result, in their order
         parts: list[Pattern] = []
         columns_of: dict[str, list[tuple[str, str]]] = {}
         fields: list[pa.Field] = []
@@ -100,7 +100,7 @@ class JoinSchema:
         standard = [n for n in (*MATCH_COLUMNS, LOCATION) if n in first.names and n not in names]
         fields = [pa.field(name, plain_type(first.field(name).type)) for name in standard]
         whole = pa.schema([*fields, *((r.name, self.shape.get_type(r.expr)) for r in returned)])
-        return whole if self.wanted is None else pa.schema(map(whole.field, self.wanted))
+        return whole if self.columns is None else pa.schema(map(whole.field, self.columns))
 
 
 class JoinedRows:
@@ -137,10 +137,10 @@ class JoinedRows:
 
     def table(self, identity: bytes) -> pa.Table:
         """The result table of the joined rows, after HAVING."""
-        shape, wanted = self.shape.shape, self.shape.result
+        shape, schema = self.shape.shape, self.shape.result
         returned = {r.name: r.expr for r in shape.list_returned()}
         arrays = []
-        for field in wanted:
+        for field in schema:
             if field.name in returned:
                 array = shape.build_array(returned[field.name], self.gathered)
             elif field.name == "match_id":
@@ -148,7 +148,7 @@ class JoinedRows:
             else:
                 array = self.column(field.name)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.Table.from_arrays(arrays, schema=wanted)
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def _compute_ids(self, identity: bytes) -> pa.Array:
         """Hashes of the query and the ids of all sides."""
@@ -308,10 +308,10 @@ def join_intervals(
         begin = end
 
 
-def _search(codes: Ints, times: Times, wanted: Ints, at: Times, side: str) -> Ints:
+def _search(codes: Ints, times: Times, keys: Ints, at: Times, side: str) -> Ints:
     """A vectorized `searchsorted` of (code, time) in arrays that are sorted by both."""
-    low = np.searchsorted(codes, wanted, side="left").astype(np.int64)
-    high = np.searchsorted(codes, wanted, side="right").astype(np.int64)
+    low = np.searchsorted(codes, keys, side="left").astype(np.int64)
+    high = np.searchsorted(codes, keys, side="right").astype(np.int64)
     while True:
         open_ = low < high
         if not open_.any():

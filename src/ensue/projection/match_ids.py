@@ -163,17 +163,17 @@ def _event_hashes(
     events: pa.Table, columns: Sequence[tuple[str, str]], members: Iterable[Ints], end: str
 ) -> HashedRows:
     """The hashes of the events in matches; duplicate events are numbered."""
-    wanted = np.zeros(events.num_rows, np.bool_)
+    selected = np.zeros(events.num_rows, np.bool_)
     for rows in members:
-        wanted[rows] = True
+        selected[rows] = True
     known = ORDINAL in events.column_names
-    twins = None if known else find_equal_times(get_event_times(events, end), wanted)
+    twins = None if known else find_equal_times(get_event_times(events, end), selected)
     if twins is None or not twins.any():
         twins = None
     else:
-        wanted |= twins
+        selected |= twins
     # hashing some rows too many is cheaper than taking rows
-    chosen = None if np.count_nonzero(wanted) * 3 > len(wanted) else np.flatnonzero(wanted)
+    chosen = None if np.count_nonzero(selected) * 3 > len(selected) else np.flatnonzero(selected)
     some = hash_rows(events, columns, chosen)
     if known:
         alike = np.asarray(to_single_array(events.column(ORDINAL)))
@@ -203,8 +203,8 @@ def add_ordinals(hashes: Pair, ordinals: Ints) -> None:
         hashes[1][later] += low
 
 
-def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.generic]) -> Ints:
-    """The ordinals of the wanted rows among rows of the same content, 0 for the others.
+def number_duplicates(events: pa.Table, selected: Bools, times: npt.NDArray[np.generic]) -> Ints:
+    """The ordinals of the selected rows among rows of the same content, 0 for the others.
 
     `events` is sorted by `times`.
 
@@ -215,10 +215,10 @@ def number_duplicates(events: pa.Table, wanted: Bools, times: npt.NDArray[np.gen
     found = np.zeros(events.num_rows, np.int64)
     if events.num_rows < 2:
         return found
-    twins = find_equal_times(times, wanted)
+    twins = find_equal_times(times, selected)
     if twins.any():
         found[twins] = _number_duplicates(events, twins)
-    found[~wanted] = 0
+    found[~selected] = 0
     return found
 
 
@@ -233,8 +233,8 @@ def hash_content(events: pa.Table, rows: Ints | None = None) -> Pair:
     return hash_rows(events, columns, np.arange(events.num_rows) if rows is None else rows)
 
 
-def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
-    """The rows in runs of equal times that contain a wanted row.
+def find_equal_times(times: npt.NDArray[np.generic], selected: Bools) -> Bools:
+    """The rows in runs of equal times that contain a selected row.
 
     >>> find_equal_times(np.array([1, 2, 2, 3, 3]), np.array([True, False, True, False, False]))
     array([False,  True,  True, False, False])
@@ -242,7 +242,7 @@ def find_equal_times(times: npt.NDArray[np.generic], wanted: Bools) -> Bools:
     inside = np.zeros(len(times), np.bool_)
     if not (times[1:] == times[:-1]).any():
         return inside
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(selected)
     if not len(rows):
         return inside
     same = (rows > 0) & (times[rows - 1] == times[rows])

@@ -85,7 +85,7 @@ class MatchTableBuilder:
             self.labels = EventRowProjection.from_query(query, arrow_schema, whole, names)
             own, count = list(self.labels.schema), len(ALL_EVENTS_COLUMNS)
             columns = [*own[:count], *columns, *own[count:]]
-        self.wanted = pa.schema([*fields, *columns])
+        self.output_schema = pa.schema([*fields, *columns])
 
     def build(self, matches: Matches, events: pa.Table, hashes: RowHashes | None = None) -> pa.Table:
         """The table of some matches, which are rows of the events."""
@@ -104,7 +104,7 @@ class MatchTableBuilder:
                 values = _filter(values, shape.query.having, residual)
                 if self.labels is not None:
                     return self._build_event_rows(values, self.labels, hashes)
-                return self._build_rows(values, self.wanted, hashes)
+                return self._build_rows(values, self.output_schema, hashes)
             except (pa.ArrowInvalid, pa.ArrowCapacityError):
                 # strings or lists beyond the capacity of an array: the table gets several chunks
                 if part.count < 2:
@@ -115,7 +115,7 @@ class MatchTableBuilder:
 
         return assemble(gathered.matches)
 
-    def _build_rows(self, gathered: MatchValues, wanted: pa.Schema, hashes: RowHashes | None) -> pa.Table:
+    def _build_rows(self, gathered: MatchValues, output_schema: pa.Schema, hashes: RowHashes | None) -> pa.Table:
         """One row per match."""
         matches, events, schema = gathered.matches, gathered.events, self.schema
         shape, pattern = self.shape, self.query.pattern
@@ -132,23 +132,24 @@ class MatchTableBuilder:
         returned = {r.name: r.expr for r in shape.list_returned()}
         arrays = [
             shape.build_array(returned[name], gathered) if name in returned else standard[name]()
-            for name in wanted.names
+            for name in output_schema.names
         ]
-        return _build_table(arrays, wanted)
+        return _build_table(arrays, output_schema)
 
     def _build_event_rows(
         self, gathered: MatchValues, labels: EventRowProjection, hashes: RowHashes | None
     ) -> pa.Table:
         """One row per event of a match; the columns of the match are repeated."""
         names = set(labels.schema.names)
-        of_match = pa.schema([field for field in self.wanted if field.name not in names])
+        of_match = pa.schema([field for field in self.output_schema if field.name not in names])
         matches = self._build_rows(gathered, of_match, hashes)
         owner, arrays = labels.table(gathered)
         own = dict(zip(labels.schema.names, arrays, strict=True))
         columns = [
-            own[name] if name in own else matches.column(name).take(pa.array(owner)) for name in self.wanted.names
+            own[name] if name in own else matches.column(name).take(pa.array(owner))
+            for name in self.output_schema.names
         ]
-        return pa.table(columns, schema=self.wanted)
+        return pa.table(columns, schema=self.output_schema)
 
     def _build_summaries(self, gathered: MatchValues, hashes: RowHashes | None) -> pa.Table:
         """One row per trigger."""
@@ -164,7 +165,7 @@ class MatchTableBuilder:
         }
         returned = {r.name: r.expr for r in self.query.returns}
         arrays = []
-        for name in self.wanted.names:
+        for name in self.output_schema.names:
             expr = returned.get(name)
             if expr is None:
                 arrays.append(standard[name]())
@@ -172,7 +173,7 @@ class MatchTableBuilder:
                 arrays.append(pa.array(rows.tally, pa.int64()))
             else:
                 arrays.append(self.shape.build_array(expr, members))
-        return _build_table(arrays, self.wanted)
+        return _build_table(arrays, self.output_schema)
 
 
 def _build_table(arrays: list[pa.Array], schema: pa.Schema) -> pa.Table:
@@ -410,8 +411,8 @@ def flatten_table(table: pa.Table, *, lists: bool = True) -> pa.Table:
     >>> flatten_table(nested).to_pylist()
     [{'a.x': 1, 'b.x': [2, 3]}]
     """
-    wanted = flatten_schema(table.schema, lists=lists)
-    if wanted.names == table.schema.names:
+    output_schema = flatten_schema(table.schema, lists=lists)
+    if output_schema.names == table.schema.names:
         return table
     columns: list[pa.ChunkedArray] = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -419,7 +420,7 @@ def flatten_table(table: pa.Table, *, lists: bool = True) -> pa.Table:
         leaves = _leaves(field.name, field.type, lists)
         for number, leaf in enumerate(leaves):
             columns.append(pa.chunked_array([parts[number] for parts in chunks], leaf.type))
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(columns, schema=output_schema)
 
 
 def _leaves(name: str, type: pa.DataType, lists: bool) -> list[pa.Field]:

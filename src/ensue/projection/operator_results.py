@@ -97,8 +97,8 @@ class OperatorProjection:
         rows = sorted_unique(np.concatenate([*bound.values(), np.zeros(0, np.int64)]))
         rows = rows[rows >= 0]
         schema, computed = self._schema, get_read_columns(self._query.pattern)
-        wanted = {schema.start, schema.end, schema.type_column, *computed}
-        used = events.select([n for n in events.column_names if n in wanted])
+        names = {schema.start, schema.end, schema.type_column, *computed}
+        used = events.select([n for n in events.column_names if n in names])
         inputs = used.take(pa.array(rows))
         members = read_events(inputs, schema, self._unit, rows=rows, computed=computed)
         by_row = {event.position: event for event in members}

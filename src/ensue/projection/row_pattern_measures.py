@@ -109,10 +109,10 @@ class MeasureEvaluator:
         found, match = self._found, self._match
         if not self._some:
             return np.full(len(match), -1, np.int64)
-        wanted = self._select_variables(reach.variables)
-        labels = (found.labels, found.offsets, found.starts, wanted, reach.first, reach.offset)
+        selected = self._select_variables(reach.variables)
+        labels = (found.labels, found.offsets, found.starts, selected, reach.first, reach.offset)
         if self._place is None or reach.final:
-            if wanted.all():
+            if selected.all():
                 rows = found.starts + reach.offset if reach.first else found.stops - 1 - reach.offset
                 rows = np.where((rows >= found.starts) & (rows < found.stops), rows, -1)
             else:
@@ -216,8 +216,8 @@ class MeasureEvaluator:
         number of rows up to it."""
         found = self._found
         if reach.variables not in self._members:
-            wanted = self._select_variables(reach.variables)
-            self._members[reach.variables] = row_search.select_rows(found.labels, found.offsets, found.starts, wanted)
+            selected = self._select_variables(reach.variables)
+            self._members[reach.variables] = row_search.select_rows(found.labels, found.offsets, found.starts, selected)
         places, rows, upto = self._members[reach.variables]
         if reach.only is None:
             return places, rows, upto

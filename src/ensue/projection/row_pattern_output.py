@@ -145,8 +145,8 @@ def _is_text(type: pa.DataType) -> bool:
 def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Ints, Ints | None]:
     """For each row of the result the input row, the match (-1: none), and the index of its label
     (-1: none). With one row per match there are no label indices."""
-    wanted = plan.row_pattern.rows
-    if wanted is RowsPerMatch.ONE:
+    mode = plan.row_pattern.rows
+    if mode is RowsPerMatch.ONE:
         return found.starts, np.arange(len(found)), None
     sizes = np.diff(found.offsets)
     place = np.arange(len(found.labels))
@@ -157,7 +157,7 @@ def list_result_rows(plan: RowPatternPlan, found: RowMatches) -> tuple[Ints, Int
         rows, match, place = rows[kept], match[kept], place[kept]
     parts = [(rows, match, place)]
     empty = np.flatnonzero(sizes == 0)
-    if len(empty) and wanted is not RowsPerMatch.ALL_BUT_EMPTY:
+    if len(empty) and mode is not RowsPerMatch.ALL_BUT_EMPTY:
         parts.append((found.starts[empty], empty, np.full(len(empty), -1, np.int64)))
     if len(found.unmatched):
         none = np.full(len(found.unmatched), -1, np.int64)
@@ -224,12 +224,12 @@ class RowMatchIds:
     def _hashes(self, *wanted_rows: Ints) -> Pair:
         """The hashes of some rows, by row."""
         partitions = self._partitions
-        wanted = np.zeros(partitions.rows, np.bool_)
+        selected = np.zeros(partitions.rows, np.bool_)
         for rows in wanted_rows:
-            wanted[rows] = True
+            selected[rows] = True
         known = ORDINAL in partitions.table.column_names
-        twins = np.zeros(0, np.bool_) if known else find_equal_times(self._ties, wanted)
-        chosen = np.flatnonzero(wanted if known else wanted | twins)
+        twins = np.zeros(0, np.bool_) if known else find_equal_times(self._ties, selected)
+        chosen = np.flatnonzero(selected if known else selected | twins)
         places = partitions.places(chosen)
         every = len(places) == partitions.table.num_rows  # hashed in the order of the table
         some = hash_rows(partitions.table, self._columns, None if every else places)

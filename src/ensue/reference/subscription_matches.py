@@ -72,7 +72,7 @@ class FilledExpression:
     start: Time
     end: Time
     bound: VariableBindings = field(default_factory=dict)  # its variables
-    asked: tuple[FieldRequirement, ...] = ()
+    requirements: tuple[FieldRequirement, ...] = ()
     absences: tuple[AbsenceInterval, ...] = ()
 
     @property
@@ -210,12 +210,12 @@ class _Evaluator:
         if not self.tied:
             return None
         tied: dict[tuple[int, str], set[tuple[int, str]]] = {}
-        for asked in value.asked:
-            reference = asked.predicate.value
+        for requirement in value.requirements:
+            reference = requirement.predicate.value
             assert isinstance(reference, VariableField)
-            if asked.predicate.operator == "=":
+            if requirement.predicate.operator == "=":
                 (other,) = value.bound[reference.variable].members
-                left, right = (asked.event.position, asked.predicate.name), (other, reference.name)
+                left, right = (requirement.event.position, requirement.predicate.name), (other, reference.name)
                 joined = tied.get(left, {left}) | tied.get(right, {right})
                 tied |= dict.fromkeys(joined, joined)
         for group in tied.values():
@@ -272,9 +272,9 @@ class _Evaluator:
         rest = [p for p in predicates if not isinstance(p.value, VariableField)]
         for event in self.stream.events:
             if all(self.stream.holds(event, p.name, p.operator, p.value) for p in rest):
-                asked = tuple(FieldRequirement(event, p) for p in open_)
+                requirements = tuple(FieldRequirement(event, p) for p in open_)
                 members = {event.position: event}
-                yield FilledExpression(members, event.start, event.end, asked=asked)
+                yield FilledExpression(members, event.start, event.end, requirements=requirements)
 
     def _all(self, parts: Sequence[Expression]) -> Iterator[FilledExpression]:
         combined = self.values(parts[0])
@@ -326,15 +326,15 @@ class _Evaluator:
         )
 
     def _satisfies_comparisons(self, value: FilledExpression, bound: VariableBindings) -> bool:
-        for asked in value.asked:
-            reference = asked.predicate.value
+        for requirement in value.requirements:
+            reference = requirement.predicate.value
             assert isinstance(reference, VariableField)
             if reference.variable not in bound:
                 return False
             (other,) = bound[reference.variable].members.values()
             other_value = self.stream.value(other, reference.name)
-            name, operator = asked.predicate.name, asked.predicate.operator
-            if not self.stream.holds(asked.event, name, operator, other_value):
+            name, operator = requirement.predicate.name, requirement.predicate.operator
+            if not self.stream.holds(requirement.event, name, operator, other_value):
                 return False
         return True
 
@@ -367,17 +367,17 @@ def _combine(a: FilledExpression, b: FilledExpression) -> FilledExpression | Non
     if (a.positions & b.positions) - shared:
         return None
     absences = (*a.absences, *(x for x in b.absences if x not in a.absences))
-    asked = (*a.asked, *(x for x in b.asked if x not in a.asked))
+    requirements = (*a.requirements, *(x for x in b.requirements if x not in a.requirements))
     members, bound = {**a.members, **b.members}, {**a.bound, **b.bound}
     start, end = min(a.start, b.start), max(a.end, b.end)
-    return FilledExpression(members, start, end, bound, asked, absences)
+    return FilledExpression(members, start, end, bound, requirements, absences)
 
 
 def _are_same(a: FilledExpression, b: FilledExpression) -> bool:
     """Whether two assignments have the same events in the same roles."""
     return (
         a.positions == b.positions
-        and (a.start, a.end, a.asked, a.absences) == (b.start, b.end, b.asked, b.absences)
+        and (a.start, a.end, a.requirements, a.absences) == (b.start, b.end, b.requirements, b.absences)
         and a.bound.keys() == b.bound.keys()
         and all(_are_same(a.bound[v], b.bound[v]) for v in a.bound)
     )

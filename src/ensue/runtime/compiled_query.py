@@ -135,7 +135,7 @@ def sort_by_time(prepared: CompiledQuery, matches: Matches, events: pa.Table) ->
 
 def get_result_schema(prepared: CompiledQuery) -> pa.Schema:
     """The columns of a query's result."""
-    return prepared.result.wanted
+    return prepared.result.output_schema
 
 
 def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
@@ -145,5 +145,5 @@ def concat_deliveries(matcher: AnyEngine, found: Sequence[Matches]) -> Matches:
 
 def find_unseen_types(prepared: CompiledQuery, matcher: AnyEngine) -> frozenset[str]:
     """The types of a query's positive variables that no event had."""
-    wanted = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
-    return frozenset(wanted.intersection(matcher.unseen_types()))
+    names = {n for role in prepared.plan.roles if not role.negative for n in get_type_names(role.type)}
+    return frozenset(names.intersection(matcher.unseen_types()))

@@ -71,11 +71,11 @@ class EventBuffer:
             numbers = self._twins.ordinals(events, np.ones(count, np.bool_))
             self._append(_Part(events, np.arange(first, first + count), numbers))
             return
-        wanted = np.zeros(count, np.bool_)
+        selected = np.zeros(count, np.bool_)
         for rows in members:
-            wanted[rows[rows >= first] - first] = True
-        numbers = self._twins.ordinals(events, wanted)
-        places = np.flatnonzero(wanted)
+            selected[rows[rows >= first] - first] = True
+        numbers = self._twins.ordinals(events, selected)
+        places = np.flatnonzero(selected)
         if len(places) < count:
             events, numbers = take_rows(events, places), numbers[places]
         self._append(_Part(events, first + places, numbers))

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def split_result_modifiers(
-    asked: Sequence[QuerySpec], *, emit_timeouts: bool = False
+    specs: Sequence[QuerySpec], *, emit_timeouts: bool = False
 ) -> "tuple[tuple[QuerySpec, ...], dict[int, ResultAggregation]]":
     """Queries without result modifiers, and the modifiers by query number."""
     stripped, finishing = [], {}
-    for one in asked:
-        query, last = strip_result_modifiers(one.query)
+    for spec in specs:
+        query, last = strip_result_modifiers(spec.query)
         if last is not None:
-            finishing[one.number] = last
+            finishing[spec.number] = last
             if emit_timeouts and last.whole.grouped:
                 raise QueryError(
                     "emit_timeouts=True cannot be combined with GROUP BY and TOTAL: partial "
                     "matches would be counted as matches",
                     hint="leave one of them out",
                 )
-        stripped.append(replace(one, query=query))
+        stripped.append(replace(spec, query=query))
     return tuple(stripped), finishing
 
 
@@ -68,13 +68,13 @@ def _describe_column(column: "ResultColumn") -> str:
     return f"{column.over.function}({inside}) AS {format_name(column.name)}"
 
 
-def require_finite_result(asked: Iterable[QuerySpec]) -> None:
+def require_finite_result(specs: Iterable[QuerySpec]) -> None:
     """Raises a QueryError for result modifiers in a stream."""
-    for one in asked:
-        whole = _get_modifiers(one.query)
+    for spec in specs:
+        whole = _get_modifiers(spec.query)
         if whole is not None:
-            query = one.query.query if isinstance(one.query, Hierarchy) else one.query
-            with name_query_in_errors(one.name):
+            query = spec.query.query if isinstance(spec.query, Hierarchy) else spec.query
+            with name_query_in_errors(spec.name):
                 raise QueryError(
                     "GROUP BY, ORDER BY, TOTAL and FETCH FIRST are about a whole result, and that "
                     "of a stream never ends",

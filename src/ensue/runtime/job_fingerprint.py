@@ -31,43 +31,43 @@ _TABLES: dict[str, Archive] = {}  # archives in memory of these streams, by dige
 
 
 def format_pipeline(
-    asked: Sequence[QuerySpec],
+    specs: Sequence[QuerySpec],
     source: SourceSchema,
     options: RunOptions,
     key_groups: int,
-    pasts: ArchiveSet = NO_ARCHIVES,
+    archive_set: ArchiveSet = NO_ARCHIVES,
 ) -> str:
     """The text of a pipeline of these queries."""
     planning = options.planning
     return json.dumps(
         {
             "format": FORMAT,
-            "asked": [_describe_spec(one) for one in asked],
+            "asked": [_describe_spec(spec) for spec in specs],
             **source.to_dict(),
             "key_groups": key_groups,
             "emit_timeouts": options.emit_timeouts,
             "levels": options.levels,
             "trace": options.trace,
             "planning": None if planning == DEFAULT_OPTIONS else planning.to_dict(),
-            "operators": {o.name: o.fingerprint for one in asked for o in one.operators},
+            "operators": {o.name: o.fingerprint for spec in specs for o in spec.operators},
             **({} if options.ids else {"ids": False}),
             **({"flat": True} if options.flat else {}),
-            **_describe_archives(asked, options, pasts),
+            **_describe_archives(specs, options, archive_set),
         }
     )
 
 
-def _describe_archives(asked: Sequence[QuerySpec], options: RunOptions, pasts: ArchiveSet) -> dict[str, Any]:
+def _describe_archives(specs: Sequence[QuerySpec], options: RunOptions, archive_set: ArchiveSet) -> dict[str, Any]:
     """The archives that queries read."""
-    names = {j.archive for one in asked if isinstance(one.query, ArchiveJoinQuery)
-             for j in one.query.joins}  # fmt: skip
-    names |= set() if pasts.own is None else {pasts.own}
+    names = {j.archive for spec in specs if isinstance(spec.query, ArchiveJoinQuery)
+             for j in spec.query.joins}  # fmt: skip
+    names |= set() if archive_set.own is None else {archive_set.own}
     if not names:
         return {}
     return {
-        "archives": {name: pasts.archives[name].describe() for name in sorted(names)},
-        "archive": pasts.own,
-        "cut": pasts.cut,
+        "archives": {name: archive_set.archives[name].describe() for name in sorted(names)},
+        "archive": archive_set.own,
+        "cut": archive_set.cut,
         "access": options.access.access,
         "latency": options.access.latency,
     }
@@ -78,20 +78,20 @@ def format_stage(chain: str, number: int) -> str:
     return json.dumps({**json.loads(chain), "stage": number})
 
 
-def _describe_spec(one: QuerySpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": one.name, "number": one.number}
-    match one.query:
+def _describe_spec(spec: QuerySpec) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": spec.name, "number": spec.number}
+    match spec.query:
         case ArchiveJoinQuery(has_row_pattern_sides=True):
-            return found | {"joined": format_query(one.query)}
+            return found | {"joined": format_query(spec.query)}
         case Query() | ArchiveJoinQuery():
-            return found | {"query": format_query(one.query)}
+            return found | {"query": format_query(spec.query)}
         case Hierarchy(definitions=definitions, query=top, emit=emit):
             below = {d.name: format_query(d.query) for d in definitions}
             return found | {"query": format_query(top), "definitions": below, "emit": list(emit)}
         case SubscriptionsSpec(log=log):
             return found | {"subscriptions": log.identity}
         case RowPatternQuery():
-            return found | {"query": format_clause(one.query)}
+            return found | {"query": format_clause(spec.query)}
 
 
 def parse_stage(text: str) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
     """The arguments of a workload, from the texts of its stages and its user operators."""
     stages = [parse_stage(text) for text in texts]
     operators = tuple(operators)
-    asked: dict[int, QuerySpec] = {}
+    specs: dict[int, QuerySpec] = {}
     for stage in stages:
-        for one in stage["asked"]:
-            query = _parse_query(one, stage["operators"], operators)
-            asked[one["number"]] = QuerySpec(query, one["name"], one["number"])
+        for described in stage["asked"]:
+            query = _parse_query(described, stage["operators"], operators)
+            specs[described["number"]] = QuerySpec(query, described["name"], described["number"])
     first, levels = stages[0], stages[0]["levels"]
     return {
-        "asked": tuple(asked[number] for number in sorted(asked)),
+        "specs": tuple(specs[number] for number in sorted(specs)),
         "source": SourceSchema.from_dict(first),
         "options": RunOptions(
             emit_timeouts=first["emit_timeouts"],
@@ -130,7 +130,7 @@ def parse_stages(texts: Iterable[str], operators: Iterable[UserOperator] = ()) -
             flat=first.get("flat", False),
         ),
         "key_groups": max(stage["key_groups"] for stage in stages),
-        "pasts": _reopen_archives(stages),
+        "archive_set": _reopen_archives(stages),
     }
 
 
@@ -139,31 +139,31 @@ def _reopen_archives(stages: Sequence[Mapping[str, Any]]) -> ArchiveSet:
     described = {n: d for stage in stages for n, d in stage.get("archives", {}).items()}
     from ensue.archives.factory import reopen_archive
 
-    archives = {name: reopen_archive(one, _TABLES) for name, one in described.items()}
+    archives = {name: reopen_archive(values, _TABLES) for name, values in described.items()}
     first = stages[0]
     return ArchiveSet(archives, first.get("archive"), first.get("cut"))
 
 
 def _parse_query(
-    one: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[UserOperator]
+    described: Mapping[str, Any], used: Mapping[str, str], operators: Sequence[UserOperator]
 ) -> Query | Hierarchy | ArchiveJoinQuery | SubscriptionsSpec | RowPatternQuery:
     def query(text: str) -> Query:
         return parse(text, restore_operators(used, operators))
 
-    if "subscriptions" in one:
-        return _find_subscriptions(one["subscriptions"])
-    if "joined" in one:
+    if "subscriptions" in described:
+        return _find_subscriptions(described["subscriptions"])
+    if "joined" in described:
         from ensue.parser.sql.clause_join import parse_archive_join_text
 
-        return parse_archive_join_text(one["joined"])
-    if claims_match_recognize(one["query"]):
+        return parse_archive_join_text(described["joined"])
+    if claims_match_recognize(described["query"]):
         from ensue.parser.row_pattern.clause import read_clause_text
 
-        return read_clause_text(one["query"])
-    if "definitions" not in one:
-        return parse_statement(one["query"], restore_operators(used, operators))
-    definitions = tuple(Definition(n, query(d)) for n, d in one["definitions"].items())
-    return Hierarchy(definitions, query(one["query"]), tuple(one["emit"]))
+        return read_clause_text(described["query"])
+    if "definitions" not in described:
+        return parse_statement(described["query"], restore_operators(used, operators))
+    definitions = tuple(Definition(n, query(d)) for n, d in described["definitions"].items())
+    return Hierarchy(definitions, query(described["query"]), tuple(described["emit"]))
 
 
 def _find_subscriptions(identity: str) -> SubscriptionsSpec:
@@ -181,16 +181,16 @@ def _find_subscriptions(identity: str) -> SubscriptionsSpec:
     return _SETS[identity]
 
 
-def register_job(asked: Iterable[QuerySpec], pasts: ArchiveSet = NO_ARCHIVES) -> None:
+def register_job(specs: Iterable[QuerySpec], archive_set: ArchiveSet = NO_ARCHIVES) -> None:
     """Registers the operators and archives of a stream, which finishing it needs."""
-    for archive in pasts.archives.values():
+    for archive in archive_set.archives.values():
         described = archive.describe()
         if described["kind"] == "table":
             _TABLES[str(described["version"])] = archive
-    for one in asked:
-        if isinstance(one.query, SubscriptionsSpec):
-            _SETS[one.query.log.identity] = one.query
-        for operator in one.operators:
+    for spec in specs:
+        if isinstance(spec.query, SubscriptionsSpec):
+            _SETS[spec.query.log.identity] = spec.query
+        for operator in spec.operators:
             _BEGUN[operator.name, operator.fingerprint] = operator
 
 

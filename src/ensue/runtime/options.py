@@ -67,12 +67,12 @@ class ArchiveSet:
     # was empty
     cut: int | float | None = None
     archiving: "ArchiveSink | None" = None  # how the own archive is written
-    given: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)  # not pinned
+    unpinned: "Mapping[str, Archive]" = field(default_factory=dict, repr=False)
 
     def with_own_archive(self, name: str, archive: "Archive") -> "ArchiveSet":
         """The set with an archive that the stream writes."""
         archives = {**self.archives, name: archive}
-        return replace(self, archives=archives, own=name, cut=_find_cut(archive.pin()))
+        return replace(self, archives=archives, own=name, cut=_find_cut(archive.pinned()))
 
     def renew(self) -> "ArchiveSet":
         """The set with the current end of the own archive as the cut."""
@@ -81,7 +81,7 @@ class ArchiveSet:
     @property
     def travelling(self) -> "ArchiveSet":
         """The part that tasks need."""
-        return replace(self, given={})
+        return replace(self, unpinned={})
 
     def open_archived_events(self, name: str, unit: "Unit") -> "ArchivedEvents":
         """The archived events of a new key group."""
@@ -126,7 +126,7 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
             '  hint: archives={"trades": ensue.archive(place, time=..., key=...)}'
         )
     for name, archive in archives.items():
-        if not hasattr(type(archive), "pin"):  # a DataFrame may have a column of that name
+        if not hasattr(type(archive), "pinned"):  # a DataFrame may have a column of that name
             raise EventError(
                 f"archives[{name!r}] is no archive but of type {type(archive).__name__}\n"
                 "  hint: wrap it, as in ensue.archive(table, time=..., key=...)"
@@ -134,8 +134,8 @@ def open_archives(archives: object, own: object, *, streaming: bool = False) -> 
     if own is not None and own not in archives:
         hint = did_you_mean(str(own), list(archives)) or f"pass it: archives={{{own!r}: ...}}"
         raise EventError(f"archive={own!r} is none of archives=\n  hint: {hint}")
-    pinned = {name: archive.pin() for name, archive in archives.items()}
-    opened = ArchiveSet(pinned, given=dict(archives))
+    pinned = {name: archive.pinned() for name, archive in archives.items()}
+    opened = ArchiveSet(pinned, unpinned=dict(archives))
     if own is None:
         return opened
     name = str(own)

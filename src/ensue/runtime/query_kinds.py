@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class PlanRequest:
     """All queries of a call, with their source and options."""
 
-    asked: Sequence[QuerySpec]
+    specs: Sequence[QuerySpec]
     source: SourceSchema
     options: RunOptions
-    pasts: ArchiveSet = NO_ARCHIVES
+    archive_set: ArchiveSet = NO_ARCHIVES
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it is a single query, not a list."""
-        return len(self.asked) == 1 and self.asked[0].name is None
+        return len(self.specs) == 1 and self.specs[0].name is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class PlannedQueries:
     works: Callable[[Mapping[QuerySpec, Sequence[OutputTable]]], "Iterable[QueryOperator]"]  # for numbered outputs
 
 
-def build_output(one: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
+def build_output(spec: QuerySpec, schema: pa.Schema, meaning: Query | None) -> OutputTable:
     """The only output of a query, not numbered yet."""
-    return OutputTable(0, "" if one.name is None else one.name, schema, one.number, meaning)
+    return OutputTable(0, "" if spec.name is None else spec.name, schema, spec.number, meaning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class QueryKind:
         """Checks the type of a query without importing its module."""
         return f"{type(query).__module__}:{type(query).__qualname__}" == self.node
 
-    def plan_queries(self, asked: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
+    def plan_queries(self, specs: Sequence[QuerySpec], call: PlanRequest) -> PlannedQueries:
         """Plans the call's queries of this kind."""
-        planned: PlannedQueries = resolve_name(self.plan)(asked, call)
+        planned: PlannedQueries = resolve_name(self.plan)(specs, call)
         return planned
 
 

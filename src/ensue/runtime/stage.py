@@ -75,7 +75,7 @@ class OutputTable:
     number: int  # among the outputs of the workload
     name: Name
     schema: pa.Schema
-    asked: int  # the number of its query
+    query_number: int
     meaning: Query | None  # None: subscriptions
     flat: bool = False  # events are flat columns
     finishing: "ResultAggregation | None" = None  # GROUP BY, ORDER BY and FETCH FIRST
@@ -128,7 +128,7 @@ class StageInput:
     """A batch for a stage: input events, and complex events of earlier stages."""
 
     events: pa.Table  # in stream order
-    made: Mapping[str, pa.Table]
+    complex_events: Mapping[str, pa.Table]
     arrival: tuple[str, ...]  # the columns of the arrival order
 
     @classmethod
@@ -175,7 +175,7 @@ class PipelineStage(Protocol):
     def matcher(self) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def match_batch(self, given: StageInput) -> list[pa.Table]:
+    def match_batch(self, batch: StageInput) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
     def matches(self, found: Sequence[pa.Table]) -> int:
@@ -249,7 +249,7 @@ class RoutingStage(Protocol):
     def task_matcher(self, key_group: int, key_groups: int) -> StageMatcher:
         """An empty matcher for a key group."""
 
-    def match_key_group(self, given: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
+    def match_key_group(self, batch: StageInput, key_group: int, key_groups: int) -> list[pa.Table]:
         """The result of a key group in batch mode."""
 
 
@@ -359,9 +359,9 @@ def union_types(filters: Iterable[InputFilter]) -> frozenset[str] | None:
     return frozenset(types)
 
 
-def get_complex_end_times(made: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
+def get_complex_end_times(complex_events: pa.Table, shape: StreamSchema) -> npt.NDArray[Any]:
     """The end times of complex events."""
-    return np.asarray(from_arrow(made.column("end"), shape.unit).values)
+    return np.asarray(from_arrow(complex_events.column("end"), shape.unit).values)
 
 
 def filter_unseen(events: pa.Table, source: SourceSchema, others: Iterable[InputFilter]) -> npt.NDArray[np.bool_]:

@@ -150,8 +150,8 @@ class DuplicateEvents:
         self._newest: pa.Table | None = None  # events of that time that are not counted yet
         self._counts: dict[tuple[int, int], int] = {}  # by content hash
 
-    def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:
-        """The numbers of the wanted events among those of the same content."""
+    def ordinals(self, events: pa.Table, selected: Bools) -> Ints:
+        """The numbers of the selected events among those of the same content."""
         if not events.num_rows:
             return np.zeros(0, np.int64)
         times = get_event_times(events, self.end, self.unit)
@@ -160,7 +160,7 @@ class DuplicateEvents:
             self.time, self._counts, self._newest = times[0], {}, events
             return np.zeros(1, np.int64)
         same = int(np.searchsorted(times, self.time, side="right")) if known else 0
-        later = number_duplicates(events.slice(same), wanted[same:], times[same:])
+        later = number_duplicates(events.slice(same), selected[same:], times[same:])
         numbers = np.concatenate([self._count(events.slice(0, same)), later]) if same else later
         if same < len(times):
             self.time, self._counts = times[-1], {}

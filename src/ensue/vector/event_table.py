@@ -69,13 +69,13 @@ def _with(table: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(column), column, values)
 
 
-def _refuse_zoneless(column: str, given: Mapping[str, pa.DataType]) -> None:
-    zoned = [name for name, type in given.items() if plain_type(type).tz is not None]
-    others = [name for name in given if name not in zoned]
+def _refuse_zoneless(column: str, types: Mapping[str, pa.DataType]) -> None:
+    zoned = [name for name, type in types.items() if plain_type(type).tz is not None]
+    others = [name for name in types if name not in zoned]
     if zoned and others:
         raise EventError(
             f"the times in '{column}' have a zone in {', '.join(zoned)} "
-            f"({plain_type(given[zoned[0]]).tz}) and none in {', '.join(others)}, so they "
+            f"({plain_type(types[zoned[0]]).tz}) and none in {', '.join(others)}, so they "
             "cannot be ordered\n"
             "  hint: give all of them a zone, as tz_localize does in pandas, "
             "replace_time_zone in Polars and timezone(...) in DuckDB"

@@ -153,10 +153,12 @@ def run_backfill(spec: StreamSpec, checkpoint: str, history: Any, since: Any) ->
     session, workload = spec.frame.sparkSession, spec.workload
     place = f"{checkpoint.rstrip('/')}/{FOLDER}"
     events = read_history(session, history, workload, since)
-    ahead = spec.given.max_ahead if spec.given.watermark is not None else None
+    ahead = spec.source_options.max_ahead if spec.source_options.watermark is not None else None
     require_not_ahead(events.cut, workload, ahead)
     by_chain = [
-        _match_chain(events, chain, spec.given.bad_events).withColumn("chain", sql.lit(number)).select(*_KEPT.names)
+        _match_chain(events, chain, spec.source_options.bad_events)
+        .withColumn("chain", sql.lit(number))
+        .select(*_KEPT.names)
         for number, chain in enumerate(workload.chains)
     ]
     writer = reduce(DataFrame.union, by_chain).write.mode("overwrite").partitionBy("chain", "stage")

@@ -67,14 +67,14 @@ def read_history(session: SparkSession, history: Any, workload: Workload, since:
     if isinstance(history, Mapping):
         return _past_of_frame(_by_type(session, history, source), workload, begin, None, {})
     if _is_archive(history):
-        return _past_of_archive(session, history.pin(), workload, begin)
+        return _past_of_archive(session, history.pinned(), workload, begin)
     frame = _as_frame(session, history, source)
     return _past_of_frame(frame, workload, begin, None, {"kind": "frame"})
 
 
 def _is_archive(history: object) -> bool:
     # ask the class: a Spark Connect DataFrame has attributes of any name
-    methods = ("pin", "describe", "layout", "read")
+    methods = ("pinned", "describe", "layout", "read")
     return all(hasattr(type(history), name) for name in methods)
 
 
@@ -141,9 +141,9 @@ def _select_columns(frame: DataFrame, source: SourceSchema) -> DataFrame:
     """Select the columns of the stream and cast them to its types."""
     available = arrow_schema(frame.schema)
     _require_columns(available, source, (TYPE,) if source.by_type is not None else ())
-    wanted = spark_schema(source.arrow)
+    schema = spark_schema(source.arrow)
     columns: list[Column] = []
-    for field in wanted:
+    for field in schema:
         column = sql.col(quote_name(field.name))
         if field.name not in available.names:  # an event type without events in the history
             column = sql.lit(None).cast(field.dataType)
@@ -288,8 +288,8 @@ def _extent(archive: Archive, source: SourceSchema, begin: float | None) -> Exte
             return Extent(begin, newest, None)
         return Extent(oldest, newest, layout.rows)
     unbounded = pa.table({SINCE: pa.nulls(1, kind), UNTIL: pa.nulls(1, kind)})
-    wanted = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
-    times = archive.read(wanted).events.column(shape.schema.end)
+    request = ArchiveRead(unbounded, columns=(shape.schema.start, shape.schema.end))
+    times = archive.read(request).events.column(shape.schema.end)
     if not len(times):
         return Extent(None, None, 0)
     values = np.asarray(from_arrow(times, shape.unit).values)
@@ -348,6 +348,6 @@ class ReadSlices:
         schema = self.source.arrow
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                wanted = ArchiveRead(self.pieces[number], None, self.types, tuple(schema.names))
-                events = _cast(self.archive.read(wanted).events, schema)
+                request = ArchiveRead(self.pieces[number], None, self.types, tuple(schema.names))
+                events = _cast(self.archive.read(request).events, schema)
                 yield from events.to_batches(max_chunksize=OUTPUT_ROWS)

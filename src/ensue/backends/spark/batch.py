@@ -56,19 +56,19 @@ CHUNK = 200_000  # events that a task sends to key groups at a time
 _COLUMNS = spark_schema(STAGE_SCHEMA)
 
 
-def read(events: "DataFrame | Mapping[str, DataFrame]", given: SourceOptions) -> tuple[DataFrame, SourceSchema]:
+def read(events: "DataFrame | Mapping[str, DataFrame]", options: SourceOptions) -> tuple[DataFrame, SourceSchema]:
     """Read the events into one DataFrame, with their source schema, without running a job."""
-    given.require_table()
-    frame, shape, given = read_frame(events, given)
-    return frame, SourceSchema.from_options(shape, given)
+    options.require_table()
+    frame, shape, options = read_frame(events, options)
+    return frame, SourceSchema.from_options(shape, options)
 
 
-def key_groups(frame: DataFrame, given: SourceOptions) -> int:  # noqa: ARG001
+def key_groups(frame: DataFrame, options: SourceOptions) -> int:  # noqa: ARG001
     """Return the number of key groups: Spark's shuffle partitions."""
     return get_key_group_count(frame, None)
 
 
-def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
+def run(workload: Workload, frame: DataFrame, options: SourceOptions) -> Frames:
     """Build a lazy DataFrame of matches for each output."""
     warn_of_whole_streams(workload)
     for work in workload.works:
@@ -77,20 +77,20 @@ def run(workload: Workload, frame: DataFrame, given: SourceOptions) -> Frames:
     (chain, *others), (output, *further) = workload.chains, workload.outputs
     if not others and not further and len(chain.stages) == 1 and chain.spreads is None:
         schema = spark_schema(output.schema)
-        matches = _run_first_stage(frame, chain, given, OnlyStage, schema)
+        matches = _run_first_stage(frame, chain, options, OnlyStage, schema)
         finished = output.finished
         return {output.name: matches if finished is None else build_result_frame(matches, finished)}
-    packed = reduce(DataFrame.union, (_run_chain(frame, c, given) for c in workload.chains))
+    packed = reduce(DataFrame.union, (_run_chain(frame, c, options) for c in workload.chains))
     return SeveralMatches.from_packed(workload, packed)
 
 
-def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+def _run_chain(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
     """Run the stages of a chain; return their packed output."""
     if chain.spreads is not None:
-        events = _relevant(frame, chain, given)
-        staged = events.mapInArrow(RouteEvents(chain, given.bad_events), _COLUMNS)
+        events = _relevant(frame, chain, options)
+        staged = events.mapInArrow(RouteEvents(chain, options.bad_events), _COLUMNS)
     else:
-        staged = _run_first_stage(frame, chain, given, FirstStage, _COLUMNS)
+        staged = _run_first_stage(frame, chain, options, FirstStage, _COLUMNS)
     for number in range(0 if chain.spreads is not None else 1, len(chain.stages)):
         by_key_group = staged.repartition(chain.count_key_groups(number), "through")
         staged = by_key_group.mapInArrow(LaterStage(chain, number), _COLUMNS)
@@ -98,18 +98,18 @@ def _run_chain(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataF
 
 
 def _run_first_stage(
-    frame: DataFrame, chain: Pipeline, given: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
+    frame: DataFrame, chain: Pipeline, options: SourceOptions, first: "type[OnlyStage | FirstStage]", schema: StructType
 ) -> DataFrame:
     """Run the first stage, with the rows of DataFrame archives beside its events."""
     reject_large_tables(chain)
-    events, both = _relevant(frame, chain, given), CoPartitioning.from_pipeline(chain)
+    events, both = _relevant(frame, chain, options), CoPartitioning.from_pipeline(chain)
     if both is None:
-        return _by_first_key(events, chain).mapInArrow(first(chain, given.bad_events), schema)
-    apart = SplitArchives.split(both, lambda emptied: first(emptied, given.bad_events))
+        return _by_first_key(events, chain).mapInArrow(first(chain, options.bad_events), schema)
+    apart = SplitArchives.split(both, lambda emptied: first(emptied, options.bad_events))
     return both.shuffle(events).mapInArrow(apart, schema)
 
 
-def _relevant(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFrame:
+def _relevant(frame: DataFrame, chain: Pipeline, options: SourceOptions) -> DataFrame:
     """Select the relevant events and number them.
 
     With bad_events="raise" events of these types without a usable time are kept for the error.
@@ -117,7 +117,7 @@ def _relevant(frame: DataFrame, chain: Pipeline, given: SourceOptions) -> DataFr
     condition = build_relevance_filter(chain)
     if condition is not None:
         bad = is_without_time(chain.source.shape, chain.types)
-        frame = frame.filter(condition | bad if given.bad_events == "raise" else condition)
+        frame = frame.filter(condition | bad if options.bad_events == "raise" else condition)
     return frame.withColumn(ARRIVAL, sql.monotonically_increasing_id())
 
 
@@ -149,8 +149,8 @@ class OnlyStage:
         stage, (output,) = self.chain.stages[0], self.chain.outputs
         ordered = _in_order(events, self.chain, 0, self.bad_events)
         for _, matches in stage.iterate_outputs(stage.match_batch(StageInput(ordered, {}, (ARRIVAL,)))):
-            given = output.convert(matches).cast(output.schema)
-            yield from given.to_batches(max_chunksize=OUTPUT_ROWS)
+            table = output.convert(matches).cast(output.schema)
+            yield from table.to_batches(max_chunksize=OUTPUT_ROWS)
         freeze_loaded_code()
 
 

@@ -44,7 +44,7 @@ class FrameArchive:
     key: tuple[str, ...] = ()
     complete: object | None = None
 
-    def pin(self) -> "FrameArchive":
+    def pinned(self) -> "FrameArchive":
         """Return itself: Spark resolves its version when the DataFrame is computed."""
         return self
 
@@ -79,7 +79,7 @@ class FrameArchive:
             until=range_row.column("until")[0].as_py(),
         )
 
-    def read(self, wanted: ArchiveRead) -> ArchiveRows:  # noqa: ARG002
+    def read(self, request: ArchiveRead) -> ArchiveRows:  # noqa: ARG002
         raise EventError(
             "a DataFrame can only be an archive for batch DataFrames of events\n"
             "  hint: pass the path of its table, or frame.toArrow() if it is small"

@@ -152,7 +152,7 @@ class SeveralMatches(Mapping[Name, DataFrame]):
 
 def build_frames(workload: Workload, packed: DataFrame) -> Frames:
     """Return the outputs in packed tables; a single output has late events beside its matches."""
-    if workload.alone and len(workload.outputs) == 1:
+    if workload.is_single and len(workload.outputs) == 1:
         (output,) = workload.outputs
         unpack = UnpackMatches(output.schema, workload.source.came if workload.deliver_late else None)
         return {output.name: packed.mapInArrow(unpack, spark_schema(unpack.result))}
@@ -165,8 +165,8 @@ def get_single_frame(frames: Frames) -> DataFrame:
 
 
 def _unpack(packed: DataFrame, number: int, schema: pa.Schema) -> DataFrame:
-    mine = packed.filter(sql.col("query") == number)
-    return mine.mapInArrow(UnpackMatches(schema), spark_schema(schema))
+    selected = packed.filter(sql.col("query") == number)
+    return selected.mapInArrow(UnpackMatches(schema), spark_schema(schema))
 
 
 @dataclass(frozen=True)

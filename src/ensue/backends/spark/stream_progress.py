@@ -200,7 +200,7 @@ class StreamTotals:
         return new
 
     @property
-    def told(self) -> str:
+    def line(self) -> str:
         """The totals as a line of text."""
         if self.last is None:
             return "waiting for the first micro-batch"

@@ -282,9 +282,9 @@ class BlockerStats:
         parts: tuple[Any, ...]
         match condition:
             case TimeConstraint(earlier, later, by):
-                parts = (by, earlier.of, later.of, condition)
+                parts = (by, earlier.anchor, later.anchor, condition)
             case AbsentPart(since=since, length=length):
-                parts = (length, since.of, condition)
+                parts = (length, since.anchor, condition)
             case SpatialConstraint():
                 return condition.span
             case FieldComparison():

@@ -364,7 +364,7 @@ class ConditionMessages(PartNames):
         lasting = any(event.start != event.end for event in assignment.events.values())
         came = f"{self._name_point(later.later)} {_select_verb(later.later, lasting)}"
         other = self._name_point(later.earlier)
-        if lasting and not isinstance(later.earlier.of, TimePoint):
+        if lasting and not isinstance(later.earlier.anchor, TimePoint):
             other = f"{other} {_select_verb(later.earlier, lasting)}"
         if time == earlier:
             fact = f"{came} at the same time as {other}"
@@ -375,9 +375,9 @@ class ConditionMessages(PartNames):
         return f"{fact}, and must {'not come later' if later.most else 'come after it'}"
 
     def _name_point(self, point: TimeAnchor) -> str:
-        if isinstance(point.of, TimePoint):
-            return self.units.format_time(self.events.stream.moment(point.of.at))
-        return self.name_group(point.of)
+        if isinstance(point.anchor, TimePoint):
+            return self.units.format_time(self.events.stream.moment(point.anchor.at))
+        return self.name_group(point.anchor)
 
     def _name_place(self, place: Region | Group) -> str:
         return _name_region(place) if isinstance(place, Region) else self.name_group(place)
@@ -439,7 +439,7 @@ class ConditionMessages(PartNames):
 
 def _limits_duration(later: TimeConstraint) -> bool:
     """Returns whether a condition limits how long a group lasts."""
-    return later.most and later.earlier.of == later.later.of
+    return later.most and later.earlier.anchor == later.later.anchor
 
 
 def _name_relation(later: TimeConstraint) -> str:
@@ -449,6 +449,6 @@ def _name_relation(later: TimeConstraint) -> str:
 
 
 def _select_verb(point: TimeAnchor, lasting: bool) -> str:
-    if not lasting or isinstance(point.of, TimePoint):
+    if not lasting or isinstance(point.anchor, TimePoint):
         return "came"
     return "ended" if point.end else "started"

@@ -206,15 +206,15 @@ class _Interpreter:
         labels = dict(kept) if reads_match_columns(reach) else {}
         match reach:
             case Navigation(variables=variables):
-                wanted = {self._numbers[v] for v in variables}
-                places = [m for m in kept if not wanted or m[1] in wanted]
+                numbers = {self._numbers[v] for v in variables}
+                places = [m for m in kept if not numbers or m[1] in numbers]
                 if reach.offset >= len(places):
                     return None
                 place, _ = places[reach.offset] if reach.first else places[-1 - reach.offset]
                 return self._at(place + reach.shift, reach.expr, labels, bounds, number)
             case RowAggregate(arguments=arguments, only=only):
-                wanted = {self._numbers[v] for v in reach.variables}
-                members = [row for row, v in kept if not wanted or v in wanted]
+                numbers = {self._numbers[v] for v in reach.variables}
+                members = [row for row, v in kept if not numbers or v in numbers]
                 if only is not None:
                     members = [m for m in members if self._at(m, only, labels, bounds, number) is True]
                 values = [tuple(self._at(m, a, labels, bounds, number) for a in arguments) for m in members]

@@ -168,9 +168,9 @@ class ArchivedEvents:
         self.recent = [table] if table.num_rows else []
 
 
-def convert_time_unit(time: float, shape: StreamSchema, of: Unit, to: Unit) -> float:
+def convert_time_unit(time: float, shape: StreamSchema, unit: Unit, to: Unit) -> float:
     """Converts a time to another unit, rounded down; numeric times have no unit."""
-    if of == to or not is_calendar_time(shape):
+    if unit == to or not is_calendar_time(shape):
         return time
     return int(time) * 1_000 if to == "ns" else int(time) // 1_000
 

@@ -83,26 +83,26 @@ def estimate_sides(
         _ArchiveSample(archive, layout, unit, _sample_size(coming))
         for (_, _, archive), layout in zip(joins, layouts, strict=True)
     ]
-    pasts = [
+    archives = [
         _describe_archive(join, sample, own=definition.archive == own, grows=not coming.whole)
         for (definition, join, _), sample in zip(joins, samples, strict=True)
     ]
     expected = _describe_live(live, coming, None, latency, window)
     if not look:
-        return expected, tuple(pasts)
+        return expected, tuple(archives)
     if coming.table is not None and not explain:
-        quick = choose_access_path(expected, pasts)
+        quick = choose_access_path(expected, archives)
         if quick.candidate(quick.access).cost * expected.events < WORTH:
-            return expected, tuple(pasts)
+            return expected, tuple(archives)
     measured = None
     for k, ((_, join, _), sample) in enumerate(zip(joins, samples, strict=True)):
-        pasts[k] = _apply_sample(pasts[k], sample.measure(join.lookup.prepared, join.lookup.field))
-        if pasts[k].own and coming.table is None:
+        archives[k] = _apply_sample(archives[k], sample.measure(join.lookup.prepared, join.lookup.field))
+        if archives[k].own and coming.table is None:
             measured = sample.measure(live, None)  # the stream resembles its archive
     if coming.table is not None:
         middle = _take_middle(coming.table, live.shape, _sample_size(coming))
         measured = _measure(live, middle, None)
-    return _describe_live(live, coming, measured, latency, window), tuple(pasts)
+    return _describe_live(live, coming, measured, latency, window), tuple(archives)
 
 
 def _sample_size(coming: InputEvents) -> int:

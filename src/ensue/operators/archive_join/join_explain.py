@@ -35,18 +35,18 @@ from ensue.vector.event_table import split_table
 class ArchiveJoinExplainer:
     """Explains a query with JOIN ARCHIVE."""
 
-    asked: ArchiveJoinQuery
+    query: ArchiveJoinQuery
     source: SourceSchema
     planning: PlannerOptions
-    pasts: ArchiveSet
-    wanted: AccessOptions = field(default_factory=AccessOptions)
+    archive_set: ArchiveSet
+    access: AccessOptions = field(default_factory=AccessOptions)
     coming: InputEvents = field(default_factory=InputEvents)
     streaming: bool = False
 
     @cached_property
     def prepared(self) -> CompiledArchiveJoin:
         return compile_archive_join(
-            strip_result_modifiers(self.asked)[0], self.source.shape, self.pasts, self.planning, self.wanted,
+            strip_result_modifiers(self.query)[0], self.source.shape, self.archive_set, self.planning, self.access,
             streaming=self.streaming, coming=self.coming, explain=True,
         )  # fmt: skip
 
@@ -59,7 +59,7 @@ class ArchiveJoinExplainer:
     def _operator(self) -> ArchiveJoinOperator:
         compiled = self.prepared
         output = OutputTable(0, "", compiled.joining.result, 0, compiled.meaning)
-        return ArchiveJoinOperator((compiled,), (output,), self.pasts, self.source)
+        return ArchiveJoinOperator((compiled,), (output,), self.archive_set, self.source)
 
     def explain(self, *more: str) -> str:
         """Returns the plan as text."""
@@ -69,7 +69,7 @@ class ArchiveJoinExplainer:
         text = explain_archive_join(
             compiled.archive_join, compiled.decision, summaries, self._plans, self._latency, more
         )
-        _, last = strip_result_modifiers(self.asked)
+        _, last = strip_result_modifiers(self.query)
         return text if last is None else f"{text}\n\n{describe_result_modifiers(last)}"
 
     @property
@@ -94,10 +94,10 @@ class ArchiveJoinExplainer:
         return format_duration(int(length) * (1 if self.prepared.unit == "ns" else 1_000))
 
     def _summarize_archive(self, name: str, join: CompiledJoin) -> ArchiveSummary:
-        layout = self.pasts.archives[name].layout()
+        layout = self.archive_set.archives[name].layout()
         waits = self._format_length(join.waits - 1) if join.waits else ""
         return ArchiveSummary(
-            _kind(layout, own=name == self.pasts.own),
+            _kind(layout, own=name == self.archive_set.own),
             _events(layout),
             _layout(layout),
             join.lookup.prepared.reach,
@@ -114,8 +114,8 @@ class ArchiveJoinExplainer:
         pieces = split_table(ordered, SLICE_ROWS)
         results = [*(matcher.feed(StageInput.from_events(piece)) for piece in pieces), matcher.finish()]
         seconds = perf_counter() - began
-        names = list(dict.fromkeys(join.archive for join in self.asked.joins))
-        reading = {name: matcher.pasts[name].reading for name in names}
+        names = list(dict.fromkeys(join.archive for join in self.query.joins))
+        reading = {name: matcher.archived[name].reading for name in names}
         read = [
             ReadCounts(c.reads, c.files, c.rows, c.events, *matcher.count_matches(name)) for name, c in reading.items()
         ]

@@ -63,7 +63,7 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
                 )
             assert isinstance(spec.query, ArchiveJoinQuery)
             compiled[spec] = compile_archive_join(
-                spec.query, call.source.shape, call.pasts, options.planning, options.access,
+                spec.query, call.source.shape, call.archive_set, options.planning, options.access,
                 streaming=options.streaming, coming=options.coming,
             )  # fmt: skip
     for spec, query in compiled.items():
@@ -78,7 +78,7 @@ def plan_archive_joins(specs: Sequence[QuerySpec], call: PlanRequest) -> Planned
 
     def build_operators(outputs: Mapping[QuerySpec, Sequence[OutputTable]]) -> Iterator[ArchiveJoinOperator]:
         selected = tuple(outputs[spec][0] for spec in compiled)
-        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.pasts, call.source)
+        yield ArchiveJoinOperator(tuple(compiled.values()), selected, call.archive_set, call.source)
 
     delivered = {spec: (build_output(spec, query.joining.result, query.meaning),) for spec, query in compiled.items()}
     return PlannedQueries(delivered, build_operators)
@@ -90,7 +90,7 @@ class ArchiveJoinOperator:
 
     queries: tuple[CompiledArchiveJoin, ...]
     outputs: tuple[OutputTable, ...]
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
     of_events: bool = True  # live queries read the input events directly
     rows: None = None  # all events are needed
@@ -143,11 +143,11 @@ class ArchiveJoinOperator:
     def _stage(self, key: tuple[str, ...], numbers: Sequence[int]) -> "ArchiveJoinStage":
         queries = tuple(self.queries[n] for n in numbers)
         used = {join.lookup.archive for query in queries for join in query.joins}
-        used |= set() if self.pasts.own is None else {self.pasts.own}
-        archives = {name: self.pasts.archives[name] for name in sorted(used)}
-        pasts = replace(self.pasts.travelling, archives=archives)
+        used |= set() if self.archive_set.own is None else {self.archive_set.own}
+        archives = {name: self.archive_set.archives[name] for name in sorted(used)}
+        archive_set = replace(self.archive_set.travelling, archives=archives)
         outputs = tuple(self.outputs[n] for n in numbers)
-        return ArchiveJoinStage(queries, outputs, pasts, self.source, key)
+        return ArchiveJoinStage(queries, outputs, archive_set, self.source, key)
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,14 @@ class ArchiveJoinStage(FinalStage):
 
     queries: tuple[CompiledArchiveJoin, ...]
     outputs: tuple[OutputTable, ...]  # one per query
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
     key: tuple[str, ...]
 
     @cached_property
     def reads(self) -> InputFilter:
         """The event types of the live queries and of the stream's archive."""
-        joins = () if self.pasts.own is None else self._joins(self.pasts.own)
+        joins = () if self.archive_set.own is None else self._joins(self.archive_set.own)
         types = [*(q.live.types for q in self.queries), *(join.lookup.types for join in joins)]
         unkeyed = any(query.has_null_partition_keys for query in self.queries)
         return InputFilter(union_types(map(InputFilter, types)), self.key, nulls=unkeyed)
@@ -185,11 +185,11 @@ class ArchiveJoinStage(FinalStage):
 
     @property
     def archives(self) -> Mapping[str, Archive]:
-        return self.pasts.archives
+        return self.archive_set.archives
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        return self.pasts.archiving
+        return self.archive_set.archiving
 
     def archived_types(self, name: str) -> frozenset[str] | None:
         return union_types(InputFilter(join.lookup.types) for join in self._joins(name))
@@ -207,8 +207,8 @@ class ArchiveJoinStage(FinalStage):
         return frozenset(fields)
 
     def with_archives(self, archives: Mapping[str, Archive]) -> "ArchiveJoinStage":
-        pasts = replace(self.pasts, archives={**self.pasts.archives, **archives})
-        return replace(self, pasts=pasts)
+        archive_set = replace(self.archive_set, archives={**self.archive_set.archives, **archives})
+        return replace(self, archive_set=archive_set)
 
     def matcher(self) -> StageMatcher:
         live = [query.live for query in self.queries]
@@ -218,8 +218,8 @@ class ArchiveJoinStage(FinalStage):
             matcher = create_matcher(patterns, self.reads, self.limits, shared=len(live) > 1)
         else:
             matcher = CompositeMatcher([side.matcher() for side in live])
-        pasts = {name: self.pasts.open_archived_events(name, self.queries[0].unit) for name in self.archives}
-        return ArchiveJoinMatcher(matcher, self.queries, pasts, self.source.shape)
+        archived = {name: self.archive_set.open_archived_events(name, self.queries[0].unit) for name in self.archives}
+        return ArchiveJoinMatcher(matcher, self.queries, archived, self.source.shape)
 
     def match_batch(self, batch: StageInput) -> list[pa.Table]:
         matcher, pieces = self.matcher(), split_table(batch.bare, SLICE_ROWS)
@@ -235,12 +235,12 @@ class ArchiveWriterStage:
     """A stage without lookups whose events are written to an archive."""
 
     inner: PipelineStage
-    pasts: ArchiveSet
+    archive_set: ArchiveSet
     source: SourceSchema
 
     @property
     def archiving(self) -> ArchiveSink | None:
-        return self.pasts.archiving
+        return self.archive_set.archiving
 
     @property
     def reads(self) -> InputFilter:
@@ -271,10 +271,10 @@ class ArchiveWriterStage:
         return self.inner.limits
 
     def matcher(self) -> StageMatcher:
-        assert self.pasts.own is not None
-        shape = self.pasts.archives[self.pasts.own].shape
+        assert self.archive_set.own is not None
+        shape = self.archive_set.archives[self.archive_set.own].shape
         unit: Unit = "ns" if "ns" in (shape.unit, self.source.shape.unit) else "us"
-        past = self.pasts.open_archived_events(self.pasts.own, unit)
+        past = self.archive_set.open_archived_events(self.archive_set.own, unit)
         return ArchiveWriterMatcher(self.inner.matcher(), past, self.source)
 
     def match_batch(self, batch: StageInput) -> list[pa.Table]:
@@ -338,7 +338,7 @@ class ArchiveWriterMatcher:
 
 
 def add_archive_writer(
-    stages: tuple[PipelineStage, ...], source: SourceSchema, pasts: ArchiveSet
+    stages: tuple[PipelineStage, ...], source: SourceSchema, archive_set: ArchiveSet
 ) -> tuple[PipelineStage, ...]:
     """Adds the buffering of events for the stream's archive to its only stage."""
     if len(stages) > 1 or stages[0].arrival != (ARRIVAL,):
@@ -349,6 +349,6 @@ def add_archive_writer(
     (stage,) = stages
     if isinstance(stage, ArchiveWritingStage):
         return stages
-    assert pasts.own is not None
-    own_archive = replace(pasts.travelling, archives={pasts.own: pasts.archives[pasts.own]})
+    assert archive_set.own is not None
+    own_archive = replace(archive_set.travelling, archives={archive_set.own: archive_set.archives[archive_set.own]})
     return (ArchiveWriterStage(stage, own_archive, source),)

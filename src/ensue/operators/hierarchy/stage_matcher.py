@@ -33,13 +33,13 @@ class KeyNumbers:
 
     def get_numbers(self, keys: Keys) -> Ints:
         """Returns the numbers of keys, and assigns numbers to new ones."""
-        wanted = keys if _is_ascending(keys) else sorted_unique(keys)
-        at = np.searchsorted(self.known, wanted)
+        ascending = keys if _is_ascending(keys) else sorted_unique(keys)
+        at = np.searchsorted(self.known, ascending)
         inside = at < len(self.known)
         fresh = ~inside
-        fresh[inside] = self.known[at[inside]] != wanted[inside]
+        fresh[inside] = self.known[at[inside]] != ascending[inside]
         if fresh.any():
-            self._insert(wanted[fresh], at[fresh])
+            self._insert(ascending[fresh], at[fresh])
         return self.numbers[np.searchsorted(self.known, keys)]
 
     def _insert(self, keys: Keys, at: npt.NDArray[np.intp]) -> None:
@@ -178,7 +178,7 @@ class HierarchyStageMatcher(LayeredMatcher):
 
         No later call has an event that ends before these.
         """
-        raw, lower, shape = batch.events, batch.made, self.prepared.shape
+        raw, lower, shape = batch.events, batch.complex_events, self.prepared.shape
         keys = encode_event_keys(raw, shape, self.arrival)
         last_keys = {name: read_keys(table, LAST) for name, table in lower.items()}
         all_keys = np.concatenate([keys, *last_keys.values()])

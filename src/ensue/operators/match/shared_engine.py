@@ -309,19 +309,19 @@ class TableScan:
     def _missing_types(self, watchers: list[SharedEngine], block: EventBlock) -> set[str]:
         """Returns the types of positive events that a block lacks."""
         roles = [r for w in watchers for r in w.prepared.plan.roles if not r.negative]
-        wanted = {name for role in roles for name in get_type_names(role.type)}
-        return {name for name in wanted if not block.has_type(name)}
+        names = {name for role in roles for name in get_type_names(role.type)}
+        return {name for name in names if not block.has_type(name)}
 
     def _build_results(self, matches_of: dict[int, Matches], events: pa.Table) -> list[pa.Table]:
         """Builds the result tables; ordinals and hashes of events are computed once for all."""
-        wanted = np.zeros(events.num_rows, np.bool_)
+        selected = np.zeros(events.num_rows, np.bool_)
         for matches in matches_of.values():
             for variable in matches.variables:
-                wanted[matches.elements(variable)] = True
+                selected[matches.elements(variable)] = True
         end = self.queries[0].shape.schema.end
-        rows = numbers = np.flatnonzero(wanted)
+        rows = numbers = np.flatnonzero(selected)
         if len(rows):
-            numbers = number_duplicates(events, wanted, get_event_times(events, end))[rows]
+            numbers = number_duplicates(events, selected, get_event_times(events, end))[rows]
         columns = [take_values(combine_column(events, name), rows) for name in events.column_names]
         known = pa.table(columns, schema=events.schema).append_column(ORDINAL, pa.array(numbers))
         hashes = RowHashes(known, end)

@@ -115,22 +115,22 @@ class EventBlock:
         array = to_single_array(self.events.column(self.schema.type_column))
         if kind_of_arrow(array.type) is not ValueKind.STRING:
             array = array.cast(pa.string())
-        wanted = list(self.uses.types)
+        names = list(self.uses.types)
         if pa.types.is_dictionary(array.type):
             places = get_indices(array)
-            by_code = _find_names(decode_text(array.dictionary), wanted)
+            by_code = _find_names(decode_text(array.dictionary), names)
             numbers = by_code[places] if len(by_code) else np.full(len(array), -1, np.int32)
         else:
-            numbers = _find_names(decode_text(array), wanted)
+            numbers = _find_names(decode_text(array), names)
         valid = validity(array)
         if valid is not None:
             numbers = np.where(valid, numbers, np.int32(-1))
         shifted = numbers + 1
-        if len(wanted) < 1 << 16:
+        if len(names) < 1 << 16:
             shifted = shifted.astype(np.uint16)  # sorted by radix
         order = np.argsort(shifted, kind="stable")
-        bounds = np.cumsum(np.bincount(shifted, minlength=len(wanted) + 1))
-        return {name: order[bounds[k] : bounds[k + 1]] for k, name in enumerate(wanted)}
+        bounds = np.cumsum(np.bincount(shifted, minlength=len(names) + 1))
+        return {name: order[bounds[k] : bounds[k + 1]] for k, name in enumerate(names)}
 
     def rows_of_type(self, types: Types) -> Ints | None:
         """Returns the ascending rows of a type, or of one of several; None means all rows."""

@@ -92,7 +92,7 @@ def _require_clause_options(call: PlanRequest) -> None:
         "evict=": planning.limits.evict is not None,
         "shed=": planning.limits.shed_ms is not None,
     }
-    if all(isinstance(spec.query, RowPatternQuery) for spec in call.asked):
+    if all(isinstance(spec.query, RowPatternQuery) for spec in call.specs):
         refused |= {
             "levels=": options.levels is not None,
             "trace=": options.trace,
@@ -100,7 +100,7 @@ def _require_clause_options(call: PlanRequest) -> None:
             "structure=": planning.structure is not None,
             "adaptive=": planning.adaptive,
             "location=": source.location is not None or source.space != "plane",
-            "archives=": bool(call.pasts.archives),
+            "archives=": bool(call.archive_set.archives),
             "access=": options.access != AccessOptions(),
         }
     for argument, is_set in refused.items():

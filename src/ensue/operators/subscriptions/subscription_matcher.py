@@ -247,7 +247,7 @@ class SubscriptionMatcher:
         placed = held.renumber(matches).lists[MEMBERS][1]
         start, end = self._times(held.events)
         return build_notifications(
-            [m.name for m in result.of], [m.identity for m in result.of],
+            [m.name for m in result.members], [m.identity for m in result.members],
             result.which, np.minimum.reduceat(start[placed], result.offsets[:-1]),
             end[placed[result.offsets[1:] - 1]], result.offsets, placed, held.events,
             self.subscription_set.shape,

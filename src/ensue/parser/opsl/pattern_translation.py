@@ -219,10 +219,10 @@ class _AlternativeWriter:
 
     def _moment(self, point: TimeAnchor) -> Time | None:
         """Returns a point in time that does not depend on events."""
-        if isinstance(point.of, TimePoint):
-            return point.of.at
+        if isinstance(point.anchor, TimePoint):
+            return point.anchor.at
         times = []
-        for number in point.of:
+        for number in point.anchor:
             part = self.way.parts[number]
             if isinstance(part, EventTest) or not part.lasts:
                 return None
@@ -242,7 +242,7 @@ class _AlternativeWriter:
         for part in absences:
             if end and part.lasts:
                 yield self.write_shifted(part.until, part.length)
-            elif not end and isinstance(part.since.of, TimePoint):
+            elif not end and isinstance(part.since.anchor, TimePoint):
                 yield self.point(part.since)
 
     def place(self, group: Group) -> str:

@@ -364,14 +364,14 @@ class _Reader:
         """Returns the next token, after the closing one of a parenthesis."""
         return self.pairs[at] + 1 if self._word(at) == "(" else at + 1
 
-    def _find_previous(self, at: int, wanted: set[str]) -> int:
+    def _find_previous(self, at: int, words: set[str]) -> int:
         """Returns the nearest of these words before a position, outside of parentheses, or -1."""
         while at >= 0:
             word = self._word(at)
             if word == ")":
                 at = self.pairs[at] - 1
                 continue
-            if word in wanted and self._word(at - 1) != ".":
+            if word in words and self._word(at - 1) != ".":
                 return at
             if word == "(":
                 return -1

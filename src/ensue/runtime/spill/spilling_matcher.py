@@ -114,16 +114,16 @@ class SpillingMatcher:
         now = times[-1].item()
         self._note_time(times[0].item())
         self._cohorts.grow(len(self._keys))
-        wanted = np.unique(codes[self._spilled.holds(codes)])
-        self.misses += len(wanted)
+        missing = np.unique(codes[self._spilled.holds(codes)])
+        self.misses += len(missing)
         found: list[Tables] = []
-        restored = self._take_spilled(wanted)
+        restored = self._take_spilled(missing)
         if self._would_exceed(piece.num_rows + len(restored[1]), codes):
             found += self._evict(np.unique(codes))
-        if len(wanted):
+        if len(missing):
             self._resident.add(*restored)
             events = sort_events(restored[0], self._shape)
-            found += self._cohorts.add(wanted, events, self._resident, self._now)
+            found += self._cohorts.add(missing, events, self._resident, self._now)
         # including the keys just evicted: all states must be those of `now`
         found += self._advance_spilled(self._spilled.find_due(now), now)
         self._incoming_bytes = 0.0

@@ -96,8 +96,8 @@ def convert_length(length: object, shape: StreamSchema, name: str) -> float:
         return parse_duration(length) * clock.per_ms // 1_000_000
     if not is_calendar_time(shape) and isinstance(length, int | float) and length >= 0:
         return length
-    wanted = "as '2 hours'" if is_calendar_time(shape) else "a number, as the time column holds numbers"
-    raise EventError(f"{name}={length!r} is not a length of time\n  hint: {wanted}")
+    hint = "as '2 hours'" if is_calendar_time(shape) else "a number, as the time column holds numbers"
+    raise EventError(f"{name}={length!r} is not a length of time\n  hint: {hint}")
 
 
 def is_calendar_time(shape: StreamSchema) -> bool:

@@ -46,9 +46,9 @@ def pack_events(
         if key_groups is not None:
             yield from _by_key_group(chain, number, events, key_groups, EVENTS)
             continue
-        wanted = events.filter(pa.array(reads.compute_mask(events, chain.source.shape)))
-        if wanted.num_rows:
-            yield from _by_key_group(chain, number, wanted, _hash_keys(chain, number, wanted, reads.key), EVENTS)
+        selected = events.filter(pa.array(reads.compute_mask(events, chain.source.shape)))
+        if selected.num_rows:
+            yield from _by_key_group(chain, number, selected, _hash_keys(chain, number, selected, reads.key), EVENTS)
 
 
 def pack_routed_events(chain: Pipeline, events: pa.Table, spread: RoutedEvents) -> Iterator[PackedTable]:

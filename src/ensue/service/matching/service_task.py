@@ -85,7 +85,7 @@ class SentOrdinals(DuplicateEvents):
         super().__init__(shape.schema.end, shape.unit)
         self.next_numbers = np.zeros(0, np.int64)
 
-    def ordinals(self, events: pa.Table, wanted: Bools) -> Ints:  # noqa: ARG002
+    def ordinals(self, events: pa.Table, selected: Bools) -> Ints:  # noqa: ARG002
         """Returns the ordinals of the next events."""
         numbers, self.next_numbers = np.split(self.next_numbers, [events.num_rows])
         return numbers

@@ -131,11 +131,11 @@ class CatalogLog:
         if known is None and not create_exclusively(path, text.encode()):
             known = self.settings()
         for name in {} if known is None else {**known, **requested}:
-            existing, wanted = (known or {}).get(name), requested.get(name)
-            if existing != wanted:
+            existing, expected = (known or {}).get(name), requested.get(name)
+            if existing != expected:
                 raise StateError(
                     f"the set of subscriptions in {self.folder} has {name}={existing!r}, "
-                    f"not {wanted!r}\n"
+                    f"not {expected!r}\n"
                     "  hint: pass the settings that it was created with, or name another folder"
                 )
 

@@ -235,11 +235,11 @@ class ChangeFile:
 
     def iterate_rows(self, rows: Sequence[int]) -> Iterator[SubscriptionChange]:
         """Yields the changes in some ascending rows."""
-        wanted, start = np.asarray(rows, np.int64), 0
+        numbers, start = np.asarray(rows, np.int64), 0
         for batch in self.batches():
-            first, last = np.searchsorted(wanted, [start, start + batch.num_rows])
+            first, last = np.searchsorted(numbers, [start, start + batch.num_rows])
             if first < last:
-                taken = batch.take(pa.array(wanted[first:last] - start))
+                taken = batch.take(pa.array(numbers[first:last] - start))
                 yield from (self._change(row) for row in taken.to_pylist())
             start += batch.num_rows
 

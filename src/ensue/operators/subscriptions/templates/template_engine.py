@@ -171,9 +171,9 @@ def _concat_matches(running: TemplateEngine, parts: list[TemplateMatches]) -> Te
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedMatches:
-    """Match k is of `of[which[k]]`, with the rows from `offsets[k]` on."""
+    """Match k is of `members[which[k]]`, with the rows from `offsets[k]` on."""
 
-    of: list[PatternMember]
+    members: list[PatternMember]
     which: Ints
     offsets: Ints
     rows: Ints  # of the stream, ascending in each match
