@@ -1022,9 +1022,9 @@ def progress_of(query: "StreamingQuery") -> "list[BatchProgress]":
     `ensue.progress_of(running)[-1].late` is the number of late events of the last one.
     """
     with require_extra("a stream", "spark"):
-        from ensue.backends.spark import stream_progress as spark_progress
+        from ensue.backends.spark import stream_progress
 
-    return spark_progress.get_progress(query)
+    return stream_progress.get_progress(query)
 
 
 @shorten_tracebacks
@@ -1249,7 +1249,7 @@ def statistics(
         raise EventError(f"sample={sample}: a sample needs at least one event")
     columns = _columns(checked, time=time, type=type, order=order, location=location, space=space)
     assert columns is not None
-    return _runner(events).measure_statistics(events, checked, columns, sample=sample, seed=seed)
+    return _runner(events).measure(events, checked, columns, sample=sample, seed=seed)
 
 
 @shorten_tracebacks

@@ -73,9 +73,7 @@ def read_ordered(events: Any, options: SourceOptions, types: Collection[str] | N
     return sort_events(table, source.shape, types=types)
 
 
-def measure_statistics(
-    events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0
-) -> Statistics:
+def measure(events: Any, query: Query, options: SourceOptions, *, sample: int = 10_000, seed: int = 0) -> Statistics:
     """Measure the statistics of tables of events."""
     from ensue.engine.sampling import sample_statistics
 
@@ -119,7 +117,5 @@ class Backend(Protocol):
     def run(self, workload: Workload, frame: Any, options: SourceOptions, /) -> Mapping[Name, Any]:
         """Return the outputs of a workload by name."""
 
-    def measure_statistics(
-        self, events: Any, query: Query, options: SourceOptions, /, *, sample: int, seed: int
-    ) -> Statistics:
+    def measure(self, events: Any, query: Query, options: SourceOptions, /, *, sample: int, seed: int) -> Statistics:
         """Measure the statistics of the events that a query reads."""

@@ -77,10 +77,10 @@ def to_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
     else:
         short = pc.cast(part["y"], pa.int64())
         year = _text(pc.add(short, pc.if_else(pc.less(short, CENTURY_PIVOT), 2000, 1900)))
-    month = _to_two_digits(part["m"]) if "m" in part else _named_month(part)
-    clock = [_hour(part), *(_to_two_digits(part[name]) if name in part else "00" for name in "MS")]
+    month = _pad_two(part["m"]) if "m" in part else _named_month(part)
+    clock = [_hour(part), *(_pad_two(part[name]) if name in part else "00" for name in "MS")]
     iso = pc.binary_join_element_wise(
-        pc.binary_join_element_wise(year, month, _to_two_digits(part["d"]), "-"),
+        pc.binary_join_element_wise(year, month, _pad_two(part["d"]), "-"),
         pc.binary_join_element_wise(*clock, ":"),
         "T",
     )
@@ -91,26 +91,26 @@ def to_iso_form(column: pa.ChunkedArray, format: TimeFormat) -> pa.ChunkedArray:
 
 def _hour(part: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray | str:
     if "H" in part:
-        return _to_two_digits(part["H"])
+        return _pad_two(part["H"])
     if "I" not in part:
         return "00"
     twelfth = pc.cast(part["I"], pa.int64())
     hour = pc.if_else(pc.equal(twelfth, 12), 0, twelfth)
     afternoon = pc.equal(pc.utf8_lower(part["p"]), "pm")
-    return _to_two_digits(_text(pc.add(hour, pc.if_else(afternoon, 12, 0))))
+    return _pad_two(_text(pc.add(hour, pc.if_else(afternoon, 12, 0))))
 
 
 def _named_month(part: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
     names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
     index = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(names))
-    return _to_two_digits(_text(pc.add(index, 1)))
+    return _pad_two(_text(pc.add(index, 1)))
 
 
 def _text(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(numbers, pa.string())
 
 
-def _to_two_digits(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _pad_two(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_lpad(texts, 2, "0")
 
 

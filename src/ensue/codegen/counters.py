@@ -69,7 +69,7 @@ class CounterWriter:
                     with out.block(f"if {flag}:"):
                         out(*self.count_pass(*label))
 
-    def write_counted(self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]) -> None:
+    def count_test(self, out: SourceWriter, flag: str, label: CounterLabel, write: Callable[[], None]) -> None:
         """Counts a part of the source that may clear a flag."""
         if self.on:
             with out.block(f"if {flag}:"):

@@ -83,7 +83,7 @@ class Scan:
         }
         self._bits = self._bits_by_type()
 
-    def compute_roles(self, events: pa.Table) -> npt.NDArray[np.int64]:
+    def get_roles(self, events: pa.Table) -> npt.NDArray[np.int64]:
         """The roles that each event can play, as bits; 0 if it is irrelevant."""
         return self._mask(events, self._lookup(events))
 

@@ -197,9 +197,7 @@ class _StackWriter:
                 with out.when(flag):
                     out("sequences += 1")
             for absence in absences:
-                self.tally.write_counted(
-                    out, "go", make_absence_label(at, absence), partial(self._absent, out, absence)
-                )
+                self.tally.count_test(out, "go", make_absence_label(at, absence), partial(self._absent, out, absence))
             with out.when(flag):
                 if place:
                     self._construct(out, place - 1, self.instances.get("rip", node))

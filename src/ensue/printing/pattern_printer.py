@@ -34,16 +34,12 @@ def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> st
             emitted = [f"EMIT {', '.join(map(format_name, emit))}"] if emit else []
             return ";\n\n".join([*map(format_query, definitions), *emitted, format_query(top)])
         case Query():
-            shown = format_pattern(query.pattern) if query.whole is None else _format_bracketed(query.pattern)
-            lines = [*_format_name_clause(query), f"PATTERN {shown}", *_format_match_clauses(query)]
+            shown = format_pattern(query.pattern) if query.whole is None else _bracket(query.pattern)
+            lines = [*_format_event(query), f"PATTERN {shown}", *_format_match(query)]
             columns = format_columns(query)
         case ArchiveJoinQuery(live=live, joins=joins):
             assert isinstance(live, Query)
-            lines = [
-                *_format_name_clause(live),
-                f"PATTERN {_format_bracketed(live.pattern)}",
-                *_format_match_clauses(live),
-            ]
+            lines = [*_format_event(live), f"PATTERN {_bracket(live.pattern)}", *_format_match(live)]
             lines += [line for join in joins for line in _format_join(join)]
             columns = [format_return_item(column) for column in query.returns]
     if columns:
@@ -60,17 +56,17 @@ def format_query(query: Query | ArchiveJoinQuery | Definition | Hierarchy) -> st
     return "\n".join(lines)
 
 
-def _format_name_clause(query: Query) -> list[str]:
+def _format_event(query: Query) -> list[str]:
     return [] if query.name is None else [f"EVENT {format_name(query.name)} AS"]
 
 
-def _format_bracketed(pattern: Pattern) -> str:
+def _bracket(pattern: Pattern) -> str:
     """Prints a pattern in brackets, which separate its last word from the next clause."""
     shown = format_pattern(pattern)
     return f"SEQ({shown})" if is_input(pattern) else shown
 
 
-def _format_match_clauses(query: Query) -> list[str]:
+def _format_match(query: Query) -> list[str]:
     lines = _where(query)
     if query.within is not None:
         lines.append(f"WITHIN {format_window(query.within)}")
@@ -82,9 +78,9 @@ def _format_match_clauses(query: Query) -> list[str]:
 def _format_join(join: ArchiveJoin) -> list[str]:
     """Prints a JOIN ARCHIVE clause."""
     assert isinstance(join.query, Query)
-    head = f"{join.kind.value} ARCHIVE {format_name(join.archive)} {_format_bracketed(join.query.pattern)}"
+    head = f"{join.kind.value} ARCHIVE {format_name(join.archive)} {_bracket(join.query.pattern)}"
     last = "" if join.last is None else f" LAST {join.last}"
-    inside = [*_format_match_clauses(join.query), format_range(join.range) + last]
+    inside = [*_format_match(join.query), format_range(join.range) + last]
     inside += _format_conditions("ON", _conditions(join.on, join.equivalence))
     return [head, *(f"    {line}" for line in inside)]
 

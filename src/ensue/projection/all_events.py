@@ -63,12 +63,12 @@ class EventRowProjection:
         among the variable's events."""
         owners, rows, numbers, indices = [], [], [], []
         for number, variable in enumerate(self.variables):
-            offsets, mine = matches.segments(variable)
+            offsets, members = matches.segments(variable)
             sizes = np.diff(offsets)
             owners.append(np.repeat(np.arange(matches.count), sizes))
-            rows.append(mine)
-            numbers.append(np.full(len(mine), number))
-            indices.append(np.arange(len(mine)) - np.repeat(offsets[:-1], sizes) + 1)
+            rows.append(members)
+            numbers.append(np.full(len(members), number))
+            indices.append(np.arange(len(members)) - np.repeat(offsets[:-1], sizes) + 1)
         owner, row = np.concatenate(owners), np.concatenate(rows)
         bound, index = np.concatenate(numbers), np.concatenate(indices)
         order = np.lexsort((bound, row, owner))

@@ -55,7 +55,7 @@ def match_rows(row_pattern: RowPatternQuery, rows: Sequence[TableRow]) -> list[R
     matches: list[RowMatch] = []
     at = 0
     while at < len(rows):
-        mapping = _find_preferred(row_pattern, rows, at, len(matches) + 1)
+        mapping = _find_best(row_pattern, rows, at, len(matches) + 1)
         if mapping is None:
             at += 1
             continue
@@ -84,9 +84,7 @@ def compute_next_row(skip: RowSkip, match: RowMatch) -> int:
     return match.start + index
 
 
-def _find_preferred(
-    row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int
-) -> RowMapping | None:
+def _find_best(row_pattern: RowPatternQuery, rows: Sequence[TableRow], start: int, number: int) -> RowMapping | None:
     conditions = row_pattern.conditions
 
     def fits(mapped: RowMapping) -> bool:
@@ -145,7 +143,7 @@ def _ways(term: RowTerm, mapped: RowMapping, rows: _Rows, excluded: bool) -> Ite
         case Exclusion(part=part):
             yield from _ways(part, mapped, rows, True)
         case Repetition():
-            yield from _match_repetition(term, 0, mapped, rows, excluded)
+            yield from _repeat(term, 0, mapped, rows, excluded)
 
 
 def _match_sequence(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
@@ -156,9 +154,7 @@ def _match_sequence(parts: Sequence[RowTerm], mapped: RowMapping, rows: _Rows, e
         yield from _match_sequence(parts[1:], longer, rows, excluded)
 
 
-def _match_repetition(
-    term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool
-) -> Iterator[RowMapping]:
+def _repeat(term: Repetition, done: int, mapped: RowMapping, rows: _Rows, excluded: bool) -> Iterator[RowMapping]:
     if done >= term.least and not term.greedy:
         yield mapped
     if term.most is None or done < term.most:
@@ -166,7 +162,7 @@ def _match_repetition(
             if term.most is None and done >= term.least and len(longer) == len(mapped):
                 yield longer  # an empty round: further ones add nothing
             else:
-                yield from _match_repetition(term, done + 1, longer, rows, excluded)
+                yield from _repeat(term, done + 1, longer, rows, excluded)
     if done >= term.least and term.greedy:
         yield mapped
 

@@ -57,7 +57,7 @@ class ObjectPositions:
             for seen in reversed(self._seen.values()):
                 if seen["moves"] <= moves or len(objects) >= most:
                     break
-                objects.append({**seen, "t": self.columns.seconds_to_json(seen["t"])})
+                objects.append({**seen, "t": self.columns.to_json(seen["t"])})
             return objects, self.moves
 
     def __len__(self) -> int:

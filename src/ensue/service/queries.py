@@ -180,7 +180,7 @@ def read_track(
     times = columns.seconds(own).tolist() if own.num_rows else []
     xs, ys = columns.places(own)
     points = [
-        [columns.seconds_to_json(t), x, y]
+        [columns.to_json(t), x, y]
         for t, x, y in zip(times, xs, ys, strict=True)
         if x is not None and y is not None and (since is None or t >= since) and (until is None or t <= until)
     ]
@@ -224,8 +224,8 @@ def report_health(db: Connection, service: "Service") -> dict[str, Any]:
         "events": totals.get("events", 0),
         "events_per_second": core.pace.per_second(),
         "lag_seconds": lag,
-        "watermark": service.columns.seconds_to_json(core.matching.now),
-        "newest": service.columns.seconds_to_json(newest),
+        "watermark": service.columns.to_json(core.matching.now),
+        "newest": service.columns.to_json(newest),
         "late": totals.get("events_late", 0),
         "bad": totals.get("events_bad", 0),
         "repeated": totals.get("events_repeated", 0),

@@ -262,7 +262,7 @@ class SubscriptionCatalog:
         """Starts a subscription at the current event time."""
         self.notification_builder.invalidate(id)
         notifications, started = self.notification_builder.announce_start(
-            db, id, self.columns.seconds_to_json(self.matching.now)
+            db, id, self.columns.to_json(self.matching.now)
         )
         subscription_store.change_subscription(db, id, started=json.dumps(started))
         self.transaction.add(notifications)

@@ -42,7 +42,7 @@ from ensue.vector.event_table import drop_bad_times, sort_events
 from ensue.vector.take import create_empty_table
 
 STREAMING = False
-measure_statistics = frames.measure_statistics
+measure = frames.measure
 STAGE_SCHEMA = pa.schema(
     {
         "through": pa.int32(),  # the key group of the next stage that receives or forwards it

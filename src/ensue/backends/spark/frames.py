@@ -203,7 +203,7 @@ def quote_name(name: str) -> str:
 MIN_SAMPLE_SHARE = 0.1  # of the requested sample: fewer rows are not representative
 
 
-def measure_statistics(
+def measure(
     events: "DataFrame | Mapping[str, DataFrame]",
     query: Query,
     options: SourceOptions,

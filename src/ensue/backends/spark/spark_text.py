@@ -47,11 +47,9 @@ def to_iso_form(column: "Column", format: TimeFormat) -> "Column":
     else:
         short = part["y"].try_cast("int")
         year = sql.when(short < CENTURY_PIVOT, short + 2000).otherwise(short + 1900).cast("string")
-    month = _to_two_digits(part["m"]) if "m" in part else _named_month(part)
-    clock = [_hour(part), *(_to_two_digits(part[n]) if n in part else sql.lit("00") for n in "MS")]
-    iso = sql.concat(
-        sql.concat_ws("-", year, month, _to_two_digits(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock)
-    )
+    month = _pad_two(part["m"]) if "m" in part else _named_month(part)
+    clock = [_hour(part), *(_pad_two(part[n]) if n in part else sql.lit("00") for n in "MS")]
+    iso = sql.concat(sql.concat_ws("-", year, month, _pad_two(part["d"])), sql.lit("T"), sql.concat_ws(":", *clock))
     if "f" in part:
         iso = sql.concat(iso, sql.lit("."), part["f"])
     if "z" in part:
@@ -63,12 +61,12 @@ def _hour(part: "dict[str, Column]") -> "Column":
     from pyspark.sql import functions as sql
 
     if "H" in part:
-        return _to_two_digits(part["H"])
+        return _pad_two(part["H"])
     if "I" not in part:
         return sql.lit("00")
     hour = part["I"].try_cast("int") % 12
     afternoon = sql.lower(part["p"]) == "pm"
-    return _to_two_digits(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
+    return _pad_two(sql.when(afternoon, hour + 12).otherwise(hour).cast("string"))
 
 
 def _named_month(part: "dict[str, Column]") -> "Column":
@@ -76,10 +74,10 @@ def _named_month(part: "dict[str, Column]") -> "Column":
 
     names, texts = (SHORT_MONTHS, part["b"]) if "b" in part else (MONTHS, part["B"])
     index = sql.array_position(sql.array(*map(sql.lit, names)), sql.lower(texts))
-    return _to_two_digits(index.cast("string"))
+    return _pad_two(index.cast("string"))
 
 
-def _to_two_digits(texts: "Column") -> "Column":
+def _pad_two(texts: "Column") -> "Column":
     from pyspark.sql import functions as sql
 
     return sql.lpad(texts, 2, "0")

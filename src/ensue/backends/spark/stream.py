@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ensue.backends.spark.backfill import Backfill
 
 STREAMING = True
-measure_statistics = frames.measure_statistics
+measure = frames.measure
 METRIC_NAME = "ensue"  # the name of the counters in a query's progress
 NUMBERS = "numbers"  # among them, where the time column holds numbers
 COUNTERS = ("dropped", "ahead", *(f.name for f in fields(TaskCounters)))

@@ -313,8 +313,8 @@ class ConditionMessages(PartNames):
                 relation = self.events.describe_relation(condition, self._name_place(first))
                 return f"{self.name_group(second)} {relation}"
             case FieldComparison(part, name, operator, other, other_name):
-                mine, theirs = self.name_part(part), self.name_part(other)
-                return f"{name} of {mine} {operator} {other_name} of {theirs}"
+                left, right = self.name_part(part), self.name_part(other)
+                return f"{name} of {left} {operator} {other_name} of {right}"
             case AbsentPart():
                 return self._describe_absence(condition)
 
@@ -402,10 +402,10 @@ class ConditionMessages(PartNames):
         for (name, part), value in zip(sides, values, strict=True):
             if value is None:
                 return f"{name} of {self.name_part(part)} is NULL, which satisfies nothing"
-        mine, theirs = map(format_value, values)
+        left, right = map(format_value, values)
         field = "that" if compared.name == compared.other_name else compared.other_name
-        fact = f"{compared.name} {mine} is"
-        other = f"{field} of {self.name_part(compared.other)} ({theirs})"
+        fact = f"{compared.name} {left} is"
+        other = f"{field} of {self.name_part(compared.other)} ({right})"
         match compared.operator:
             case "=":
                 return f"{fact} not {other}"

@@ -318,11 +318,11 @@ class CombinationSearch:
         if level.equal:
             compared = self.way.conditions[level.equal[0]]
             assert isinstance(compared, FieldComparison)
-            mine, other, theirs = compared.name, compared.other, compared.other_name
+            name, other, other_name = compared.name, compared.other, compared.other_name
             if compared.part != level.part:
-                mine, other, theirs = compared.other_name, compared.part, compared.name
-            value = self.context.stream.value(self.assignment.events[other], theirs)
-            return candidates.select_equal(mine, value)
+                name, other, other_name = compared.other_name, compared.part, compared.name
+            value = self.context.stream.value(self.assignment.events[other], other_name)
+            return candidates.select_equal(name, value)
         for name, operator, value in self.tests.get(level.part, ()):
             if operator == "=":
                 return candidates.select_equal(name, value)

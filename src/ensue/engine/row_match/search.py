@@ -182,7 +182,7 @@ class RowMatchFinder:
         limits = np.where(search.opened, np.maximum(bounds[1:] - ahead, bounds[:-1]), bounds[1:])
         judged = not self.plan.is_decided_by_rows
         try:
-            alive = self._possible.compute_states(mask, bounds, limits, search.opened, search.begun)
+            alive = self._possible.compute(mask, bounds, limits, search.opened, search.begun)
             sets = self._possible.members()
         except TooManyStatesError:  # then the search backtracks from dead ends
             judged = True

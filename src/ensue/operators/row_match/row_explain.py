@@ -40,7 +40,7 @@ class RowPatternExplainer:
     def analyze(self, ordered: pa.Table) -> str:
         """Returns the plan with the figures of a run over complete rows."""
         result = self._clause.match_complete(ordered)
-        return f"{self.explain()}\n\nof {ordered.num_rows:,} rows it makes {result.num_rows:,}"
+        return f"{self.explain()}\n\n{result.num_rows:,} result rows from {ordered.num_rows:,} rows"
 
     def kernels(self) -> str:
         """Returns the source of the kernel."""
@@ -49,7 +49,7 @@ class RowPatternExplainer:
         kernel = None
         if self._source is not None:
             kernel = build_kernel(self._plan, self._source.shape.unit, nullable=True)
-        return "no kernel takes its conditions" if kernel is None else kernel.text
+        return "no kernel supports its conditions" if kernel is None else kernel.text
 
     def picture(self) -> str:
         """Draws the pattern as a tree, with the conditions of its variables."""

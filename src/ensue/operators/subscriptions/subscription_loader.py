@@ -86,9 +86,7 @@ class SubscriptionSetLoader:
     shape: str  # the digest of the source's description
 
     @classmethod
-    def from_source(
-        cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str
-    ) -> "SubscriptionSetLoader":
+    def build(cls, source: SourceSchema, *, streaming: bool, key_groups: int, stream: str) -> "SubscriptionSetLoader":
         description = json.dumps(source.to_dict(), sort_keys=True)
         digest = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(source, streaming, key_groups, stream, digest)

@@ -148,9 +148,7 @@ class RoutedSubscriptionStage(SubscriptionStage):
             self._build_set_once(1)
 
     def set_loader(self, stream: str, key_groups: int) -> SubscriptionSetLoader:
-        return SubscriptionSetLoader.from_source(
-            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
-        )
+        return SubscriptionSetLoader.build(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
 
     def _build_set_once(self, key_groups: int) -> SubscriptionSet:
         """Returns the set in memory, built once per number of tasks."""

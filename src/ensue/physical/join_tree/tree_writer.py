@@ -342,7 +342,7 @@ class _TreeWriter:
             tally.all_hold(out, flag, labelled)
         for absence in node.absences:
             search = partial(self.guards.absent, out, absence, part, flag)
-            tally.write_counted(out, flag, make_absence_label(here, absence), search)
+            tally.count_test(out, flag, make_absence_label(here, absence), search)
         with out.when(*tested):
             out(*lines)
             if not late:

@@ -137,7 +137,7 @@ class ContiguityWriter:
             if stop.where is GuardScope.NEXT:
                 tests.append(self.guards.near(Strategy.PARTITION))
             access = NegatedEventAccess(self.registers, stop.variable)
-            tests += [self.guards.write_condition(c, access) for c in stop.conditions]
+            tests += [self.guards.write_test(c, access) for c in stop.conditions]
             conditions = (f"  with {format_condition(c)}" for c in stop.conditions)
             out.note(f"is it {format_name(stop.variable)}, which closes edges?", *conditions)
             out(f"{name} = {_all(tests)}")

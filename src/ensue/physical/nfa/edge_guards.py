@@ -77,9 +77,7 @@ class EdgeGuards:
         self, checks: Iterable[ConditionCheck], access: RunAccess, at: str
     ) -> list[tuple[str, CounterLabel | None]]:
         """The tests of conditions on the current event, with the labels of their counters."""
-        return [
-            (self.write_condition(c.condition, access), make_check_label(at, c.condition)) for c in checks if not c.each
-        ]
+        return [(self.write_test(c.condition, access), make_check_label(at, c.condition)) for c in checks if not c.each]
 
     def judge(
         self,
@@ -96,14 +94,14 @@ class EdgeGuards:
             if check.each:
                 label = make_check_label(at, check.condition)
                 each = partial(self.write_each, out, check, flag, run, edge)
-                self.tally.write_counted(out, flag, label, each)
+                self.tally.count_test(out, flag, label, each)
         for absence in absences:
             if absence.variable in self.frame.dropped:
                 continue  # it has discarded the run already
             absent = partial(self.absent, out, absence, flag, run, edge)
-            self.tally.write_counted(out, flag, make_absence_label(at, absence), absent)
+            self.tally.count_test(out, flag, make_absence_label(at, absence), absent)
 
-    def write_condition(self, condition: Expr, access: RunAccess) -> str:
+    def write_test(self, condition: Expr, access: RunAccess) -> str:
         """A condition, if the elements it reads exist."""
         text = self.frame.writer.condition(condition, access)
         missing = self._write_missing_tests(condition, access.run)
@@ -121,7 +119,7 @@ class EdgeGuards:
         """A condition on all events of a Kleene variable, from the newest to the first."""
         assert check.moving is not None
         access = RunAccess(self.registers, run, edge, node="y")
-        text = self.write_condition(check.condition, access)
+        text = self.write_test(check.condition, access)
         out.note(f"for every {format_name(check.moving)} so far: {format_condition(check.condition)}")
         with out.block(f"if {flag}:"):
             out(f"y = {self.registers.node(check.moving, run)}")

@@ -48,7 +48,7 @@ class TimeoutWriter:
                 if self.frame.intervals:
                     tests += [f"s >= {self.registers.time(v, 'end', 'r')}" for v in absence.after]
                 access = NegatedEventAccess(self.registers, absence.variable)
-                tests += [self.guards.write_condition(c, access) for c in absence.conditions]
+                tests += [self.guards.write_test(c, access) for c in absence.conditions]
                 conditions = (f"  with {format_condition(c)}" for c in absence.conditions)
                 out.note(f"!{format_name(absence.variable)}: the match is discarded", *conditions)
                 with out.when(*tests):

@@ -120,9 +120,7 @@ class MultiVersionStage(RoutedSubscriptionStage):
         return self if floor == self.floor else replace(self, floor=floor)
 
     def set_loader(self, stream: str, key_groups: int) -> MultiVersionLoader:
-        loader = MultiVersionLoader.from_source(
-            self.source, streaming=self.streaming, key_groups=key_groups, stream=stream
-        )
+        loader = MultiVersionLoader.build(self.source, streaming=self.streaming, key_groups=key_groups, stream=stream)
         assert isinstance(loader, MultiVersionLoader)
         return replace(loader, floor=self.floor)
 

@@ -102,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.address = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._asked = False  # there was a request: `cycle` is the last one
+        self._requested = False  # there was a request: `cycle` is the last one
         self._in_body = False  # the head is complete
         self._body_bytes = 0  # received since the deadline was set
         self._head_bytes = 0  # of this request, without its body
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body, self._body_bytes = True, 0
         self._expect(self.pool.limits.body_seconds, self._body_late)
         super().on_headers_complete()
-        self._asked = True
+        self._requested = True
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -205,7 +205,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        return self._asked and not self.cycle.response_complete
+        return self._requested and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
         """Answers in place of the application, if it has not started to, and disconnects."""
@@ -216,7 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
             head = f"HTTP/1.1 {problem.status} {problem.title}\r\nconnection: close\r\n"
             lines = b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers)
             self.transport.write(head.encode() + lines + b"\r\n" + bytes(response.body))
-        if self._asked:
+        if self._requested:
             self.cycle.disconnected = True
         self.transport.close()
 

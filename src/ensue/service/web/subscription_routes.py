@@ -43,8 +43,8 @@ def trial_routes(service: Service, turns: QuerySlots) -> APIRouter:
             "by_object": result.by_object,
             "bars": result.bars,
             "events": result.events,
-            "from": service.columns.seconds_to_json(result.begin),
-            "to": service.columns.seconds_to_json(result.end),
+            "from": service.columns.to_json(result.begin),
+            "to": service.columns.to_json(result.end),
             "seconds": result.seconds,
             "cut": result.cut,
         }
