@@ -360,9 +360,9 @@ def test_listeners_know_which_tokens_hold(tmp_path):
     async def story():
         async with web(tmp_path) as w:
             ann = w.people["ann"].token_id
-            assert ann in await w.service.listeners.list_valid()
+            assert ann in await w.service.listeners.standing()
             await w.ask("root", "DELETE", f"/tokens/{ann}")
-            assert ann not in await w.service.listeners.list_valid()
+            assert ann not in await w.service.listeners.standing()
 
     run(story)
 

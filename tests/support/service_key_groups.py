@@ -71,7 +71,7 @@ class Here:
             tables = kept.take(unpack_steps(given))
             kept.keep(given)
             found += [(place, position, table, None) for position, table in tables]
-            found.append((place, kept.task.position, None, kept.task.counted()))
+            found.append((place, kept.task.position, None, kept.task.format_counters()))
         table = pa.Table.from_pylist(
             [dict(zip(RESULT_SCHEMA.names, row, strict=True)) for row in found], schema=RESULT_SCHEMA
         )
